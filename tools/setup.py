@@ -58,7 +58,7 @@ def main() -> int:
         print(f"setup: {_storage_problem(error, str(error.filename or ROOT))}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
-        print("\nsetup: Interrupted. `make setup` goes on from here.", file=sys.stderr)
+        print("\nsetup: Interrupted. `make setup` continues from here.", file=sys.stderr)
         return 130
     return 0
 
@@ -187,7 +187,7 @@ def _install(root: Path, command: list[object], failed: str) -> None:
     raise Problem(
         f"{failed} (its words are above).",
         expected="the Python package registry, or the mirror that pip and uv are configured with, in reach",
-        help=f"Check the network and the settings of proxy and mirror, {AGAIN}; it goes on from here.",
+        help=f"Check the network and the settings of proxy and mirror, {AGAIN}; it continues from here.",
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidegate.checkpoint import approvals, control, intervals, skipping
-from tidegate.checkpoint.ancestry import all_below, lacking, passed_by, settle_acks
+from tidegate.checkpoint.ancestry import all_below, lacking, passed_by, sync_acks
 from tidegate.checkpoint.context import GiveUp, PipelineContext, decision
 from tidegate.checkpoint.intervals import AlreadyCovered
 from tidegate.checkpoint.manifests import manifest_of
@@ -146,7 +146,7 @@ class Coordinator(PipelineContext):
 
     def _create(self, plan: Plan, view: View) -> bool:
         """T6: create the entry. False: the id was taken; read the log again."""
-        control.settle_below(self.ledger, view, plan.base or 0)
+        control.sync_below(self.ledger, view, plan.base or 0)
         if not self.ledger.create_entry(plan).mine or not self.counts(plan):
             return False
         self.ledger.index_run(plan)
@@ -183,7 +183,7 @@ class Coordinator(PipelineContext):
                 reason="RETIRED",
             )
         if entry.open:
-            self.ledger.settle_plan(id)  # an index without its entry would look like damage
+            self.ledger.sync_plan(id)  # an index without its entry would look like damage
             again = self.real_entry(id)
             if again is None or again.plan.attempt != entry.plan.attempt or self.retired_before(id):
                 return None
@@ -217,11 +217,11 @@ class Coordinator(PipelineContext):
             below = all_below(self.ledger, entry, base)
             answer = rules.on_completion(entry, base, failure, below, passed_by(self.ledger, entry))
             if isinstance(answer, rules.Abort):
-                approvals.settle(self.ledger, entry)
+                approvals.sync_answers(self.ledger, entry)
                 self.decide(self._abort(answer))
             elif isinstance(answer, rules.Complete):
                 assert entry is not None
-                settle_acks(self.ledger, entry, base, below)
+                sync_acks(self.ledger, entry, base, below)
                 sha = self.ledger.create_manifest(manifest_of(entry, base, below))
                 self.ledger.index_run(entry.plan)
                 self.decide(decision(id, "completed", manifest=sha))
@@ -232,7 +232,7 @@ class Coordinator(PipelineContext):
                     )
             else:
                 if entry is not None and entry.aborted:
-                    retention.release(self, entry)
+                    retention.discard_staged(self, entry)
                 return _outcome(id, entry)
 
     def abort(self, id: int, reason: str, detail: str = "", *, counts: bool = False) -> Outcome:
@@ -242,7 +242,7 @@ class Coordinator(PipelineContext):
             self.decide(decision(id, "aborted", reason=reason, detail=detail, counts=counts))
             entry, _ = self.entry_and_base(id)
         if entry is not None and entry.aborted:
-            retention.release(self, entry)
+            retention.discard_staged(self, entry)
         return _outcome(id, entry)
 
     def suspend(self, by: str, reason: str) -> int:

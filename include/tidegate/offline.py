@@ -116,7 +116,7 @@ def refuse_discarded(ledger: Ledger, id: int) -> None:
         raise Rejected(
             f"the states of pipeline {ledger.pipeline!r} are removed: it was cancelled for good, by entry "
             f"{discarded.control} of its log",
-            expected="a checkpoint that a savepoint names" if ledger.pins() else "a pipeline that goes on",
+            expected="a checkpoint that a savepoint names" if ledger.pins() else "an active pipeline",
             help=f"`tidegate savepoint list {ledger.pipeline}` shows what is left",
             reason="RETIRED",
         )

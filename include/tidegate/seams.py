@@ -69,7 +69,7 @@ def _no_fault(point: str) -> None:
 
 @dataclass(frozen=True)
 class Seams:
-    """What a test may replace. The defaults are the real things."""
+    """The seams that a test may replace. The defaults are the real things."""
 
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     monotonic: Callable[[], float] = time.monotonic

@@ -175,7 +175,7 @@ def test_age_is_told_by_the_store(store):
     store.create("plan.json", b"x")
     assert -1.0 <= store.age("plan.json") < 60.0
     assert store.names("") == ["plan.json"] or isinstance(store, ObjectStore)
-    store.settle("plan.json")
+    store.sync("plan.json")
 
 
 # -- paths stay below the root ---------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_symbolic_links_below_the_root_are_refused(local, tmp_path, link):
         lambda: local.delete(path),
         lambda: local.replace(path, b"x"),
         lambda: local.age(path),
-        lambda: local.settle(path),
+        lambda: local.sync(path),
     ):
         with pytest.raises(Corrupt) as caught:
             call()
@@ -293,7 +293,7 @@ def test_no_access_says_so_and_is_not_taken_for_nothing_there(local, call, code,
         for work in {
             "open": (
                 lambda: local.read("checkpoints/00000001/plan.json"),
-                lambda: local.settle("checkpoints/00000001"),
+                lambda: local.sync("checkpoints/00000001"),
             ),
             "listdir": (lambda: local.names("checkpoints"), lambda: local.names("")),
             "mkdir": (lambda: local.create("checkpoints/00000002/plan.json", b"x"),),
@@ -408,7 +408,7 @@ def test_settle_syncs_the_file_and_its_folder(local, monkeypatch):
     local.create(PLAN, b"x")
     disk = BrokenDisk(monkeypatch)
     with disk.watched():
-        local.settle(PLAN)
+        local.sync(PLAN)
     assert [str(path.relative_to(local.root)) for what, path in disk.calls if what == "fsync"] == [
         PLAN,
         "checkpoints/00000001",
@@ -444,7 +444,7 @@ def test_scenario_20_as_long_as_the_fsync_fails_the_outcome_is_unclear_and_nobod
         with pytest.raises(Unavailable):
             ledger.create_decision(decision)
         with pytest.raises(Unavailable):
-            ledger.settle_decision(1)
+            ledger.sync_decision(1)
     assert ledger.create_decision(Decision(attempt="x", created="now", id=1, outcome="aborted")).record == decision
 
 

@@ -119,7 +119,7 @@ class FakeStore(Store):
         file = self.files.get(path)
         return None if file is None else self.weather.clock() - file.created
 
-    def settle(self, path: str) -> None:
+    def sync(self, path: str) -> None:
         """Sync the folder, and with it all files that are visible in it."""
         self.weather.pause(f"settle {path}")
         if self.weather.mishap("settle", "lost"):

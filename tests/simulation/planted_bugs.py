@@ -115,8 +115,8 @@ def _publish_before_the_decision() -> Patches:
                     context = self.context(name)
                     part = early.manifest.tables[name] if early.manifest else None
                     if part is not None and part.committables:
-                        settle = mock.patch.object(self.ledger, "settle_decision", lambda id: None)
-                        with settle, contextlib.suppress(Unavailable):
+                        unsynced = mock.patch.object(self.ledger, "sync_decision", lambda id: None)
+                        with unsynced, contextlib.suppress(Unavailable):
                             publication = publish._publication(self, early, name, part.after)
                             sinking.sink.publish(publication, sinking.sink.head(context), context)
         real(self, decision)
@@ -125,7 +125,7 @@ def _publish_before_the_decision() -> Patches:
 
 
 def _never_settle() -> Patches:
-    for name in ("settle_plan", "settle_decision", "settle_ack"):
+    for name in ("sync_plan", "sync_decision", "sync_ack"):
         yield mock.patch.object(Ledger, name, lambda self, what: None)
 
 
@@ -311,7 +311,7 @@ class Plant(NamedTuple):
 
 
 def _decide_on_an_answer_that_is_not_durable() -> Patches:
-    yield mock.patch.object(approvals, "settle", lambda ledger, entry: None)
+    yield mock.patch.object(approvals, "sync_answers", lambda ledger, entry: None)
 
 
 PLANTED: dict[str, Plant] = {

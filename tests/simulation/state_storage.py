@@ -49,7 +49,7 @@ class Shelf:
             there = self.store.read(self.path(name))
             if there != data:
                 raise Corrupt(f"{self.path(name)} is another file", reason="STATE_TAKEN")
-            self.store.settle(self.path(name))
+            self.store.sync(self.path(name))
         return StagedFile(path=name, size=len(data), rows=len(data))
 
     def walk(self, folder: str) -> Iterator[tuple[str, int]]:

@@ -243,7 +243,7 @@ def test_rows_in_quarantine_are_shown_and_some_released_with_a_correction(get, a
     assert world.ledger.requests("enough") == []
     sets_aside(world)
     told = act("release", gate="enough", ids=[rows[1]], correct={"amount": "2"}, note="a typing error")["told"]
-    assert told == "Request 1: 1 rows go on behind the gate with the next checkpoint."
+    assert told == "Request 1: 1 row is released with the next checkpoint."
     (made,) = world.ledger.requests("enough")
     assert (made.ids, made.correct, made.action, made.by) == ([rows[1]], {"amount": "2"}, "release", "user in Airflow")
     assert get("/quarantine")["gates"]["enough"]["requests"][0]["number"] == 1

@@ -152,7 +152,7 @@ def test_a_checkpoint_is_made_and_watched(page: Page, airflow: Airflow, made: Ma
     page.click("#row-1")
     page.has("Checkpoint #1", "main")
     page.has("checked", "main")
-    page.has("2 set aside", "main")
+    page.has("2 quarantined", "main")
     assert page.wrong == []
 
 
@@ -167,7 +167,7 @@ def test_every_page_shows_what_it_is_for(page: Page, airflow: Airflow, made: Mad
         "summary": "p95",
         "graph": "gate · even",
         "plots": "as numbers",
-        "compare?before=1&after=2": "Where sources stood",
+        "compare?before=1&after=2": "Source positions",
         "quarantine": "4 rows here",
         "configuration": "tolerable_failed_checkpoints",
         "audit": "the first one",
@@ -339,7 +339,7 @@ WALK = {
             "00001.json",
             "For example: expect_column_values_to_be_between(file) 1",
         ),
-        ("correct what writes the source, or the gate's rules and limits", "then let it go on: the button Resume"),
+        ("correct what writes the source, or the gate's rules and limits", "then let it continue: the button Resume"),
     ),
     "lost_file": (("JOB_FAILED", "00001.json"), ("put them back as they were", "the button Resume")),
     "killed": (("left no word: its process was killed",), ("spark.memory", "the button Resume")),

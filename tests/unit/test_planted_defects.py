@@ -407,7 +407,7 @@ DEFECTS = {
         "assert not True",
     ),
     "an answer is lost, and what followed from it is not": Defect(
-        lambda patch: patch.setattr(approvals, "settle", lambda ledger, entry: None),
+        lambda patch: patch.setattr(approvals, "sync_answers", lambda ledger, entry: None),
         "simulation/test_found_races.py::test_what_was_said_survives_a_power_loss_if_what_follows_from_it_does",
         "checked",
     ),

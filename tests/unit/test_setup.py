@@ -444,7 +444,7 @@ def test_an_incomplete_clone_and_an_interruption_are_told_without_a_traceback(mo
 
     monkeypatch.setattr(setup, "set_up", interrupted)
     assert setup.main() == 130
-    assert "`make setup` goes on from here" in capsys.readouterr().err
+    assert "`make setup` continues from here" in capsys.readouterr().err
 
 
 def test_a_second_set_up_waits_for_the_first(tmp_path, monkeypatch):

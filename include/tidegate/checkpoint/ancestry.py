@@ -9,7 +9,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.progress import allows_overtaking, missing
 from tidegate.protocol.view import Entry, View
 
-__all__ = ["all_below", "beyond", "lacking", "lowest_ack", "passed_by", "settle_acks"]
+__all__ = ["all_below", "beyond", "lacking", "lowest_ack", "passed_by", "sync_acks"]
 
 
 def all_below(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[Entry]:
@@ -60,12 +60,12 @@ def beyond(view: View, entry: Entry, job: str) -> bool:
     return any(handle is not None and handle.entry > entry.id for handle in handles)
 
 
-def settle_acks(ledger: Ledger, entry: Entry, base: Entry | None, below: Sequence[Entry]) -> None:
+def sync_acks(ledger: Ledger, entry: Entry, base: Entry | None, below: Sequence[Entry]) -> None:
     """W2: sync every record that the decision rests on, before the decision is created."""
     line = [entry, *([base] if base is not None else ()), *below]
     for settled in line if allows_overtaking(line) else [entry]:
         for acked in settled.acks.values():
-            ledger.settle_ack(acked)
-    approvals.settle(ledger, entry)
+            ledger.sync_ack(acked)
+    approvals.sync_answers(ledger, entry)
     if base is not None:
-        ledger.settle_decision(base.id)
+        ledger.sync_decision(base.id)

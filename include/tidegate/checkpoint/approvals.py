@@ -24,7 +24,7 @@ __all__ = [
     "awaits_person",
     "deadline",
     "pending_approvals_text",
-    "settle",
+    "sync_answers",
     "told_more",
 ]
 
@@ -144,7 +144,7 @@ def deadline(entry: Entry, holding: Holding) -> datetime | None:
     return acked + timedelta(seconds=rule.limit_s)
 
 
-def settle(ledger: Ledger, entry: Entry | None) -> None:
+def sync_answers(ledger: Ledger, entry: Entry | None) -> None:
     """W2: sync the answers, approvals as well as rejections, before the decision that follows from them."""
     for answer in entry.answers.values() if entry is not None else ():
-        ledger.settle_answer(answer)
+        ledger.sync_answer(answer)

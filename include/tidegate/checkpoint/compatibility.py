@@ -73,7 +73,9 @@ def refuse(errors: Sequence[Invalid], id: int) -> None:
         raise errors[0]
     if errors:
         raise Invalid(
-            "\n    ".join([f"the code cannot go on from checkpoint {id}:", *(f"{e.reason}: {e.what}" for e in errors)]),
+            "\n    ".join(
+                [f"the code cannot continue from checkpoint {id}:", *(f"{e.reason}: {e.what}" for e in errors)]
+            ),
             expected="code whose sources, operators and sinks have the same meaning as before, or additional ones",
             help="\n    ".join(dict.fromkeys(error.help for error in errors)),
             reason="INCOMPATIBLE",

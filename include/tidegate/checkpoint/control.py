@@ -39,10 +39,10 @@ __all__ = [
     "refuse_suspended",
     "resume",
     "sets_aside",
-    "settle_below",
     "stop",
     "suspend",
     "suspended",
+    "sync_below",
 ]
 
 
@@ -235,9 +235,9 @@ def refuse_for_good(ledger: Ledger, view: View) -> None:
     why = f": {last.control.reason}" if last.control.reason else ""
     raise Rejected(
         f"pipeline {ledger.pipeline!r} was cancelled for good by {last.control.by}{why}",
-        expected="a pipeline that goes on; of this one all is removed but its tables and its savepoints",
-        help=f"to go on from a savepoint: tidegate fork {ledger.pipeline} --from NAME --as MODULE:pipeline; to begin "
-        f"afresh: another name with tables of its own, or move {ledger.home} and its tables away",
+        expected="an active pipeline; everything of this one is removed except its tables and its savepoints",
+        help=f"to continue from a savepoint: tidegate fork {ledger.pipeline} --from NAME --as MODULE:pipeline; to "
+        f"begin afresh: another name with tables of its own, or move {ledger.home} and its tables away",
         reason=STOPPED,
     )
 
@@ -261,12 +261,12 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
         if suspension.why:
             message += f": {suspension.why}"
     if suspension.action == "drain":
-        raise Rejected(message, expected="a pipeline that goes on", help=_help_after_end(name, view), reason=FINISHED)
+        raise Rejected(message, expected="an active pipeline", help=_help_after_end(name, view), reason=FINISHED)
     ended = suspension.action != "suspend"
     raise Rejected(
         message,
-        expected="a pipeline that goes on" if ended else "a pipeline that is not suspended",
-        help=f"{'to let it go on' if ended else 'when the cause is mended'}: tidegate resume {name}; "
+        expected="an active pipeline" if ended else "a pipeline that is not suspended",
+        help=f"{'to let it continue' if ended else 'when the cause is mended'}: tidegate resume {name}; "
         "nothing is lost, its input waits",
         reason=STOPPED if ended else "SUSPENDED",
     )
@@ -277,8 +277,8 @@ def _help_after_end(name: str, view: View) -> str:
     last = finished(view)
     before = last.plan.base if last is not None and last.restart is None else None
     return (
-        f"to take the end back: tidegate rollback MODULE:pipeline --to {before or 'N'}; to go on behind it, where all "
-        f"rows are late: tidegate resume {name} --after-end"
+        f"to take the end back: tidegate rollback MODULE:pipeline --to {before or 'N'}; to continue after it, where "
+        f"all rows are late: tidegate resume {name} --after-end"
     )
 
 
@@ -336,7 +336,7 @@ def _act(ledger: Ledger, control: Control) -> int:
     while True:
         view = ledger.view(reach=reach)
         refuse_for_good(ledger, view)
-        settle_below(ledger, view, 0)
+        sync_below(ledger, view, 0)
         plan = _plan(view.last_id + 1, control)
         created = ledger.create_entry(plan)
         reach = plan.id
@@ -346,7 +346,7 @@ def _act(ledger: Ledger, control: Control) -> int:
             return plan.id
 
 
-def settle_below(ledger: Ledger, view: View, low: int) -> None:
+def sync_below(ledger: Ledger, view: View, low: int) -> None:
     """W2: sync the records that the next entry rests on.
 
     If a power loss took the abort of a checkpoint that the entry skips, that one could be completed after all, and its
@@ -354,8 +354,8 @@ def settle_below(ledger: Ledger, view: View, low: int) -> None:
     """
     for entry in view.entries:
         if entry.id >= low:
-            settle = ledger.settle_plan if entry.decision is None else ledger.settle_decision
-            settle(entry.id)
+            sync = ledger.sync_plan if entry.decision is None else ledger.sync_decision
+            sync(entry.id)
 
 
 def _plan(id: int, control: Control) -> Plan:

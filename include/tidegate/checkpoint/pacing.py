@@ -103,7 +103,7 @@ def fixed_time(observed: Sequence[Timed], before: float) -> float:
 
 
 def _fixed_time_unknown(observed: Sequence[Timed], target_s: float, fixed_s: float) -> bool:
-    """Whether checkpoints take too long and nothing shows yet how much of that comes with the amount.
+    """Return true if checkpoints take too long and nothing shows yet how much of that comes with the amount.
 
     If most of it does not, reading in proportion less would shrink the checkpoints for hundreds of steps.
     """

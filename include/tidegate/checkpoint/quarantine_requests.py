@@ -30,7 +30,7 @@ def ask(ledger: Ledger, request: Request) -> Request:
     while True:
         existing = ledger.requests(request.gate)
         if existing:
-            ledger.settle_request(existing[-1])
+            ledger.sync_request(existing[-1])
         numbered = msgspec.structs.replace(request, **stamp(seams.new_id()), number=len(existing) + 1)
         _refuse_withdrawal(ledger, numbered, existing)
         created = ledger.create_request(numbered)
@@ -113,7 +113,7 @@ def _plan_gate(
     if not new or not _settled(gate, sink, graph, ledger, place, view):
         return _empty_range(ledger, before) if before is not None else None
     for request in new:
-        ledger.settle_request(request)
+        ledger.sync_request(request)
     withdrawn = {request.withdraws for request in new}
     active = [request for request in new if request.action != "withdraw" and request.number not in withdrawn]
     context = SourceContext(graph.name, quarantine_name(gate), place, ledger)

@@ -218,7 +218,7 @@ def _space(folder: str) -> str:
         raise Invalid(
             f"the disk that holds {folder} has {size_text(free)} left",
             expected=f"at least {size_text(SPARE_BYTES)}",
-            help="make room; nothing is lost, the next run goes on by itself",
+            help="make room; nothing is lost, the next run continues by itself",
             reason="DISK_FULL",
         )
     return f"{folder}: {size_text(free)} free"

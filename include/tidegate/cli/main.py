@@ -30,7 +30,7 @@ COMMANDS = {
     "run": "make checkpoints in this process, with live progress",
     "up": "run the project's DAGs under an Airflow of its own, here",
     "list": "the pipelines, or one pipeline's checkpoints",
-    "watch": "a pipeline as it goes on: what is in flight, what the last checkpoints were like",
+    "watch": "a pipeline at work: what is in flight, and what the last checkpoints were like",
     "summary": "how its checkpoints were, over the whole history: counts, percentiles, why some failed",
     "show": "one checkpoint: its plan, acks, decision and tables",
     "explain": "how a pipeline is and what to do; or what happened in a checkpoint",

@@ -19,7 +19,7 @@ NEVER = ("interval", "idle_timeout", "savepoint_interval")
 
 @dataclass(frozen=True)
 class SparkOptions:
-    """How jobs get their Spark session. May hold a login: `remote` and `conf` are never printed."""
+    """Settings of the jobs' Spark sessions. May hold a login: `remote` and `conf` are never printed."""
 
     mode: str
     remote: str | None = field(repr=False)
@@ -32,7 +32,7 @@ class SparkOptions:
 
 @dataclass(frozen=True)
 class RestartSettings:
-    """How Airflow retries a failed job (config/keys.py: RESTARTS)."""
+    """Settings of Airflow's retries of a failed job (config/keys.py: RESTARTS)."""
 
     strategy: str
     attempts: int

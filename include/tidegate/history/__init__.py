@@ -1,1 +1,1 @@
-"""What has become of every checkpoint: a Delta table, what is asked of it, and the numbers and health made of it."""
+"""The history of all checkpoints: a Delta table, its queries, and the metrics and health made of it."""

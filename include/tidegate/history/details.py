@@ -1,4 +1,5 @@
-"""What the history keeps of a checkpoint besides its columns: one document per row, and a part of every view of it.
+"""The details that the history keeps of a checkpoint besides its columns: one document per row, and a part of every
+view of it.
 
 It is stored as JSON for good. So each field has a default, for rows that were written before the field was there, and
 unknown fields are ignored, for rows that a newer version has written.
@@ -51,7 +52,7 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceDetails(Details, frozen=True, kw_only=True):
-    """What the plan takes from one source."""
+    """The planned input from one source."""
 
     kind: str = ""
     summary: str = ""
@@ -70,7 +71,7 @@ class SourceDetails(Details, frozen=True, kw_only=True):
 
 
 class JobDetails(JobStats, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """What one job measured, by its ack."""
+    """One job's measurements, from its ack."""
 
     attempt: str = ""
     acked: str = ""
@@ -79,11 +80,11 @@ class JobDetails(JobStats, frozen=True, kw_only=True, forbid_unknown_fields=Fals
 
     @property
     def busy_seconds(self) -> float:
-        """How long all its steps took together."""
+        """The duration of all its steps together."""
         return sum(self.seconds.values())
 
     def seconds_of(self, *prefixes: str) -> float:
-        """How long the steps took whose names begin like one of these."""
+        """Return the duration of the steps whose names begin with one of these prefixes."""
         return sum(seconds for step, seconds in self.seconds.items() if step.startswith(prefixes))
 
     @property
@@ -108,7 +109,7 @@ class JobBehind(Details, frozen=True, kw_only=True):
 
 
 class GateAnswer(Details, frozen=True, kw_only=True):
-    """What a person, or the time limit, said to a gate that held the checkpoint."""
+    """The answer of a person, or of the time limit, to a gate that held the checkpoint."""
 
     approve: bool
     by: str = ""
@@ -131,7 +132,7 @@ class GateDetails(Details, frozen=True, kw_only=True):
 
 
 class StateSize(Details, frozen=True, kw_only=True):
-    """How large a keyed state is as of a checkpoint, and how much of it the checkpoint has written."""
+    """The size of a keyed state as of a checkpoint, and how much of it the checkpoint has written."""
 
     rows: int = 0
     bytes: int = 0
@@ -183,7 +184,7 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
 
     @property
     def taken(self) -> dict[str, Amount]:
-        """What was read, by source. Each source is read in one job."""
+        """Return the amounts read, by source. Each source is read in one job."""
         return {name: amount for job in self.jobs.values() for name, amount in job.taken.items()}
 
 
@@ -285,7 +286,7 @@ def _gate(verdict: Verdict, answer: Answer | None) -> GateDetails:
 
 
 def seconds_between(earlier: str | None, later: str | None) -> float | None:
-    """How long, by the writers' clocks; None if a time is missing, or the two make no sense."""
+    """Return the time between two moments, by the writers' clocks; None if one is missing, or they contradict."""
     first, last = moment_of(earlier), moment_of(later)
     if first is None or last is None:
         return None

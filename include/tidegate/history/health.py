@@ -122,7 +122,7 @@ class Health:
 
     @property
     def good(self) -> bool:
-        """Whether nobody has to do anything."""
+        """True if nobody has to act."""
         return not self.remedy
 
 
@@ -213,9 +213,9 @@ def _disk(observed: Observations) -> Health | None:
     folders = ", ".join(observed.full)
     return Health(
         "disk full",
-        f"Pipeline {observed.pipeline} cannot go on: a disk is full",
+        f"Pipeline {observed.pipeline} cannot continue: a disk is full",
         f"The disk that holds {folders} has less than {SPARE_BYTES >> 20} MiB left: too little to write a checkpoint.",
-        (f"make room on the disk that holds {folders}; nothing is lost, the next run goes on by itself",),
+        (f"make room on the disk that holds {folders}; nothing is lost, the next run continues by itself",),
         entry=next((entry.id for entry in observed.view.still_open()), None),
         reason="DISK_FULL",
     )
@@ -233,9 +233,9 @@ def _suspended(observed: Observations, say: Command) -> Health | None:
     cause, _, helps = told(f"It was {state} by {suspension.by}{why}")
     resume = f"when the cause is mended: {say('resume')}; nothing is lost, its input waits"
     if suspension.action == "drain":
-        resume = f"nothing, if that was meant; to go on behind the end: {say('resume', '--after-end')}"
+        resume = f"nothing, if that was meant; to continue after the end: {say('resume', '--after-end')}"
     elif suspension.action != "suspend":
-        resume = f"nothing, if that was meant; to let it go on: {say('resume')}"
+        resume = f"nothing, if that was meant; to let it continue: {say('resume')}"
     if (cancellation := control.for_good(observed.view)) is not None:
         by = f"it was cancelled for good by entry {cancellation.id}"
         resume = f"nothing: {by}; savepoints can be forked: {say('fork')}"
@@ -254,7 +254,7 @@ def _by_failures(observed: Observations, suspension: Suspended, say: Command) ->
         f"Pipeline {observed.pipeline} is suspended: {several} failed;"
         f" tolerable_failed_checkpoints is {observed.tolerable}",
         cause,
-        (*helps, f"then let it go on: {say('resume')}; its input waits, nothing is lost"),
+        (*helps, f"then let it continue: {say('resume')}; its input waits, nothing is lost"),
         id,
         _reason(entry),
     )
@@ -288,7 +288,7 @@ def _troubled(observed: Observations) -> Health | None:
 
 
 def _tried_again(observed: Observations) -> bool:
-    """Whether the error may pass and a run is still trying: then nobody has to do anything."""
+    """Return true if the error may pass and a run is still trying: then nobody has to act."""
     trouble = observed.trouble
     entry = observed.view.get(trouble.entry) if trouble is not None and trouble.entry is not None else None
     if trouble is None or entry is None or not entry.open:
@@ -350,7 +350,7 @@ def _failed(observed: Observations, say: Command) -> Health | None:
     if last is None or last.control is not None or last.decision is None or last.completed:
         return None
     cause, helps = _why(last, say)
-    text = f"Pipeline {observed.pipeline} goes on, but its last checkpoint, {last.id}, was aborted"
+    text = f"Pipeline {observed.pipeline} continues, but its last checkpoint, {last.id}, was aborted"
     return Health("failed", text, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
 
 
@@ -360,7 +360,7 @@ def _skipping(observed: Observations) -> Health | None:
     entry = last.id if last is not None else None
     if observed.gaps:
         gaps = ", ".join(map(str, observed.gaps[:5])) + (", …" if len(observed.gaps) > 5 else "")
-        text = f"Pipeline {observed.pipeline} goes on, but has left out time between its intervals"
+        text = f"Pipeline {observed.pipeline} continues, but has left out time between its intervals"
         remedy: tuple[str, ...] = (skipping.making_up(observed.pipeline, observed.gaps),)
         cause = f"No checkpoint has made {gaps} (UTC), and no run will by itself."
         return Health("skipping", text, cause, remedy, entry, "INTERVALS_MISSING")
@@ -368,7 +368,7 @@ def _skipping(observed: Observations) -> Health | None:
     if not unread:
         return None
     cause = " ".join(_sentence(f"source {name}: {source.what}") for name, source in unread.items())
-    text = f"Pipeline {observed.pipeline} goes on, but leaves input unread for good"
+    text = f"Pipeline {observed.pipeline} continues, but leaves input unread for good"
     remedy = tuple(dict.fromkeys(source.help for source in unread.values()))
     return Health("skipping", text, cause, remedy, entry, "INPUT_SKIPPED")
 

@@ -162,7 +162,7 @@ def _last(found: Figures) -> Iterator[Metric]:
 
 
 def _measures(view: CheckpointView) -> Iterator[Metric]:
-    """Those that are declared with a metric of their own."""
+    """Return the measures that are declared with a metric of their own."""
     for name, measure in MEASURES.items():
         value = getattr(view, name)
         if measure.metric and value is not None:

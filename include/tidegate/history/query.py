@@ -182,7 +182,7 @@ class CheckpointHistory:
     # -- where rows come from --------------------------------------------------------------------------
 
     def _shelf(self) -> tuple[int, pa.Table]:
-        """What the table holds, and up to which id."""
+        """The rows that the table holds, and up to which id."""
         try:
             snapshot = self.journal.opened()
             return self.journal.last(snapshot), _shelved(self.journal, snapshot)

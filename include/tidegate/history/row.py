@@ -35,7 +35,7 @@ WRITING = ("stage ", "send ")
 
 @dataclass(frozen=True)
 class Measure:
-    """How a column is shown that is measured."""
+    """The heading, unit and metric of a measured column."""
 
     label: str
     """In lower case."""
@@ -185,7 +185,7 @@ MEASURES: Final[Mapping[str, Measure]] = {
 
 
 class HistoryRow(CheckpointRow, frozen=True, kw_only=True):
-    """What the history stores."""
+    """The row that the history stores."""
 
     details: CheckpointDetails
 
@@ -252,7 +252,7 @@ def state_name(entry: Entry) -> str:
 
 
 def _why(entry: Entry) -> str:
-    """What was written down with the decision, or with the act that the entry is."""
+    """Return the reason recorded with the decision, or with the act that the entry is."""
     act = entry.control or entry.restart or entry.plan.drain
     aborted = entry.aborted and entry.control is None
     if entry.decision is not None and (aborted or act is None):
@@ -282,7 +282,7 @@ def _late(jobs: list[JobDetails]) -> int | None:
 
 
 def _durations(jobs: list[JobDetails]) -> Json:
-    """How long its jobs took. `process` and `stage` are parts of the one that was busy longest."""
+    """Return the durations of its jobs. `process` and `stage` are parts of the one that was busy longest."""
     durations: Json = {
         "delay_seconds": _longest(job.delay for job in jobs),
         "align_seconds": _longest(job.aligned_s for job in jobs),
@@ -300,7 +300,7 @@ def _durations(jobs: list[JobDetails]) -> Json:
 
 
 def _input(entry: Entry, details: CheckpointDetails) -> Json:
-    """What came from sources. Not known before all jobs that read have acked."""
+    """Return the input from sources. Not known before all jobs that read have acked."""
     total = Amount()
     if entry.plan.triggers:
         total = sum_of(details.taken.get(name, Amount()) for name in entry.plan.triggers)
@@ -310,7 +310,7 @@ def _input(entry: Entry, details: CheckpointDetails) -> Json:
 
 
 def _judged(details: CheckpointDetails) -> Json:
-    """What its gates found."""
+    """Return the gates' counts."""
     verdicts = details.gates.values()
     return {
         "judged": _sum(verdict.rows for verdict in verdicts),
@@ -321,7 +321,7 @@ def _judged(details: CheckpointDetails) -> Json:
 
 
 def _in_flight(jobs: list[JobDetails], persisted_by_job: Mapping[str, Amount]) -> Json:
-    """What went between jobs of different checkpoints."""
+    """Return the rows in flight between jobs."""
     processed_amounts = [job.processed for job in jobs if job.processed is not None]
     processed = sum_of(processed_amounts) if processed_amounts else Amount()
     persisted = sum_of(persisted_by_job.values()) if persisted_by_job else Amount()

@@ -177,7 +177,7 @@ class Ledger(EntryLog):
                 raise
             created = False
         if not created:
-            self.store.settle(path)  # W2: it outlives the decision that follows
+            self.store.sync(path)  # W2: it outlives the decision that follows
         seams.fault("S2.run.after")
 
     def create_ack(self, ack: Ack) -> Created[Ack]:
@@ -220,7 +220,7 @@ class Ledger(EntryLog):
         seams.fault("S11.interval.before")
         path = f"intervals/{Interval.of_record(filled.interval).key}/{entry_name(filled.id)}.json"
         if not self._create(path, filled).mine:
-            self.store.settle(path)  # W2: it outlives the hint that follows
+            self.store.sync(path)  # W2: it outlives the hint that follows
         seams.fault("S11.interval.after")
 
     def create_beginning(self, beginning: Beginning) -> Beginning:
@@ -276,22 +276,22 @@ class Ledger(EntryLog):
 
     # -- W2: before acting on a record of another writer, make sure that it survives a power loss ------
 
-    def settle_plan(self, id: int) -> None:
+    def sync_plan(self, id: int) -> None:
         """Sync the plan. To be called before planning on top of an undecided entry."""
-        self.store.settle(f"{folder(id)}/plan.json")
+        self.store.sync(f"{folder(id)}/plan.json")
 
-    def settle_decision(self, id: int) -> None:
+    def sync_decision(self, id: int) -> None:
         """Sync the decision. To be called before publishing a completed entry, resting on it, or cleaning up an aborted
         one."""
-        self.store.settle(f"{folder(id)}/decision.json")
+        self.store.sync(f"{folder(id)}/decision.json")
 
-    def settle_ack(self, acked: Acked) -> None:
+    def sync_ack(self, acked: Acked) -> None:
         """Sync the ack. To be called before completing a checkpoint with it."""
-        self.store.settle(f"{folder(acked.handle.entry)}/acks/{acked.ack.job}.json")
+        self.store.sync(f"{folder(acked.handle.entry)}/acks/{acked.ack.job}.json")
 
-    def settle_hint(self) -> None:
+    def sync_hint(self) -> None:
         """Sync the hint. To be called before removing entries below it: an older hint would name a removed one."""
-        self.store.settle("latest.json")
+        self.store.sync("latest.json")
 
     def hint(self, latest: LatestHint) -> None:
         """Let later readers start at `latest.id`."""

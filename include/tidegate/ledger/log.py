@@ -65,9 +65,9 @@ class OperatorRecords(Records):
             raise self._misplaced(path, f"gate {answer.gate!r}")
         return answer
 
-    def settle_answer(self, answer: Answer) -> None:
+    def sync_answer(self, answer: Answer) -> None:
         """W2: sync the answer. To be called before a checkpoint is decided by it."""
-        self.store.settle(f"{folder(answer.id)}/holds/{answer.gate}.json")
+        self.store.sync(f"{folder(answer.id)}/holds/{answer.gate}.json")
 
     def age_of_ack(self, id: int, job: str) -> float | None:
         """Return the seconds since the job acked, by the store's clock alone."""
@@ -88,9 +88,9 @@ class OperatorRecords(Records):
             requests.append(request)
         return requests
 
-    def settle_request(self, request: Request) -> None:
+    def sync_request(self, request: Request) -> None:
         """W2: sync the request. To be called before a plan continues after it."""
-        self.store.settle(_request_path(request.gate, request.number))
+        self.store.sync(_request_path(request.gate, request.number))
 
     def _request(self, gate: str, number: int) -> Request | None:
         path = _request_path(gate, number)

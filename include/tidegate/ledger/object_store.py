@@ -117,7 +117,7 @@ class ObjectStore(Store):
                 self._client.delete(probe)
             return (now - created).total_seconds()
 
-    def settle(self, path: str) -> None:
+    def sync(self, path: str) -> None:
         """An object that can be read is durable."""
 
     @property

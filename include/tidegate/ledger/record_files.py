@@ -53,7 +53,7 @@ class Records:
                 reason="STORAGE",
             )
         if existing == data:  # the attempt id in it is ours alone
-            self.store.settle(path)  # the sync may have failed: a visible record is not yet a durable one
+            self.store.sync(path)  # the sync may have failed: a visible record is not yet a durable one
             return Created(record, sha256(data), mine=True)
         return Created(decode(existing, type(record), self.store.url(path)), sha256(existing), mine=False)
 
@@ -94,7 +94,7 @@ class Records:
         except Unavailable:
             if self.store.read(path) != data:
                 raise
-            self.store.settle(path)
+            self.store.sync(path)
             created = True
         if not created and self.store.read(path) != data:
             raise Unavailable(f"{self.store.url(path)} is taken", help="try again under another name", reason="STORAGE")
@@ -110,7 +110,7 @@ class Records:
             created = False
         if not created:
             self.get_blob(blob)
-            self.store.settle(blob.path)
+            self.store.sync(blob.path)
 
     def get_blob(self, blob: Blob) -> bytes:
         """Return the bytes of a side file. Raise Corrupt if it is missing or changed."""

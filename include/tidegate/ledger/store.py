@@ -59,7 +59,7 @@ class Store(ABC):
         """Return the seconds since the file was created, by the store's own clock; None if there is no such file."""
 
     @abstractmethod
-    def settle(self, path: str) -> None:
+    def sync(self, path: str) -> None:
         """Make sure that a file that was just read survives a power loss (W2)."""
 
     def refuse_unsafe(self) -> None:  # noqa: B027 - the `create` of a local folder checks it itself
@@ -166,7 +166,7 @@ class LocalStore(Store):
             finally:
                 os.unlink(probe)
 
-    def settle(self, path: str) -> None:
+    def sync(self, path: str) -> None:
         with self._failures("sync", path):
             target = self._path(path)
             fd = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

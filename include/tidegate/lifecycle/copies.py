@@ -105,7 +105,7 @@ def open_copy(folder: str, options: Mapping[str, str]) -> Copied:
 
 
 def verify(copied: Copied) -> list[str]:
-    """What of it is not as it was copied, file by file, by hash."""
+    """Yield the files that differ from what was copied, by hash."""
     try:
         files, location = copied.files, Location(copied.ledger.home, copied.options)
     except Corrupt as error:
@@ -238,5 +238,5 @@ def _put(target: Ledger, path: str, data: bytes) -> tuple[int, str]:
     if not target.store.create(path, data):
         if target.store.read(path) != data:
             raise _not_empty(target, f"{path} is another one")
-        target.store.settle(path)  # the sync may have failed: a visible file is not yet a durable one
+        target.store.sync(path)  # the sync may have failed: a visible file is not yet a durable one
     return len(data), sha256(data)

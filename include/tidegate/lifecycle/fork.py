@@ -269,7 +269,7 @@ def _recorded(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: Pipelin
         if acked is None:
             _refuse_lost(ledger)
             return None
-        ledger.settle_ack(acked)
+        ledger.sync_ack(acked)
         acks[job] = acked
     sha = ledger.create_manifest(manifest_of(Entry(plan, acks), None))
     ledger.index_run(plan)
@@ -278,7 +278,7 @@ def _recorded(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: Pipelin
     if entry is None:
         _refuse_lost(ledger)
     else:
-        ledger.settle_decision(plan.id)
+        ledger.sync_decision(plan.id)
     return entry
 
 
@@ -288,7 +288,7 @@ def _refuse_lost(ledger: Ledger) -> None:
     if ledger.begun() is None:
         raise Unavailable(
             f"{ledger.home} does not show what was just written to it",
-            help="fork once more: it goes on where this one stopped",
+            help="fork once more: it continues where this one stopped",
             reason="STORAGE",
         )
 
@@ -361,7 +361,7 @@ def _published(entry: Entry, name: str, claimed: PipelineRecord, to: PipelineCon
     if published is None:
         raise Unavailable(
             f"the table of state {name.removeprefix(STATE)!r} could not be made",
-            help="fork once more: it goes on where this one stopped",
+            help="fork once more: it continues where this one stopped",
             reason="BUSY_TABLE",
         )
     return published

@@ -38,7 +38,7 @@ from tidegate.state.table import StateSink
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["LOGS_EVERY", "clear_staged", "release", "retire_but_last", "retire_old"]
+__all__ = ["LOGS_EVERY", "clear_staged", "discard_staged", "retire_but_last", "retire_old"]
 
 LOGS_EVERY = 50
 """Old log files of the states' tables are removed once per this many entries. Delta log checkpoints come every 100."""
@@ -66,7 +66,7 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
     old = [id for id in old if id not in pinned]
     if old:
         # The hint names a remaining entry; an older one, back after a power loss, would name a removed one.
-        ledger.settle_hint()
+        ledger.sync_hint()
     remaining = _Remaining(pipeline, counted.low if counted is not None else 1)
     # In order: no hole but for pins.
     # A rollback that is decided meanwhile needs more of the entries below it: so check again before each claim.
@@ -192,10 +192,10 @@ def _counts(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> bo
     return decision.outcome == "completed" and rolled_back_by(id, rollbacks) is None
 
 
-def release(pipeline: PipelineContext, entry: Entry) -> None:
+def discard_staged(pipeline: PipelineContext, entry: Entry) -> None:
     """Remove the staged files of an aborted entry's attempts. A failure leaves files that no record names."""
     try:
-        pipeline.ledger.settle_decision(entry.id)  # W2: a power loss must not take the abort back
+        pipeline.ledger.sync_decision(entry.id)  # W2: a power loss must not take the abort back
     except TidegateError:
         return
     for name, sinking in pipeline.graph.tables.items():

@@ -103,7 +103,7 @@ def roll_back(
         if not ledger.is_kept(to):  # pin first, then check for the tombstone: retention does it the other way round
             _unpin(ledger, pin)
             raise claimed(pipeline, to)
-        control.settle_below(ledger, view, 0)
+        control.sync_below(ledger, view, 0)
         if ledger.create_entry(plan).mine and pipeline.counts(plan):
             return replace(_decide(pipeline, plan, proposal), ended=tuple(sorted(aborted)))
         _unpin(ledger, pin)
@@ -174,7 +174,7 @@ def _decide(pipeline: PipelineContext, plan: Plan, proposal: Proposal) -> Rolled
     """Decide the rollback. Its entry exists, so nothing below it can change any more; somebody may have aborted it."""
     ledger, to = pipeline.ledger, proposal.target.id
     ledger.index_run(plan)
-    ledger.settle_decision(to)
+    ledger.sync_decision(to)
     sha = ledger.create_manifest(_manifest(plan, proposal))
     decided = ledger.create_decision(
         Decision(**stamp(seams.new_id()), id=plan.id, outcome="completed", manifest=sha)

@@ -75,7 +75,7 @@ def snapshot_at(parent: Ledger, id: int, options: Mapping[str, str], *, by: str,
         raise no_such_checkpoint(parent.pipeline, id, problem="is not there, or not completed")
     if entry.plan.by_interval:
         raise Invalid(
-            f"pipeline {parent.pipeline!r} reads by data interval: its checkpoints hold nothing to go on from",
+            f"pipeline {parent.pipeline!r} reads by data interval: its checkpoints hold nothing to continue from",
             expected="a pipeline that reads whatever is new",
             help="a new pipeline makes its intervals afresh, in any order",
             reason="BY_INTERVAL",

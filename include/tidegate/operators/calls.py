@@ -56,13 +56,13 @@ def parse_call(text: str) -> Call | str:
 def _with_filter(call: Call, suffix: str) -> Call | str:
     match = _FILTER.match(suffix)
     if match is None:
-        return f"goes on with {suffix.strip()!r}: write one call, and compute with its results in a stage behind"
+        return f"continues with {suffix.strip()!r}: write one call, and compute with its results in a stage behind"
     end = _closing(suffix, suffix.index("("))
     condition = suffix[match.end() : end].strip() if end is not None else ""
     if end is None or not condition:
         return "has a filter without a condition: write filter (where amount > 0)"
     if suffix[end + 1 :].strip():
-        return f"goes on with {suffix[end + 1 :].strip()!r}: write one call, and compute in a stage behind"
+        return f"continues with {suffix[end + 1 :].strip()!r}: write one call, and compute in a stage behind"
     return replace(call, where=f"({condition})")
 
 

@@ -140,7 +140,7 @@ def result_types(functions: Sequence[Function], rows: DataFrame, context: Operat
 def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:
     """Return the rows of a state, in the columns and types of what is put into it today: null in columns that are new.
 
-    Invalid if the state cannot go on with these types: before anything is computed with both.
+    Invalid if the state cannot continue with these types: before anything is computed with both.
     """
     from pyspark.sql import functions as F
 
@@ -148,7 +148,7 @@ def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: Opera
     now = from_spark(msgspec.json.decode(like.schema.json()))
     if problems := refusals(state.base.columns, now, state.keys):
         raise Invalid(
-            "\n    ".join([f"operator {context.uid!r} cannot go on from what it remembers:", *problems]),
+            "\n    ".join([f"operator {context.uid!r} cannot continue from what it remembers:", *problems]),
             expected="input of the types that it had; columns may be added, left out, or become wider",
             help="cast them in a stage before, or give the operator a uid of its own, so that it starts afresh",
             reason="STATE_CHANGED",

@@ -504,7 +504,7 @@ def on_publish(view: View, table: str, last: int | None) -> Publish | Nothing | 
         if view.rolled_back_by(manifest.id) is not None:
             continue
         if part.restore is None and part.after != last and not any_position:
-            return Damaged(f"checkpoint {manifest.id} goes on top of {part.after}, the table holds {last}")
+            return Damaged(f"checkpoint {manifest.id} follows {part.after}, the table holds {last}")
         return Publish(manifest.id, last)
     expected = after_publish(completed, table)
     if last != expected and not any_position:

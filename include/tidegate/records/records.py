@@ -316,7 +316,7 @@ class RecordedRule(Struct, frozen=True, kw_only=True):
 
 
 class Hold(Struct, frozen=True, kw_only=True):
-    """How long a verdict waits for a person, and the answer that counts if nobody gives one."""
+    """The time that a verdict waits for a person, and the answer that counts if nobody gives one."""
 
     limit_s: float | None
     default: Literal["approve", "reject"]
@@ -343,7 +343,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class Position(Struct, frozen=True, kw_only=True):
-    """How far a source has been read. Only the source interprets `at`; None is the beginning."""
+    """The point up to which a source has been read. Only the source interprets `at`; None is the beginning."""
 
     kind: str
     at: Json | None

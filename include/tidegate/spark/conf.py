@@ -159,11 +159,11 @@ class SparkSettings:
     conf: Spark's own keys; they override our defaults, except what FIXED fixes.
     idle_timeout: after so many seconds without a client the embedded server goes away.
     answer_timeout: a server that does not answer for so many seconds hangs, and is replaced.
-    start_timeout: so many seconds a try waits for an embedded server to come up. The next one goes on waiting for the
+    start_timeout: so many seconds a try waits for an embedded server to come up. The next one continues to wait for the
         same server; after STARTS times as long it has failed.
     home: the folder of the embedded server's token, lock, log and state; only for this user. By default inside
         the working folder, so one server per user and checkout: two checkouts may have different versions of
-        everything, and whoever looks for the log finds it. Give an absolute path where the working folder varies.
+        everything, and people who look for the log find it. Give an absolute path where the working folder varies.
     python_path: folders that Python workers import your modules from.
     """
 

@@ -267,7 +267,7 @@ class KeyedState:
             problems += refusals(self._columns, schema, self.keys)
         if problems:
             raise Invalid(
-                "\n    ".join([f"the state of {self.name} cannot go on from what it holds:", *problems]),
+                "\n    ".join([f"the state of {self.name} cannot continue from what it holds:", *problems]),
                 expected="the keys that it was begun with; values may be added, left out, or become wider",
                 help="give the changed operator a uid of its own, so that it starts afresh, or change it back",
                 reason="STATE_CHANGED",

@@ -1,4 +1,5 @@
-"""What users may do from the pages. Each action is a POST, checked against Airflow's permissions, and audited.
+"""The actions that users may take on the pages. Each action is a POST, checked against Airflow's permissions, and
+audited.
 
 Nothing is implemented a second time here: actions on the ledger call the same functions as the command line; those that
 need the pipeline's code are left to a run of its DAG.
@@ -32,7 +33,7 @@ __all__ = ["router"]
 
 router = APIRouter()
 Of = Annotated[Known, Depends(known)]
-Note = Annotated[str, Field(max_length=1000, description="Why, for whoever looks at it later")]
+Note = Annotated[str, Field(max_length=1000, description="The reason, for the record")]
 Name = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
 Text = Annotated[str, Field(max_length=1000)]
 Number = Annotated[int, Field(ge=1, le=99_999_999)]
@@ -126,7 +127,7 @@ def name_savepoint(pipeline: Of, body: AskedSavepoint, user: GetUserDep) -> Acti
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         created = savepoint.create(ledger, body.name, body.checkpoint, act.by, body.note)
-        return ActionAnswer(told=f"Checkpoint {created.entry} is savepoint {created.name}.")
+        return ActionAnswer(told=f"Checkpoint {created.entry} is now savepoint {created.name}.")
 
     return _audited(pipeline, "savepoint", body, user.get_name(), do)
 
@@ -137,14 +138,14 @@ def dispose_savepoint(pipeline: Of, body: AskedSavepoint, user: GetUserDep) -> A
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         savepoint.dispose(ledger, body.name)
-        return ActionAnswer(told=f"Savepoint {body.name} is no more.")
+        return ActionAnswer(told=f"Savepoint {body.name} is disposed of.")
 
     return _audited(pipeline, "dispose", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/approve", dependencies=ANSWER)
 def approve(pipeline: Of, body: AskedAnswer, user: GetUserDep) -> ActionAnswer:
-    """Let a checkpoint go on that a gate holds: exactly what was judged is published."""
+    """Approve a checkpoint that a gate holds: exactly the judged rows are published."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         return _answer(ledger, body, act.by, yes=True)
@@ -164,7 +165,7 @@ def reject(pipeline: Of, body: AskedAnswer, user: GetUserDep) -> ActionAnswer:
 
 @router.post("/dags/{dag_id}/actions/suspend", dependencies=EDIT)
 def suspend(pipeline: Of, body: ActionRequest, user: GetUserDep) -> ActionAnswer:
-    """Let no run plan a checkpoint until somebody resumes. What is planned goes on, and input waits."""
+    """Let no run plan a checkpoint until somebody resumes. Planned checkpoints are finished, and input waits."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         control.suspend(ledger, act.by, body.note)
@@ -181,7 +182,7 @@ def resume(pipeline: Of, body: AskedResume, user: GetUserDep) -> ActionAnswer:
         entry = control.resume(ledger, act.by, body.note, after_end=body.after_end, set_aside=body.quarantine_all)
         if entry is None:
             raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
-        return ActionAnswer(told="The pipeline goes on: the next run plans a checkpoint.")
+        return ActionAnswer(told="The pipeline is resumed: the next run plans a checkpoint.")
 
     return _audited(pipeline, "resume", body, user.get_name(), do)
 
@@ -200,13 +201,14 @@ def rollback(pipeline: Of, body: AskedRollback, user: GetUserDep) -> ActionAnswe
 
 @router.post("/dags/{dag_id}/actions/release", dependencies=EDIT)
 def release(pipeline: Of, body: AskedRelease, user: GetUserDep) -> ActionAnswer:
-    """Let rows in quarantine go on behind their gate, with the next checkpoint; or give them up."""
+    """Release rows from quarantine: they continue after their gate with the next checkpoint. Or discard them."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         words = {"discard": body.discard, "ids": body.ids, "rules": body.rules, "correct": body.correct}
         created, count = quarantined.request(pipeline, ledger, body.gate, by=act.by, note=body.note, **words)
-        does = "are given up" if body.discard else "go on behind the gate"
-        return ActionAnswer(told=f"Request {created.number}: {count:,} rows {does} with the next checkpoint.")
+        done = "discarded" if body.discard else "released"
+        rows = "1 row is" if count == 1 else f"{count:,} rows are"
+        return ActionAnswer(told=f"Request {created.number}: {rows} {done} with the next checkpoint.")
 
     return _audited(pipeline, "release", body, user.get_name(), do)
 
@@ -262,16 +264,16 @@ def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
     if more := sorted(undone - shown):
         raise Rejected(
             f"checkpoint {', '.join(map(str, more))} would be undone, too: it has been completed since you looked",
-            expected="what you were shown",
-            help="look again at what it will do, then decide",
+            expected="only the checkpoints that you were shown",
+            help="look at the proposal again, then decide",
             reason="MORE_SINCE",
         )
     if surplus := sorted(shown - undone):
         ids = ", ".join(map(str, surplus[:20]))
         raise Rejected(
-            f"checkpoint {ids} would not be undone: it does not count behind the target",
+            f"checkpoint {ids} would not be undone: it does not count after the target",
             expected=f"what would be: {', '.join(map(str, sorted(undone))) or 'nothing'}",
-            help="look again at what it will do, then decide",
+            help="look at the proposal again, then decide",
             reason="NOT_SHOWN",
         )
 
@@ -296,5 +298,7 @@ def _answer(ledger: Ledger, body: AskedAnswer, by: str, *, yes: bool) -> ActionA
     verbs = {True: "approved", False: "rejected"}
     text = ", ".join(f"gate {answer.gate}: {verbs[answer.approve]} by {answer.by}" for answer in answers)
     if any(answer.approve is not yes for answer in answers):
-        raise Rejected(f"somebody was faster: {text}", help="nothing to do: the first answer counts", reason="ANSWERED")
+        raise Rejected(
+            f"somebody else has answered: {text}", help="nothing to do: the first answer counts", reason="ANSWERED"
+        )
     return ActionAnswer(told=f"Checkpoint {body.checkpoint}: {text}.")

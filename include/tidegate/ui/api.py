@@ -101,7 +101,7 @@ def manifest(pipeline: Of, id: Id) -> dict[str, Any]:
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/gates/{gate}", dependencies=VALUES, **answers(shapes.Findings))
 def gate(pipeline: Of, id: Id, gate: str) -> dict[str, Any]:
-    """What a gate found, rule by rule, with some of the values that broke them."""
+    """Return a gate's verdict, rule by rule, with some of the values that broke them."""
     return views.samples(pipeline, id, gate)
 
 
@@ -142,7 +142,7 @@ def plots(
 
 @router.get("/dags/{dag_id}/compare", dependencies=READ, **answers(shapes.Compared))
 def compare(pipeline: Of, before: Annotated[int, Query(ge=1)], after: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
-    """What differs between two checkpoints."""
+    """Compare two checkpoints."""
     return views.compared(pipeline, before, after)
 
 
@@ -166,7 +166,7 @@ def quarantine_rows(
 
 @router.get("/dags/{dag_id}/rollback", dependencies=READ, **answers(shapes.WayBackAnswer))
 def rollback(pipeline: Of, to: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
-    """What a rollback to a checkpoint would do. Nothing is touched."""
+    """Propose a rollback to a checkpoint: what it would do. Nothing is changed."""
     return views.way_back(pipeline, to)
 
 

@@ -47,7 +47,8 @@ class Known:
 
     @property
     def options(self) -> dict[str, str]:
-        """How to log in where the ledger is. Secrets are in no card: they are this process's own settings."""
+        """Return the options to log in to the ledger's store. Secrets are in no card: they are this process's own
+        settings."""
         if not is_url(self.card.root):
             return {}
         return dict(load_settings(start=Path(self.card.project)).storage_options)
@@ -66,7 +67,7 @@ _lock = threading.Lock()
 
 
 def known_pipelines(session: Session, dag_ids: Iterable[str]) -> list[Known]:
-    """Those of these DAGs that are pipelines."""
+    """Return the DAGs that are pipelines."""
     tagged = set(session.scalars(select(DagTag.dag_id).where(DagTag.name == TAG)))
     cards = ((dag_id, _card(session, dag_id)) for dag_id in sorted(tagged & set(dag_ids)))
     return [Known(dag_id, card) for dag_id, card in cards if card is not None]

@@ -82,7 +82,7 @@ def _alone() -> Iterator[None]:
     if not _reading.acquire(timeout=_PATIENCE_S):
         raise Unavailable(
             "rows in quarantine are being read for somebody else",
-            expected="one at a time, so that Airflow's pages go on",
+            expected="one at a time, so that Airflow's pages stay fast",
             help="try again in a moment; `tidegate quarantine show` reads them elsewhere",
             reason="BUSY",
         )
@@ -136,10 +136,10 @@ def _request(
 
 
 def _gate(pipeline: Known, gate: str) -> str:
-    """Its name, if rows of it could go on."""
+    """Its name, if rows of it could be released."""
     if gate not in pipeline.card.gates or pipeline.card.by_interval:
         raise Invalid(
-            f"the pipeline has no gate {gate!r} whose rows could go on",
+            f"the pipeline has no gate {gate!r} whose rows could be released",
             expected=" or ".join(pipeline.card.gates) or "a pipeline with gates that set rows aside",
             help="in a pipeline that reads by data interval, make the interval again",
             reason="NO_SUCH_GATE",

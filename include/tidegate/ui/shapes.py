@@ -202,7 +202,7 @@ class FindingAnswer(BaseModel):
 
 
 class Findings(BaseModel):
-    """What a gate found on a checkpoint."""
+    """A gate's findings on a checkpoint."""
 
     checkpoint: int
     gate: str
@@ -217,7 +217,7 @@ class OfRun(BaseModel):
 
 
 class Spread(BaseModel):
-    """Of a measure over completed checkpoints."""
+    """The spread of a measure over completed checkpoints."""
 
     min: float
     avg: float
@@ -272,7 +272,7 @@ class PartAnswer(BaseModel):
 
 
 class GraphAnswer(BaseModel):
-    """How the pipeline is built."""
+    """The pipeline's graph."""
 
     checkpoint: int | None
     jobs: list[str]
@@ -301,7 +301,7 @@ class Compared(BaseModel):
 
 
 class Requested(BaseModel):
-    """What was asked about rows, and no checkpoint has taken up."""
+    """A request about rows that no checkpoint has carried out yet."""
 
     number: int
     action: str
@@ -315,7 +315,7 @@ class Waiting(BaseModel):
     waiting: int
     settled: dict[str, int]
     rules: dict[str, int]
-    complete: bool = Field(description="Whether all was counted; if not, ask again: it goes on from there")
+    complete: bool = Field(description="Whether all was counted; if not, ask again: it continues from there")
     requests: list[Requested]
 
 
@@ -353,7 +353,7 @@ class TargetAnswer(BaseModel):
 
 
 class WayBackAnswer(BaseModel):
-    """What a rollback would do."""
+    """The effects that a rollback would have."""
 
     to: int
     decided: str
@@ -364,7 +364,7 @@ class WayBackAnswer(BaseModel):
 
 
 class ActedAnswer(BaseModel):
-    """What somebody has done. `done` is null if nobody knows what came of it."""
+    """An action that somebody has taken. `done` is null if its result is unknown."""
 
     at: str
     by: str

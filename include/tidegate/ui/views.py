@@ -64,7 +64,7 @@ def listed(pipeline: Known) -> Json:
 
 
 def overview(pipeline: Known) -> Json:
-    """What Flink's overview shows, and the pipeline's health."""
+    """Return the counts and the latest checkpoints, as on Flink's overview, and the pipeline's health."""
     history = pipeline.past()
     ledger = history.ledger
     named = sorted(savepoint.savepoints(ledger), key=lambda found: found.pin.created)
@@ -175,7 +175,7 @@ def configuration(pipeline: Known) -> Json:
 
 
 def graph(pipeline: Known) -> Json:
-    """How the pipeline is built, with what each part did in the last completed checkpoint."""
+    """Return the pipeline's graph, with the figures of each part in the last completed checkpoint."""
     last = pipeline.past().newest("completed")
     details = last.details if last is not None else CheckpointDetails()
     parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in pipeline.card.parts]
@@ -183,8 +183,8 @@ def graph(pipeline: Known) -> Json:
 
 
 def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
-    """What a part has measured. Names are unique among the parts of a role only: a sink may be called as its operator
-    is, and each has figures of its own."""
+    """Return a part's measurements. Names are unique among the parts of a role only: a sink may be called as its
+    operator is, and each has figures of its own."""
     figures: Json = {"rows": None, "seconds": None, "watermark": None, "bytes": None, "late": None, "verdict": None}
     step = {"sink": f"stage {name}", "operator": f"state {name}", "gate": f"gate {name}"}.get(role)
     for job in details.jobs.values():
@@ -211,7 +211,7 @@ def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
 
 
 def compared(pipeline: Known, before: int, after: int) -> Json:
-    """What differs between two checkpoints."""
+    """Compare two checkpoints."""
     history = pipeline.past()
     old, new = _view(pipeline, history, before), _view(pipeline, history, after)
     old_document, new_document = old.document(), new.document()
@@ -245,7 +245,8 @@ def _changed(before: Json, after: Json) -> Json:
 
 
 def way_back(pipeline: Known, to: int) -> Json:
-    """What a rollback would do, as far as records tell: tables themselves are looked at by the run that does it."""
+    """Return what a rollback would do, as far as records tell: tables themselves are looked at by the run that does
+    it."""
     history = pipeline.past()
     target, published = history.one(to), history.ledger.published(to)
     possible = target is not None and target.state in ("completed", "rollback") and target.kept

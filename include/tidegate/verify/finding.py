@@ -1,4 +1,4 @@
-"""What a check has found, and the pipeline that it looks at."""
+"""Findings of a check, and the pipeline that it examines."""
 
 from __future__ import annotations
 

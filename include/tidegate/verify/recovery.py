@@ -27,7 +27,7 @@ __all__ = ["Recovery", "verify_next_run"]
 
 @dataclass(frozen=True)
 class Recovery:
-    """What the next run will find. Without problems it continues by itself."""
+    """The situation that the next run will find. Without problems it continues by itself."""
 
     last: int | None
     """The checkpoint that it continues from; None: none was completed, so it starts at the beginning."""

@@ -196,7 +196,7 @@ def _left_over(
                 lost += [Staging(entry.id, attempt) for attempt in attempts]
         if repair:
             for id in {staging.checkpoint for staging in dead}:
-                subject.ledger.settle_decision(id)  # W2: an abort that a power loss can undo is none
+                subject.ledger.sync_decision(id)  # W2: an abort that a power loss can undo is none
             for staging in dead:
                 node.sink.discard(context, staging)
     except TidegateError as error:

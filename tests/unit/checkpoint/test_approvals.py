@@ -250,14 +250,14 @@ def test_what_was_said_is_durable_before_the_decision_that_follows_from_it(world
     id = world.held()
     answer(world.ledger, id, None, approve=approve, by="ann")
     store, durable = type(world.ledger.store), []
-    real = store.settle
+    real = store.sync
 
-    def settle(self, path):
+    def sync(self, path):
         real(self, path)
         if not world.path(id, "decision.json").exists():
             durable.append(path)
 
-    monkeypatch.setattr(store, "settle", settle)
+    monkeypatch.setattr(store, "sync", sync)
     assert world.coordinator().complete(id).state == ("completed" if approve else "aborted")
     assert f"checkpoints/{id:08d}/holds/g1.json" in durable
 

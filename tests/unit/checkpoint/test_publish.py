@@ -86,8 +86,8 @@ def test_a_decision_is_synced_before_it_is_acted_on(world, monkeypatch):
     world.decided("one", rows=3)
     order = []
     ledger_type = type(world.ledger)
-    settle = ledger_type.settle_decision
-    monkeypatch.setattr(ledger_type, "settle_decision", lambda self, id: (order.append(id), settle(self, id)))
+    settle = ledger_type.sync_decision
+    monkeypatch.setattr(ledger_type, "sync_decision", lambda self, id: (order.append(id), settle(self, id)))
     world.weather.then["commit 1 on a"] = lambda: order.append("commit")
     world.coordinator().publish()
     assert order[:2] == [1, "commit"]
@@ -247,7 +247,7 @@ def test_a_table_that_was_dropped_is_damage_not_empty(world):
     world.checkpoint("one", rows=3)
     world.checkpoint("two", rows=3)
     world.tables.tables.pop("b")
-    assert "checkpoint 2 goes on top of 1, the table holds None" in damaged(world, "b").what
+    assert "checkpoint 2 follows 1, the table holds None" in damaged(world, "b").what
     with pytest.raises(Corrupt):
         world.trigger("three")
     assert world.ledger.ids() == [1, 2], "nothing is planned on top of it"
@@ -274,7 +274,7 @@ def test_a_table_that_was_set_back_further_is_damage(world):
     for n in range(3):
         world.checkpoint(f"run{n}", rows=3)
     del world.tables["b"].commits[1:]
-    assert "checkpoint 3 goes on top of 2, the table holds 1" in damaged(world, "b").what
+    assert "checkpoint 3 follows 2, the table holds 1" in damaged(world, "b").what
 
 
 def test_a_table_that_is_ahead_of_the_log_is_damage(world):

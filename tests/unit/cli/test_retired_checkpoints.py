@@ -36,7 +36,7 @@ def test_the_history_is_filtered_sorted_and_paged(past, tidegate):
     assert ids(tidegate, "--since", "1 h", "--kind", "manual")[0] == list(range(10, 0, -1))
     out = tidegate("list", "orders", "--state", "aborted", "--limit", "2").out
     assert "JOB_FAILED" in out
-    assert "1 to 2 of 3; --skip 2 goes on" in out
+    assert "1 to 2 of 3; for more: --skip 2" in out
     assert "none is left" in tidegate("list", "orders", "--match", "no such words").out
 
 

@@ -149,12 +149,12 @@ def test_the_hint_is_synced_before_what_lies_below_it_is_removed(world, monkeypa
     """Else a power loss brings an older hint back, which names what is gone."""
     world.limit(num_retained=1)
     order = []
-    for name in ("settle_hint", "create_retired"):
+    for name in ("sync_hint", "create_retired"):
         real = getattr(Ledger, name)
         monkeypatch.setattr(Ledger, name, lambda self, *a, real=real, name=name: (order.append(name), real(self, *a)))
     world.checkpoint("one", rows=3)
     world.checkpoint("two", rows=3)
-    assert order == ["settle_hint", "create_retired"]
+    assert order == ["sync_hint", "create_retired"]
 
 
 # -- side files ------------------------------------------------------------------------------------------

@@ -165,7 +165,7 @@ def test_who_tries_again_goes_on_with_the_server_that_is_still_starting(servers)
         servers.start(start_timeout=0.3)
     assert caught.value.reason == "SPARK_STARTING"
     assert caught.value.of_environment
-    assert "within 0.3 s, and goes on starting" in caught.value.what
+    assert "within 0.3 s, and is still starting" in caught.value.what
     assert "spark.start_timeout" in caught.value.help
     started = folder.watchdog()
     assert started is not None

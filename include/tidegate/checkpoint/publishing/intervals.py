@@ -140,7 +140,7 @@ class _Table:
     def publication(self, answer: rules.Publish) -> Publication:
         """Return the commit to make, from records that survive a power loss."""
         entry = self._entry(answer.id)
-        self.pipeline.ledger.settle_decision(entry.id)
+        self.pipeline.ledger.sync_decision(entry.id)
         assert entry.interval is not None
         return self._publication(entry, self._replaced(entry.interval, answer.after))
 

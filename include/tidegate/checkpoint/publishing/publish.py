@@ -201,7 +201,7 @@ def _publish_table(pipeline: PipelineContext, sinking: SinkNode, report: Report)
 
 def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int | None) -> Publication:
     """Return the commit that `entry` makes on one table, from records that survive a power loss."""
-    pipeline.ledger.settle_decision(entry.id)
+    pipeline.ledger.sync_decision(entry.id)
     assert entry.manifest is not None
     assert entry.decision is not None
     return Publication(

@@ -101,7 +101,7 @@ def _tables(target: Target, before: Published, after: Published) -> dict[str, An
 
 
 def _settings(before: CheckpointView, after: CheckpointView) -> dict[str, Any]:
-    """Those that differ."""
+    """Print the settings that differ."""
     old, new = before.details.config, after.details.config
     names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
     return {name: [old.get(name), new.get(name)] for name in names}
@@ -115,7 +115,7 @@ def _pairs(before: dict[str, State], after: dict[str, State]) -> dict[str, Pair]
 
 
 def _state(target: Target, before: State | None, after: State | None) -> dict[str, int]:
-    """How many keys are new, have changed, are gone."""
+    """Count the keys that are new, changed, or gone."""
     counted = _ask(target, before, after, "SELECT change, count(*) AS n FROM changes GROUP BY change")
     return {"added": 0, "changed": 0, "gone": 0} | {row["change"]: row["n"] for row in counted}
 
@@ -213,7 +213,7 @@ def _print(target: Target, document: dict[str, Any], out: Output) -> None:
 
 
 def _print_figures(document: dict[str, Any], out: Output) -> None:
-    """Those that differ."""
+    """Print the figures that differ."""
     rows = []
     for name, (before, after) in document["figures"].items():
         if before != after:

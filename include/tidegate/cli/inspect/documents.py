@@ -1,4 +1,4 @@
-"""How commands print a checkpoint's view: as one flat document for scripts, and as cells and short texts."""
+"""Render a checkpoint's view for commands: as one flat document for scripts, and as cells and short texts."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def cell(row: ListedCheckpoint, name: str) -> str:
 
 
 def input_text(view: CheckpointView) -> str:
-    """What it reads of each source."""
+    """Describe the input from each source."""
     texts = {name: source.text for name, source in view.details.sources.items()}
     return "; ".join(f"{name}: {text}" if text else name for name, text in texts.items())
 

@@ -239,7 +239,7 @@ def _runner(run: str) -> str:
 
 
 def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
-    """What jobs did, what gates found, and what was said to those that held the checkpoint."""
+    """Explain the jobs' acks, the gates' verdicts, and the answers to gates that held the checkpoint."""
     details = view.details
     for name, job in details.jobs.items():
         after = seconds_between(view.planned, job.acked)
@@ -261,7 +261,7 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
 
 
 def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Iterator[str]:
-    """What a gate found."""
+    """Explain a gate's verdict."""
     set_aside = f", set {gate.quarantined:,} aside" if gate.quarantined and gate.outcome != "abort" else ""
     released = f", let {gate.released:,} back in from quarantine" if gate.released else ""
     why = f" ({gate.why})" if gate.why else ""
@@ -272,7 +272,7 @@ def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Ite
 
 
 def _event_time(job: JobDetails) -> Iterator[str]:
-    """How far event time had come, which sources it did not wait for, and what operators counted."""
+    """Explain event time, the sources that it did not wait for, and the operators' counts."""
     if job.watermarks:
         marks = ", ".join(f"{name} {clock(mark)}" for name, mark in job.watermarks.items())
         yield f"Event time had come, in UTC, to: {marks}."
@@ -349,7 +349,7 @@ def _decided(ledger: Ledger, view: CheckpointView) -> Iterator[str]:
 
 
 def _after_abort(ledger: Ledger, view: CheckpointView) -> str:
-    """What became of its rows, and who takes its input."""
+    """Explain what happened to its rows, and which checkpoint reads its input again."""
     if view.details.by_interval:
         return "Nothing of it became visible; the interval is made by the next run that asks for it."
     retaken_by = _retaken_by(ledger, view)

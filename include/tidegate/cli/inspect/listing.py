@@ -203,7 +203,7 @@ def _skip(text: str) -> int:
 
 
 def asks_for_past(args: argparse.Namespace) -> bool:
-    """Whether an option was given that only the history can answer."""
+    """Return true if an option needs the history."""
     names = ("all", "state", "kind", "match", "since", "until", "sort", "ascending", "skip")
     return any(getattr(args, name) for name in names)
 
@@ -246,5 +246,5 @@ def list_past(target: Target, args: argparse.Namespace, out: Output) -> int:
         [[cell(row, name) for name in columns] for row in page.rows],
         right=RIGHT,
     )
-    out.line(f"{args.skip + 1:,} to {end:,} of {page.total:,}{f'; --skip {end} goes on' if more else ''}", "dim")
+    out.line(f"{args.skip + 1:,} to {end:,} of {page.total:,}{f'; for more: --skip {end}' if more else ''}", "dim")
     return 0

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def row_limit(text: str) -> int:
-    """How many rows to print at most."""
+    """Return the maximum number of rows to print."""
     if not text.isdecimal() or not 0 <= int(text[:12]) <= 1_000_000:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 1000000")
     return int(text)
@@ -140,7 +140,7 @@ def take(snapshot: Snapshot, limit: int) -> Sample:
 
 
 def count_rows(snapshot: Snapshot) -> int:
-    """How many rows there are."""
+    """Return the number of rows."""
     return int(dataset(snapshot).count_rows())
 
 

@@ -196,7 +196,7 @@ def _print_jobs(view: CheckpointView, out: Output) -> None:
 
 
 def _print_between_jobs(details: CheckpointDetails, out: Output) -> None:
-    """What jobs have taken from others, and what is in flight."""
+    """Print what jobs have taken from each other, and what is in flight."""
     rows: list[list[object]] = []
     for name, job in details.jobs.items():
         rows += [[name, f"took {stream}", *amount_cells(amount)] for stream, amount in job.received.items()]
@@ -216,7 +216,7 @@ def _seconds(value: float | None) -> str:
 
 
 def _print_states(details: CheckpointDetails, out: Output) -> None:
-    """What operators remember, and how much of it this checkpoint has written."""
+    """Print the operators' states, and how much of them this checkpoint has written."""
     rows = [
         [name.removeprefix(STATE), f"{size.rows:,}", size_text(size.bytes), size_text(size.delta), size.files]
         for name, size in details.states.items()
@@ -227,7 +227,7 @@ def _print_states(details: CheckpointDetails, out: Output) -> None:
 
 
 def _print_gates(details: CheckpointDetails, examples: Examples, out: Output) -> None:
-    """What gates found, and which rules were broken."""
+    """Print the gates' verdicts and the broken rules."""
     rows: list[list[object]] = []
     for name, gate in details.gates.items():
         rows.append([name, gate.outcome, gate.rows, gate.quarantined, gate.released, gate.why])
@@ -241,7 +241,7 @@ def _print_gates(details: CheckpointDetails, examples: Examples, out: Output) ->
 
 
 def _print_event_time(details: CheckpointDetails, out: Output) -> None:
-    """How far event time has come, and what operators counted, such as late rows."""
+    """Print the event time, and the operators' counts, such as late rows."""
     rows = []
     for job in details.jobs.values():
         for name in sorted({*job.watermarks, *job.counts, *job.idle}):

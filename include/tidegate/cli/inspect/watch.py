@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the command's parser."""
     parser = subparsers.add_parser(
         "watch",
-        help="a pipeline as it goes on: what is in flight, what the last checkpoints were like",
+        help="a pipeline at work: what is in flight, and what the last checkpoints were like",
         description="Watch a pipeline: its state with cause and remedy, how many checkpoints there were, what is in "
         "flight with each job's ack as it comes, which gates hold it, the last checkpoints and how their durations go. "
         "On a terminal it is redrawn until Ctrl-C; elsewhere it is printed again whenever something has changed.",

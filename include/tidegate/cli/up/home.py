@@ -141,11 +141,12 @@ class Home:
 
     @property
     def own_database(self) -> bool:
-        """Whether the metadata database is ours, because no other is configured."""
+        """Return true if the metadata database is ours, because no other is configured."""
         return not os.environ.get(_DATABASE)
 
     def is_migrated(self) -> bool:
-        """Whether our own database is known to be migrated to this Airflow version. Asking Airflow takes seconds."""
+        """Return true if our own database is known to be migrated to this Airflow version. Asking Airflow takes
+        seconds."""
         stamp = self.folder / "migrated"
         with contextlib.suppress(OSError):
             return self.own_database and stamp.read_text() == _airflow() and self._database_file.is_file()
@@ -163,7 +164,7 @@ class Home:
 
     @property
     def room(self) -> int:
-        """How many tasks may run at the same time."""
+        """Return how many tasks may run at the same time."""
         return max(2, min(4, os.cpu_count() or 2))
 
     def environment(self, port: int) -> dict[str, str]:

@@ -247,8 +247,8 @@ def _same_machine(process: ProcessId) -> bool:
 
 
 def _looks_like_ours(pid: int, home: Home) -> bool:
-    """Whether it runs our Python, as all of Airflow does, or was started with our AIRFLOW_HOME. (Airflow's processes
-    overwrite the environment that the kernel shows with their title.)"""
+    """Return true if it runs our Python, as all of Airflow does, or was started with our AIRFLOW_HOME. (Airflow's
+    processes overwrite the environment that the kernel shows with their title.)"""
     try:
         if Path(f"/proc/{pid}/exe").resolve() == Path(sys.executable).resolve():
             return True

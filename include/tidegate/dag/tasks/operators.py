@@ -95,7 +95,7 @@ class Step(BaseOperator):
         return self.execute(context)
 
     def on_kill(self) -> None:
-        """SIGTERM. Airflow leaves it at this call, and the process would go on: so it is ended from here."""
+        """SIGTERM. Airflow leaves it at this call, and the process would continue: so it is ended from here."""
         let_go(self._cancel)
         if self._over is not None:
             end_anyway(self._over)

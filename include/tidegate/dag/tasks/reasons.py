@@ -17,7 +17,7 @@ __all__ = ["aborted", "failure", "overtaken", "refuse_failed_beside"]
 
 
 def aborted(finished: Finished) -> str:
-    """Why the run is red, and whether others go on."""
+    """Why the run is red, and whether others continue."""
     outcome, suspension = finished.outcome, finished.suspension
     why = ": ".join(filter(None, (outcome.reason, outcome.detail)))
     told = (

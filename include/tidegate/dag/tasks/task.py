@@ -101,7 +101,7 @@ class Task:
 
     @property
     def kind(self) -> Literal["scheduled", "manual"]:
-        """What started the run. A backfill's runs count as scheduled."""
+        """The kind of event that started the run. A backfill's runs count as scheduled."""
         run_type = self.context["dag_run"].run_type
         return "manual" if getattr(run_type, "value", run_type) == "manual" else "scheduled"
 
@@ -131,7 +131,7 @@ class Task:
         unknown = sorted(set(self.context["dag_run"].conf or {}) - known - {REQUEST})
         if unknown:
             elsewhere = NEED_MORE & set(unknown)
-            page = "the DAG's page Checkpoints, or `tidegate`, does that for whoever may edit the DAG"
+            page = "the DAG's page Checkpoints, or `tidegate`, does that for users who may edit the DAG"
             raise Invalid(
                 f"the run was given {', '.join(map(repr, unknown))}, which this DAG does not know",
                 expected=f"nothing but {', '.join(sorted(known))}",
@@ -144,7 +144,7 @@ class Task:
         try:
             return gone(plan)
         except Exception as error:
-            log.warning("Cannot tell whether the run of checkpoint %s goes on: %r", plan.id, error)
+            log.warning("Cannot tell whether the run of checkpoint %s continues: %r", plan.id, error)
             return None
 
     def failed(self, why: str, *, of_environment: bool = False) -> None:
@@ -232,7 +232,7 @@ class Task:
         return entry.plan.run if entry is not None and entry.open else self.run
 
     def more_time(self, plan: Plan, job: str) -> Callable[[], float]:
-        """For how long a job may go on when its checkpoint's time is over: as long as that need not wait for it."""
+        """For how long a job may continue when its checkpoint's time is over: as long as that need not wait for it."""
 
         def more() -> float:
             entry = self.coordinator.ledger.entry(plan.id)
@@ -262,7 +262,7 @@ class Task:
 def deadline(seconds: float, cancel: Callable[[], None], more: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
     """Have the block end with DeadlinePassed once time is up, and Spark let go of its work.
 
-    more: asked then for how much longer it may go on all the same.
+    more: asked then for how much longer it may continue all the same.
     """
 
     def over(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Which files a version consists of, and what the log says about each: read back from delta-rs."""
+"""The files of a version, and what the log says about each, through delta-rs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["LiveFile", "live_files", "query", "read_table"]
 
 @dataclass(frozen=True)
 class LiveFile:
-    """One data file of a version. Values are typed as Arrow types them; what the log does not say is None."""
+    """One data file of a version. Values have Arrow's types; a value that the log does not have is None."""
 
     path: str
     size: int
@@ -37,7 +37,7 @@ class LiveFile:
     nulls: Json
 
     def staged(self) -> StagedFile:
-        """The file as something to be committed again, with the statistics that it has."""
+        """Return the file in the form in which it can be committed again, with its statistics."""
         stats: Json = {"numRecords": self.rows} if self.rows is not None else {}
         if stats:
             stats |= {"minValues": _known(self.low), "maxValues": _known(self.high)}
@@ -51,12 +51,12 @@ class LiveFile:
         )
 
     def partition_texts(self) -> dict[str, str | None]:
-        """The partition values in the log's form."""
+        """Return the partition values in the log's form."""
         return {name: None if value is None else _text(value) for name, value in self.partition.items()}
 
 
 def live_files(snapshot: Snapshot, containing: str = "") -> list[LiveFile]:
-    """Every file of the version, or those whose path has this text in it (plain letters, as the log has them)."""
+    """Return every file of the version, or those whose path contains this text (plain letters, as in the log)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -78,17 +78,17 @@ def live_files(snapshot: Snapshot, containing: str = "") -> list[LiveFile]:
 
 
 def read_table(snapshot: Snapshot, columns: list[str] | None = None, limit: int | None = None) -> pa.Table:
-    """The rows of the version, for people who look; pipelines let Spark read the files."""
+    """Return the rows of the version, for display; pipelines let Spark read the files."""
     import pyarrow as pa
     from deltalake import QueryBuilder
 
-    chosen = ", ".join(_quoted(name) for name in columns) if columns else "*"
-    query = f"SELECT {chosen} FROM version" + (f" LIMIT {int(limit)}" if limit is not None else "")
+    selected = ", ".join(_quoted(name) for name in columns) if columns else "*"
+    query = f"SELECT {selected} FROM version" + (f" LIMIT {int(limit)}" if limit is not None else "")
     return pa.table(QueryBuilder().register("version", snapshot.handle).execute(query))
 
 
 def query(tables: Mapping[str, Snapshot], sql: str) -> pa.Table:
-    """What an SQL query over some versions, under these names, gives: for people who look."""
+    """Run an SQL query over some versions, under these names: for people who investigate."""
     import pyarrow as pa
     from deltalake import QueryBuilder
 
@@ -103,7 +103,7 @@ def _quoted(name: str) -> str:
 
 
 def _known(values: Json) -> Json:
-    """Statistics in the log's form, without those that are unknown."""
+    """Return statistics in the log's form, without those that are unknown."""
     return dict(_known_items(values))
 
 
@@ -121,7 +121,7 @@ def _known_items(values: Json) -> Iterator[tuple[str, Any]]:
 
 
 def _text(value: Any) -> str:
-    """A value as the log writes it: timestamps in UTC, or without any zone."""
+    """Return a value as the log writes it: timestamps in UTC, or without any zone."""
     if isinstance(value, datetime):
         return value.isoformat(timespec="microseconds")[:26] + ("Z" if value.tzinfo else "")
     if isinstance(value, bool):

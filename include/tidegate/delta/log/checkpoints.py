@@ -1,11 +1,12 @@
-"""Delta's own checkpoints of a log, on local disks: durable before anything names them, and done without if torn.
+"""Delta log checkpoints on local disks: durable before anything names them, and moved out of the way if torn.
 
-delta-rs makes one right behind a commit and syncs nothing of it. After a power loss `_last_checkpoint` may name a file
-that is empty, torn or gone, and then no engine opens the table, though its commits are all there. So delta-rs makes it
-of links to the log's files in a folder aside; it is copied, synced, and only then named.
+delta-rs makes one right after a commit and syncs nothing of it. After a power loss `_last_checkpoint` may name a file
+that is empty, torn or gone, and then no engine opens the table, though its commits are all there. So delta-rs makes the
+checkpoint in a separate folder, from links to the log's files; then it is copied, synced, and only then named.
 
-Whoever meets one that cannot be read, made by others or before this was so, puts it aside with what names it, if the
-rest of the log has every row. That is tried first, and said: `doctor` tells of it until the next one is made.
+A checkpoint that cannot be read, made by others or by an older release, is put aside together with the hint that names
+it, if the rest of the log has every row. That is tried out first, and logged; `doctor` reports it until the next
+checkpoint is made.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ _EVERY = 100
 
 _HINT = "_last_checkpoint"
 _ASIDE = "torn-"
-"""Begins the names of files that are done without: no engine takes them for a part of the log."""
-_LEFT = re.compile(r"([0-9]{20})\.checkpoint\.parquet\.[0-9a-z-]+\.tmp")
+"""Prefix of the files that were put aside: no engine takes them for a part of the log."""
+_UNFINISHED = re.compile(r"([0-9]{20})\.checkpoint\.parquet\.[0-9a-z-]+\.tmp")
 
 
 def checkpoint_if_due(location: Location, version: int, configuration: Mapping[str, str]) -> None:
-    """Make a checkpoint of `version`, the head, if the last one is long ago. If that fails, the next commit tries."""
+    """Make a checkpoint of `version`, the head, if one is due. If that fails, the next commit tries again."""
     from deltalake.exceptions import DeltaError
 
-    told_every = configuration.get("delta.checkpointInterval", "")
-    every = int(told_every) if told_every.isdigit() and int(told_every) else _EVERY
-    hinted = location.size(f"{LOG}/{_HINT}") is not None
-    before = last_checkpoint(location) if hinted else -1
+    interval = configuration.get("delta.checkpointInterval", "")
+    every = int(interval) if interval.isdigit() and int(interval) else _EVERY
+    has_hint = location.size(f"{LOG}/{_HINT}") is not None
+    before = last_checkpoint(location) if has_hint else -1
     if version - before < every:
         return
     try:
@@ -70,18 +71,21 @@ def sync_checkpoint(location: Location) -> None:
 
 
 def torn_checkpoints(location: Location) -> list[str]:
-    """The files of checkpoints that cannot be read, and what names one that is not there."""
+    """Return the files of checkpoints that cannot be read, and the hint if it names one that is not there."""
     if not location.is_local:
-        return []  # a file is whole there, or absent
-    found = _checkpoints(location)
-    torn = [name for _, names in sorted(found.items()) if not _whole(location, names) for name in names]
-    named = last_checkpoint(location) if location.size(f"{LOG}/{_HINT}") is not None else None
-    lost = named is not None and not any(name not in torn for name in found.get(named, ()))
-    return [*([f"{LOG}/{_HINT}"] if lost else []), *(f"{LOG}/{name}" for name in torn)]
+        return []  # on an object store a file is whole or absent
+    checkpoints = _checkpoints(location)
+    torn = [name for _, names in sorted(checkpoints.items()) if not _whole(location, names) for name in names]
+    hinted = last_checkpoint(location) if location.size(f"{LOG}/{_HINT}") is not None else None
+    is_hint_wrong = hinted is not None and not any(name not in torn for name in checkpoints.get(hinted, ()))
+    return [*([f"{LOG}/{_HINT}"] if is_hint_wrong else []), *(f"{LOG}/{name}" for name in torn)]
 
 
 def do_without_torn(location: Location) -> bool:
-    """Put aside what `torn_checkpoints` finds, if the table can be read without it. False: nothing was changed."""
+    """Put aside the files that `torn_checkpoints` returns, if the table can be read without them.
+
+    Return False if nothing was changed.
+    """
     if not (torn := torn_checkpoints(location)) or not _readable_without(location, torn):
         return False
     log.warning(
@@ -91,10 +95,10 @@ def do_without_torn(location: Location) -> bool:
         ", ".join(torn),
     )
     try:
-        for path in torn:  # what names it goes first: a crash in between leaves what is found again
-            there = location.local(path)
+        for path in torn:  # the hint goes first: after a crash in between, the rest is found again
+            file = location.local(path)
             with contextlib.suppress(FileNotFoundError):  # somebody else was faster
-                os.replace(there, there.with_name(_ASIDE + there.name))
+                os.replace(file, file.with_name(_ASIDE + file.name))
         location.sync([log_path(max(_commits(location)))])
     except (OSError, TidegateError) as error:
         log.warning("%s could not be put aside (%s): remove it by hand", ", ".join(torn), told(error))
@@ -103,55 +107,55 @@ def do_without_torn(location: Location) -> bool:
 
 
 def put_aside(location: Location) -> list[str]:
-    """The files of torn checkpoints that the table is read without, since the last one was made."""
+    """Return the files of torn checkpoints that were put aside since the last checkpoint was made."""
     if not location.is_local or not location.local(LOG).is_dir():
         return []
     return sorted(f"{LOG}/{name}" for name in os.listdir(location.local(LOG)) if name.startswith(_ASIDE))
 
 
 def _make(location: Location, version: int, before: int) -> None:
-    """A checkpoint of `version`, durable; then the hint that names it."""
+    """Make a durable checkpoint of `version`, then the hint that names it."""
     name, id = f"{version:020d}.checkpoint.parquet", seams.new_id()
-    there = location.local(LOG)
+    folder = location.local(LOG)
     with _aside(location, since=before, upto=version) as copy:
         from tidegate.delta.log.snapshot import handle
 
         handle(copy, version).create_checkpoint()
-        for made in (name, _HINT):
-            _put(copy.local(LOG) / made, there / made, there / f"{made}.{id}.tmp")
-            location.sync([f"{LOG}/{made}"])
-    for left in os.listdir(there):
-        if (match := _LEFT.fullmatch(left)) and int(match[1]) < version:
-            (there / left).unlink(missing_ok=True)  # somebody died over it
+        for file in (name, _HINT):
+            _put(copy.local(LOG) / file, folder / file, folder / f"{file}.{id}.tmp")
+            location.sync([f"{LOG}/{file}"])
+    for file in os.listdir(folder):
+        if (match := _UNFINISHED.fullmatch(file)) and int(match[1]) < version:
+            (folder / file).unlink(missing_ok=True)  # its writer died
     for path in put_aside(location):
-        location.local(path).unlink(missing_ok=True)  # this one takes their place
+        location.local(path).unlink(missing_ok=True)  # this checkpoint takes their place
 
 
-def _put(source: Path, target: Path, beside: Path) -> None:
-    """A copy that is whole and durable before it has its name."""
+def _put(source: Path, target: Path, temporary: Path) -> None:
+    """Copy a file so that it is whole and durable before it has its name."""
     try:
-        with open(source, "rb") as read, open(beside, "xb") as write:
-            shutil.copyfileobj(read, write)
-            write.flush()
-            os.fsync(write.fileno())
-        os.replace(beside, target)
+        with open(source, "rb") as reader, open(temporary, "xb") as writer:
+            shutil.copyfileobj(reader, writer)
+            writer.flush()
+            os.fsync(writer.fileno())
+        os.replace(temporary, target)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def _aside(
     location: Location, *, since: int = 0, upto: int | None = None, without: Collection[str] = ()
 ) -> Iterator[Location]:
-    """A table of the same log files from a version on. What is done to it, the table does not see."""
+    """Yield a temporary table with links to the log's files from a version on. Changes to it do not touch the table."""
     names = [name for name in os.listdir(location.local(LOG)) if f"{LOG}/{name}" not in without]
     versions = {name: file.version for name in names if (file := parse_log_name(name)) is not None}
     with tempfile.TemporaryDirectory(prefix="tidegate-log-") as folder:
         copy = Path(folder, LOG)
         copy.mkdir()
         for name in names:
-            wanted = name in versions and since <= versions[name] and (upto is None or versions[name] <= upto)
-            if wanted or name == "_sidecars":
+            in_range = name in versions and since <= versions[name] and (upto is None or versions[name] <= upto)
+            if in_range or name == "_sidecars":
                 (copy / name).symlink_to(location.local(LOG).absolute() / name)
         yield Location(folder)
 
@@ -170,7 +174,7 @@ def _commits(location: Location) -> set[int]:
 
 
 def _whole(location: Location, names: Collection[str]) -> bool:
-    """Whether each of a checkpoint's Parquet files can be read."""
+    """Return true if each of a checkpoint's Parquet files can be read."""
     try:
         for name in names:
             if name.endswith(".parquet"):
@@ -182,7 +186,8 @@ def _whole(location: Location, names: Collection[str]) -> bool:
 
 
 def _readable_without(location: Location, torn: Collection[str]) -> bool:
-    """Whether every commit behind the last whole checkpoint is there, and delta-rs makes the head's table of them."""
+    """Return true if every commit after the last whole checkpoint is there, and delta-rs makes the head's table of
+    them."""
     from deltalake.exceptions import DeltaError
 
     from tidegate.delta.log.snapshot import handle
@@ -194,9 +199,9 @@ def _readable_without(location: Location, torn: Collection[str]) -> bool:
         return False
     try:
         for version in range(since, head + 1):
-            if (found := read_commit(location, version)) is None:
+            if (commit := read_commit(location, version)) is None:
                 return False
-            found.actions()
+            commit.actions()
         with _aside(location, since=max(since - 1, 0), without=torn) as copy:
             return handle(copy, None).version() == head
     except (Corrupt, DeltaError):

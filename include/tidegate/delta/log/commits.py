@@ -1,4 +1,4 @@
-"""The Delta log through delta-rs: open a version, commit exactly the next one, tell what became of it.
+"""Commit to a Delta table through delta-rs: exactly the next version, with a known outcome.
 
 A commit has one of three outcomes, and an exception never hides which:
 
@@ -60,7 +60,7 @@ PUBLISHING = ("S10.publish.before", "S10.publish.after")
 
 @dataclass(frozen=True)
 class CommitStamp:
-    """Who commits: goes into the log as Delta transactions (the truth) and as tags (for people)."""
+    """The writer of a commit: goes into the log as Delta transactions (the truth) and as tags (for people)."""
 
     app_id: str
     id: int
@@ -81,7 +81,7 @@ class CommitStamp:
     """By a person who has let go of an interval's rows: the interval. They are those of checkpoint `id`."""
 
     def tags(self) -> dict[str, Any]:
-        """What a table's history shows beside our commit."""
+        """The tags that a table's history shows beside our commit."""
         return {
             "tidegate.pipeline": self.pipeline,
             "tidegate.checkpoint": self.id,
@@ -93,18 +93,18 @@ class CommitStamp:
         }
 
     def transactions(self) -> dict[str, int]:
-        """What the commit says about us to whoever reads the table's transactions."""
+        """The commit's Delta transactions, by which readers of the log recognize us."""
         return {self.app_id: max(self.id, self.floor), **dict([self.owner])} if self.publishes else dict([self.owner])
 
     def made(self, found: Commit) -> bool:
-        """Whether `found` is the commit that this stamp was put on."""
+        """Return true if the commit carries this stamp."""
         same = found.tags().items() >= self.tags().items()
         return same and all(found.txn(app_id) == id for app_id, id in self.transactions().items())
 
 
 @dataclass(frozen=True)
 class Committed:
-    """A commit that is in the log, and on local disks durable."""
+    """A commit that is in the log, and durable on local disks."""
 
     version: int
     log_hash: str
@@ -119,7 +119,7 @@ def create(
     partition_by: Sequence[str] = (),
     properties: Mapping[str, str] | None = None,
 ) -> Committed | None:
-    """Make the table as version 0, with its first files. None: somebody else made one first."""
+    """Create the table as version 0, with its first files. None: somebody else created one first."""
     from deltalake.transaction import create_table_with_add_actions
 
     def attempt() -> None:
@@ -135,7 +135,7 @@ def create(
             post_commithook_properties=hooks(location),
         )
 
-    return settle(location, 0, stamp, attempt, properties or {})
+    return commit_at(location, 0, stamp, attempt, properties or {})
 
 
 def append(snapshot: Snapshot, files: Sequence[StagedFile], stamp: CommitStamp) -> Committed | None:
@@ -146,7 +146,7 @@ def append(snapshot: Snapshot, files: Sequence[StagedFile], stamp: CommitStamp) 
 def replace(
     snapshot: Snapshot, added: Sequence[StagedFile], removed: Sequence[LiveFile], stamp: CommitStamp
 ) -> Committed | None:
-    """Name `added` and no longer `removed` in the version right after `snapshot`. Nothing at all: a fence."""
+    """Add `added` and remove `removed` in the version right after `snapshot`. With neither, the commit is a fence."""
 
     def attempt() -> None:
         snapshot.handle.create_write_transaction(
@@ -158,11 +158,11 @@ def replace(
             post_commithook_properties=hooks(snapshot.location),
         )
 
-    return settle(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
+    return commit_at(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
 
 
 def overwrite(snapshot: Snapshot, schema: Json, files: Sequence[StagedFile], stamp: CommitStamp) -> Committed | None:
-    """Another schema, and these files, all new, instead of all that are there, right after `snapshot`."""
+    """Replace the schema and all files with this schema and these new files, right after `snapshot`."""
 
     def attempt() -> None:
         snapshot.own_handle().create_write_transaction(
@@ -174,14 +174,14 @@ def overwrite(snapshot: Snapshot, schema: Json, files: Sequence[StagedFile], sta
             post_commithook_properties=hooks(snapshot.location),
         )
 
-    return settle(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
+    return commit_at(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
 
 
 def add_columns(snapshot: Snapshot, fields: Sequence[Json], stamp: CommitStamp) -> Committed | None:
     """Add nullable columns in the version right after `snapshot`.
 
     delta-rs cannot change the schema in the commit that adds files. This commit comes before that one and
-    changes no row: a crash in between leaves columns without values, and whoever goes on finds them there.
+    changes no row: a crash in between leaves columns without values, and the process that continues finds them there.
     """
     from deltalake import Field
 
@@ -192,17 +192,17 @@ def add_columns(snapshot: Snapshot, fields: Sequence[Json], stamp: CommitStamp) 
             post_commithook_properties=hooks(snapshot.location),
         )
 
-    return settle(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
+    return commit_at(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
 
 
-def settle(
+def commit_at(
     location: Location,
     version: int,
     stamp: CommitStamp,
     attempt: Callable[[], object],
     configuration: Mapping[str, str],
 ) -> Committed | None:
-    """Run a commit that can only become `version`, then look at that version: the log says what happened.
+    """Run a commit that can only become `version`, then read that version: the log says what happened.
 
     A failure after the commit (its answer got lost, the checkpoint that delta-rs writes next failed) is a
     success; a success report is not believed either.
@@ -216,14 +216,14 @@ def settle(
     except (DeltaError, OSError) as raised:
         error = raised
     seams.fault(stamp.faults[1])
-    found = read_commit(location, version)
-    if found is not None:
-        if not stamp.made(found):
+    commit = read_commit(location, version)
+    if commit is not None:
+        if not stamp.made(commit):
             return None
-        found.make_durable()
+        commit.make_durable()
         if location.is_local:
             checkpoint_if_due(location, version, configuration)
-        return Committed(version, found.sha)
+        return Committed(version, commit.sha)
     refused = isinstance(error, DeltaProtocolError | SchemaMismatchError) or _UNKNOWN_FEATURE in str(error)
     if error is not None and refused:
         raise Invalid(
@@ -241,83 +241,85 @@ def settle(
 
 
 def find_commit(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
-    """The version at which `app_id` published `id`, as far back as the log's commit files reach.
+    """Return the version at which `app_id` published `id`, as far back as the log's commit files reach.
 
-    Its ids rise with the versions, so the range in which that can be is halved; a long history costs a few reads more.
+    Its ids rise with the versions, so this is a binary search: a long history costs only a few more reads.
     """
     if (last := snapshot.txn(app_id)) is None or last < id:
         return None
-    low, high, found = -1, snapshot.version + 1, None
+    low, high, committed = -1, snapshot.version + 1, None
     while high - low > 1:
         middle = (low + high) // 2
-        version, commit, made = _last_own(snapshot.location, app_id, low, middle)
-        if made is not None and made > id:
+        version, commit, published = _last_own(snapshot.location, app_id, low, middle)
+        if published is not None and published > id:
             high = version
             continue
-        if commit is not None and made == id:
-            found = Committed(version, commit.sha)
+        if commit is not None and published == id:
+            committed = Committed(version, commit.sha)
         low = middle
-    return found
+    return committed
 
 
 def _last_own(location: Location, app_id: str, low: int, high: int) -> tuple[int, Commit | None, int | None]:
-    """The last commit behind `low`, up to `high`, that `app_id` made, and its id. None: there is none, or commit files
-    are cleaned up on the way back to it: so are all those before."""
+    """Return the last commit after `low`, up to `high`, that `app_id` made, and its id.
+
+    None: there is none, or commit files on the way back to it are cleaned up, and so are all before them.
+    """
     for version in range(high, low, -1):
         commit = read_commit(location, version)
         if commit is None:
             break
-        if (made := commit.txn(app_id)) is not None:
-            return version, commit, made
+        if (id := commit.txn(app_id)) is not None:
+            return version, commit, id
     return low, None, None
 
 
 def find_publication(snapshot: Snapshot, app_id: str, id: int, since: int = -1) -> Committed | None:
-    """The version behind `since` at which `app_id` published `id`, whatever the order of ids.
+    """Return the version after `since` at which `app_id` published `id`, whatever the order of ids.
 
-    Corrupt: a commit file on the way back to there is gone, so nobody can tell.
+    Raise Corrupt if a commit file on the way back to it is gone, so that nobody can tell.
     """
     for version in range(snapshot.version, since, -1):
-        found = read_commit(snapshot.location, version)
-        if found is None:
+        commit = read_commit(snapshot.location, version)
+        if commit is None:
             raise Corrupt(
                 f"{snapshot.location.url} does not tell whether it has checkpoint {id}: commit {version} is gone",
                 expected=f"all commit files behind version {since}",
                 help="restore them from a copy of the storage, and let delta.logRetentionDuration keep them for days",
                 reason="LOG_CLEANED",
             )
-        tags = found.tags()
+        tags = commit.tags()
         ours = tags.get("tidegate.checkpoint") == id and bool(tags.get("tidegate.publishes"))
-        if ours and found.txn(app_id) is not None:
-            return Committed(version, found.sha)
+        if ours and commit.txn(app_id) is not None:
+            return Committed(version, commit.sha)
     return None
 
 
 def sync_commit(location: Location, version: int) -> None:
-    """Make a commit durable that another writer made, the files that it adds, and the checkpoint that came with it."""
-    found = read_commit(location, version)
-    if found is not None:
-        location.sync(found.added_paths())
-        found.make_durable()
+    """Make another writer's commit durable, with the files that it adds and the checkpoint that came with it."""
+    commit = read_commit(location, version)
+    if commit is not None:
+        location.sync(commit.added_paths())
+        commit.make_durable()
         sync_checkpoint(location)
 
 
 def verify(location: Location, version: int, log_hash: str) -> None:
-    """Corrupt if `version` is not the commit that was published as that version.
+    """Raise Corrupt if `version` is not the commit that was published as that version.
 
-    A table that was dropped and made again, or a commit that was overwritten, has another log hash under
+    A table that was dropped and created again, or a commit that was overwritten, has another log hash under
     the same number. A version whose commit file the table's owner has cleaned up cannot be checked.
     """
-    found = read_commit(location, version)
-    if found is not None and found.sha == log_hash:
+    commit = read_commit(location, version)
+    if commit is not None and commit.sha == log_hash:
         return
-    if found is None:
+    if commit is None:
         snapshot = open_table(location)
         if snapshot is not None and snapshot.version > version:
-            return  # Cleaned up behind a later checkpoint of the log: the table goes on, this version is history.
+            return  # cleaned up after a later checkpoint of the log: the table has newer versions
     raise Corrupt(
         f"{location.url}: version {version} is not the one that tidegate published"
-        + (" (it is gone)" if found is None else f" (log hash {found.sha[:12]}, published {log_hash[:12]})"),
+        + (" (it is gone)" if commit is None else f" (log hash {commit.sha[:12]}, published {log_hash[:12]})"),
         expected=f"a commit file with the hash {log_hash}",
         help="the table was dropped and made again, or overwritten, or put back from an older copy: restore it, "
         "or start a new pipeline with take_over=True",
@@ -326,14 +328,14 @@ def verify(location: Location, version: int, log_hash: str) -> None:
 
 
 def delta_schema(schema: Json) -> Any:
-    """A schema as delta-rs takes it."""
+    """Return a schema as delta-rs takes it."""
     from deltalake import Schema
 
     return Schema.from_json(msgspec.json.encode(schema).decode())
 
 
 def add_action(file: StagedFile) -> AddAction:
-    """The log's entry for a staged file."""
+    """Return the log's action for a staged file."""
     from deltalake.transaction import AddAction
 
     return AddAction(
@@ -347,7 +349,7 @@ def add_action(file: StagedFile) -> AddAction:
 
 
 def remove_action(file: LiveFile) -> RemoveAction:
-    """The log's entry for a file that no longer belongs to the table. The file itself stays."""
+    """Return the log's action for a file that no longer belongs to the table. The file itself stays."""
     from deltalake.transaction import RemoveAction
 
     return RemoveAction(
@@ -360,7 +362,7 @@ def remove_action(file: LiveFile) -> RemoveAction:
 
 
 def commit_properties(stamp: CommitStamp) -> CommitProperties:
-    """Compare-and-swap: the one try is at the version right after the handle's."""
+    """Return the properties that make a commit a compare-and-swap: one try, at the version right after the handle's."""
     from deltalake import CommitProperties, Transaction
 
     transactions = [Transaction(app_id, id) for app_id, id in stamp.transactions().items()]
@@ -368,8 +370,11 @@ def commit_properties(stamp: CommitStamp) -> CommitProperties:
 
 
 def hooks(location: Location) -> PostCommitHookProperties:
-    """Never Delta's log clean-up: a retained checkpoint may need those versions. Its own checkpoints are made by
-    delta-rs where a file is whole or absent; on local disks by delta/log/checkpoints.py."""
+    """Return which hooks delta-rs runs after a commit.
+
+    Never Delta's log clean-up: a retained checkpoint may need those versions. Delta log checkpoints are made by
+    delta-rs on object stores, where a file is whole or absent; on local disks by delta/log/checkpoints.py.
+    """
     from deltalake import PostCommitHookProperties
 
     return PostCommitHookProperties(create_checkpoint=not location.is_local, cleanup_expired_logs=False)

@@ -1,8 +1,8 @@
 """Which tables delta-rs may commit to, and which need delta-spark to keep their own rules.
 
 Found by trying delta-rs 1.6.6 (tests/spark/test_features.py repeats it). It refuses row tracking, identity
-columns, in-commit timestamps, column defaults, clustering, type widening and whatever it does not know.
-But it commits without a word what it does not check: constraints, generated columns, char and varchar
+columns, in-commit timestamps, column defaults, clustering, type widening and features that it does not know.
+But it silently commits to tables with rules that it does not check: constraints, generated columns, char and varchar
 lengths; and to column-mapped tables, where Spark then reads our columns as null.
 """
 
@@ -30,7 +30,7 @@ _HARMLESS = {
     "timestampNtz",
     "v2Checkpoint",
 }
-"""Features that a table may have: whether it uses those that matter is told by its settings and its schema."""
+"""Features that a table may have: its settings and its schema show whether it uses those that matter."""
 
 _FIELD_RULES = {
     "delta.invariants": "an invariant",
@@ -42,7 +42,7 @@ _FIELD_RULES = {
 
 
 def spark_reasons(snapshot: Snapshot) -> list[str]:
-    """Why appends to this table must go through delta-spark; none: delta-rs commits them."""
+    """Return why appends to this table must go through delta-spark; empty: delta-rs commits them."""
     protocol = snapshot.handle.protocol()
     features = set(protocol.reader_features or ()) | set(protocol.writer_features or ())
     reasons = [f"the table feature {feature}" for feature in sorted(features - _HARMLESS)]
@@ -56,7 +56,7 @@ def spark_reasons(snapshot: Snapshot) -> list[str]:
 
 
 def spark_reasons_to_rewrite(snapshot: Snapshot) -> list[str]:
-    """Why upserts into this table must go through delta-spark."""
+    """Return why upserts into this table must go through delta-spark."""
     reasons = spark_reasons(snapshot)
     if snapshot.configuration.get("delta.enableChangeDataFeed", "").lower() == "true":
         reasons.append("the change data feed, which wants every changed row written once more")
@@ -66,7 +66,7 @@ def spark_reasons_to_rewrite(snapshot: Snapshot) -> list[str]:
 
 
 def refuse_unsafe(snapshot: Snapshot, *, rewrites: bool) -> None:
-    """Invalid for a target that no engine could publish to safely."""
+    """Raise Invalid for a target that no engine could publish to safely."""
     key = "delta.setTransactionRetentionDuration"
     if key in snapshot.configuration:
         raise Invalid(
@@ -85,7 +85,7 @@ def refuse_unsafe(snapshot: Snapshot, *, rewrites: bool) -> None:
 
 
 def required_columns(schema: Json) -> set[str]:
-    """Top-level columns that the table declares NOT NULL."""
+    """Return the top-level columns that the table declares NOT NULL."""
     return {field["name"] for field in schema["fields"] if not field["nullable"]}
 
 
@@ -96,9 +96,9 @@ def _field_reasons(kind: Any, path: str) -> Iterator[str]:
         return
     for field in kind.get("fields", ()):
         inner = f"{path}.{field['name']}" if path else field["name"]
-        for key, what in _FIELD_RULES.items():
+        for key, rule in _FIELD_RULES.items():
             if key in field.get("metadata", {}):
-                yield f"{what} on {inner!r}"
+                yield f"{rule} on {inner!r}"
         if path and not field["nullable"]:
             yield f"NOT NULL on the nested field {inner!r}"
         yield from _field_reasons(field["type"], inner)

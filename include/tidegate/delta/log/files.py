@@ -62,7 +62,8 @@ class LogFile:
 
     @property
     def is_classic_checkpoint(self) -> bool:
-        """Whether it is a whole checkpoint in one file of the first format, the only one that delta-rs writes."""
+        """Return true if it is a whole checkpoint in one file of the first format, the only one that delta-rs
+        writes."""
         return self.name == f"{self.version:020d}.checkpoint.parquet"
 
 
@@ -176,7 +177,7 @@ class Commit:
 
     @property
     def changes_layout(self) -> bool:
-        """Whether schema, properties or features change."""
+        """Return true if schema, properties or features change."""
         return any("metaData" in action or "protocol" in action for action in self.actions())
 
     def changes_rows(self) -> bool:

@@ -1,4 +1,4 @@
-"""Putting a table back to an older version, as one more commit; and removing what no kept version needs."""
+"""Restore a table to an older version, as one more commit; and delete files that no retained version needs."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ class Foreign:
 
 
 def foreign_commits(snapshot: Snapshot, since: int, transactions: Mapping[str, int | None]) -> list[Foreign]:
-    """Commits after version `since` that change rows or columns and carry none of our transactions.
+    """Return commits after version `since` that change rows or columns and carry none of our transactions.
 
     transactions: app id → version, None: any.
     """
-    found = []
+    foreign = []
     for version in range(since + 1, snapshot.version + 1):
-        seen = read_commit(snapshot.location, version)
-        if seen is None:
-            found.append(Foreign(version, "unknown: its commit file is gone"))
+        commit = read_commit(snapshot.location, version)
+        if commit is None:
+            foreign.append(Foreign(version, "unknown: its commit file is gone"))
             continue
-        ours = ((seen.txn(app_id), number) for app_id, number in transactions.items())
-        if seen.changes_rows() and not any(made is not None and number in (None, made) for made, number in ours):
-            found.append(Foreign(version, seen.operation or "unknown"))
-    return found
+        numbers = ((commit.txn(app_id), number) for app_id, number in transactions.items())
+        is_ours = any(actual is not None and number in (None, actual) for actual, number in numbers)
+        if commit.changes_rows() and not is_ours:
+            foreign.append(Foreign(version, commit.operation or "unknown"))
+    return foreign
 
 
 def restore(
@@ -47,14 +48,14 @@ def restore(
     """Make the rows those of `version` again (None: no rows), as the commit right after `snapshot`; the schema stays.
 
     It is committed even when nothing changes: that commit fences publishers that read the table before.
-    None: somebody else committed first. Refuses to drop what others have committed since, unless told to.
+    None: somebody else committed first. Refuses to drop others' later commits unless `discard_foreign` is set.
     """
     location = snapshot.location
     target = version_of(snapshot, version) if version is not None else None
     since = version if version is not None else -1
     foreign = foreign_commits(snapshot, since, {stamp.app_id: None, stamp.owner[0]: stamp.owner[1]})
     if foreign and not discard_foreign:
-        listed = ", ".join(f"{each.version} ({each.operation})" for each in foreign[:10])
+        listed = ", ".join(f"{commit.version} ({commit.operation})" for commit in foreign[:10])
         raise Rejected(
             f"{location.url}: others have committed since version {version}: {listed}",
             expected="nobody else's rows to be lost by a rollback without a choice",
@@ -62,20 +63,20 @@ def restore(
             "pipeline's rows, or --keep it as it is",
             reason="FOREIGN_COMMITS",
         )
-    now, then = _by_path(live_files(snapshot)), _by_path(live_files(target) if target is not None else ())
-    back = [file.staged() for path, file in then.items() if path not in now]
-    if gone := missing_files(location, back):
+    current, former = _by_path(live_files(snapshot)), _by_path(live_files(target) if target is not None else ())
+    restored = [file.staged() for path, file in former.items() if path not in current]
+    if lost := missing_files(location, restored):
         raise Corrupt(
-            f"{location.url}: {len(gone)} files of version {version} are gone, first {gone[0]!r}",
+            f"{location.url}: {len(lost)} files of version {version} are gone, first {lost[0]!r}",
             expected="every file of a version that a retained checkpoint rests on",
             help="a VACUUM removed them: roll back to a newer checkpoint, or restore the files from a copy",
             reason="VERSION_FILES_GONE",
         )
-    return replace(snapshot, back, [file for path, file in now.items() if path not in then], stamp)
+    return replace(snapshot, restored, [file for path, file in current.items() if path not in former], stamp)
 
 
 def version_of(snapshot: Snapshot, version: int) -> Snapshot:
-    """An older version of the same table; Corrupt if the table was another one then."""
+    """Return an older version of the same table; raise Corrupt if the table was another one then."""
     target = open_table(snapshot.location, version)
     if target is None or target.table_id != snapshot.table_id:
         raise Corrupt(

@@ -1,4 +1,4 @@
-"""Schemas as Delta's log holds them: what Spark's become, what cannot be, and how two differ."""
+"""Schemas in the form of Delta's log: convert Spark's, refuse what Delta cannot have, and compare two."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _PARTITIONABLE = _PRIMITIVES - {"binary"}
 
 
 def from_spark(schema: Json) -> Json:
-    """A new table's schema for a DataFrame's (`json.loads(frame.schema.json())`).
+    """Return a new table's schema for a DataFrame's (`json.loads(frame.schema.json())`).
 
     Everything becomes nullable, as in Delta's own writer: that a column happens to hold no nulls today is no
-    promise for tomorrow. Of the columns' metadata only comments stay; the rest is Spark's own business.
+    promise for tomorrow. Only comments are kept of the columns' metadata; the rest is Spark's own business.
     """
     return {"type": "struct", "fields": [_field(field) for field in schema["fields"]]}
 
 
 def columns(schema: Json) -> dict[str, Json]:
-    """The top-level fields by name."""
+    """Return the top-level fields by name."""
     return {field["name"]: field for field in schema["fields"]}
 
 
@@ -43,45 +43,45 @@ class Difference:
 
 
 def differences(output: Json, table: Json) -> list[Difference]:
-    """How an output differs from the table that it is for. Order, comments and nullability do not count."""
+    """List the differences between an output and its table. Order, comments and nullability do not count."""
     ours, theirs = columns(output), columns(table)
     folded = {name.casefold(): name for name in theirs}
-    found = []
+    differing = []
     for name, field in ours.items():
         if name in theirs:
-            mine, other = render(field["type"]), render(theirs[name]["type"])
-            if mine != other:
-                found.append(Difference("type", name, f"{name!r} is {mine}; the table has {other}"))
+            our_type, their_type = render(field["type"]), render(theirs[name]["type"])
+            if our_type != their_type:
+                differing.append(Difference("type", name, f"{name!r} is {our_type}; the table has {their_type}"))
         elif twin := folded.get(name.casefold()):
-            found.append(Difference("case", name, f"{name!r} is written {twin!r} in the table"))
+            differing.append(Difference("case", name, f"{name!r} is written {twin!r} in the table"))
         else:
-            found.append(Difference("new", name, f"{name!r} ({render(field['type'])}) is not in the table"))
+            differing.append(Difference("new", name, f"{name!r} ({render(field['type'])}) is not in the table"))
     written = {name.casefold() for name in ours}
     for name, field in theirs.items():
         if name.casefold() not in written:
             text = f"{name!r} ({render(field['type'])}) is in the table, but not in the output"
-            found.append(Difference("missing", name, text))
-    return found
+            differing.append(Difference("missing", name, text))
+    return differing
 
 
 def schema_problems(schema: Json, partition_by: tuple[str, ...]) -> list[str]:
-    """All reasons why a DataFrame of this schema cannot become a Delta table with these partitions."""
-    found = list(_type_problems(schema, "")) + list(_clashes(schema, ""))
+    """Return all reasons why a DataFrame of this schema cannot become a Delta table with these partitions."""
+    problems = list(_type_problems(schema, "")) + list(_clashes(schema, ""))
     by_name = columns(schema)
     for name in partition_by:
         if name not in by_name:
-            found.append(f"partition column {name!r} is not in the output ({', '.join(by_name)})")
+            problems.append(f"partition column {name!r} is not in the output ({', '.join(by_name)})")
         elif not isinstance(kind := by_name[name]["type"], str) or not _simple(kind, _PARTITIONABLE):
-            found.append(f"partition column {name!r} is {render(kind)}, which cannot name a folder")
+            problems.append(f"partition column {name!r} is {render(kind)}, which cannot name a folder")
     if by_name and set(by_name) <= set(partition_by):
-        found.append("every column is a partition column: nothing is left for the files")
+        problems.append("every column is a partition column: nothing is left for the files")
     if not by_name:
-        found.append("the output has no columns")
-    return found
+        problems.append("the output has no columns")
+    return problems
 
 
 def render(kind: Any) -> str:
-    """A type for people, as SQL writes it."""
+    """Return a type for display, as SQL writes it."""
     if isinstance(kind, str):
         return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(kind, kind)
     if kind["type"] == "array":
@@ -139,16 +139,16 @@ def _type_problems(kind: Any, path: str) -> Iterator[str]:
 
 
 def _clashes(kind: Any, path: str) -> Iterator[str]:
-    """Names that differ in case only, or not at all: Spark cannot tell them apart when it reads the table."""
+    """Yield names that differ in case only, or not at all: Spark cannot tell them apart when it reads the table."""
     if isinstance(kind, str):
         return
     if kind["type"] == "struct":
-        seen: dict[str, str] = {}
+        names: dict[str, str] = {}
         for field in kind["fields"]:
             name = field["name"]
-            if other := seen.get(name.casefold()):
-                yield f"columns {path + other!r} and {path + name!r} differ in upper and lower case only"
-            seen[name.casefold()] = name
+            if twin := names.get(name.casefold()):
+                yield f"columns {path + twin!r} and {path + name!r} differ in upper and lower case only"
+            names[name.casefold()] = name
             yield from _clashes(field["type"], f"{path}{name}.")
     for inner in ("elementType", "keyType", "valueType"):
         yield from _clashes(kind.get(inner, "none"), f"{path}{inner[:-4]}.")

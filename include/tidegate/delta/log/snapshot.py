@@ -31,11 +31,11 @@ __all__ = ["Snapshot", "find", "handle", "open_table", "recall", "remember"]
 
 
 def find(location: Location, version: int | None) -> DeltaTable | None:
-    """delta-rs's view of the table. None: there is no table, and no part of a log."""
+    """Return delta-rs's view of the table. None: there is no table, and no part of a log."""
     from deltalake.exceptions import DeltaError, TableNotFoundError
 
     missing: Exception | None = None
-    for _ in range(3):  # what is there, but not found, may have been made by somebody between the two looks
+    for _ in range(3):  # somebody may create the table between the two looks
         try:
             return handle(location, version)
         except TableNotFoundError as error:
@@ -65,7 +65,7 @@ def _unreadable(location: Location, version: int | None, error: Exception) -> Ti
 
 
 def handle(location: Location, version: int | None) -> DeltaTable:
-    """One that nobody else has."""
+    """Return a new handle that nobody else uses."""
     from deltalake import DeltaTable
 
     return DeltaTable(location.url, version=version, storage_options=dict(location.options))
@@ -78,7 +78,7 @@ _Key = tuple[int, str, frozenset[tuple[str, str]]]
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Cached:
     """A snapshot, and the sizes of the commit files that it was replayed from."""
 
     snapshot: Snapshot
@@ -86,20 +86,20 @@ class _Known:
     sizes: tuple[int | None, ...]
 
 
-_known: dict[_Key, _Known] = {}
+_cache: dict[_Key, _Cached] = {}
 
 
 _lock = threading.Lock()
 
 
 def recall(location: Location, version: int | None) -> Snapshot | None:
-    """The snapshot of `version` (None: of the head), if it is remembered and still true."""
-    known = _known.get(_key(location))
-    if known is None or version not in (None, known.snapshot.version):
+    """Return the snapshot of `version` (None: of the head) if it is remembered and still valid."""
+    cached = _cache.get(_key(location))
+    if cached is None or version not in (None, cached.snapshot.version):
         return None
-    snapshot = known.snapshot
+    snapshot = cached.snapshot
     commit = read_commit(location, snapshot.version)
-    if commit is None or commit.sha != snapshot.log_hash or _sizes(snapshot, known.since) != known.sizes:
+    if commit is None or commit.sha != snapshot.log_hash or _sizes(snapshot, cached.since) != cached.sizes:
         return None
     moved = version is None and location.size(log_path(snapshot.version + 1)) is not None
     return None if moved else snapshot
@@ -109,27 +109,27 @@ def remember(snapshot: Snapshot) -> None:
     """Keep it, in place of an older one of the same table, and at most _CAPACITY in all."""
     key, since = _key(snapshot.location), last_checkpoint(snapshot.location)
     with _lock:
-        _known.pop(key, None)
-        _known[key] = _Known(snapshot, since, _sizes(snapshot, since))
-        while len(_known) > _CAPACITY:
-            del _known[next(iter(_known))]
+        _cache.pop(key, None)
+        _cache[key] = _Cached(snapshot, since, _sizes(snapshot, since))
+        while len(_cache) > _CAPACITY:
+            del _cache[next(iter(_cache))]
 
 
 def _sizes(snapshot: Snapshot, since: int) -> tuple[int | None, ...]:
-    """Of the commit files below the head; object stores neither tear them nor are worth so many requests."""
+    """Sizes of the commit files below the head; object stores neither tear them nor are worth so many requests."""
     if not snapshot.location.is_local:
         return ()
     return tuple(snapshot.location.size(log_path(version)) for version in range(since, snapshot.version))
 
 
 def _key(location: Location) -> _Key:
-    """A forked child begins with nothing: delta-rs' handles do not survive a fork."""
+    """Return the cache key. A forked child starts with an empty cache: delta-rs' handles do not survive a fork."""
     return os.getpid(), location.url, frozenset(location.options.items())
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A table as of one version. Everything was read when it was opened; it never moves on by itself."""
+    """A table as of one version. Everything was read when it was opened; it never advances by itself."""
 
     location: Location
     version: int
@@ -139,41 +139,41 @@ class Snapshot:
     configuration: Mapping[str, str]
     log_hash: str
     handle: DeltaTable
-    """Shared with whoever opened the same version (see `find`): for reads, and commits of file actions."""
+    """Shared with all who opened the same version (see `find`): for reads, and commits of file actions."""
     _txns: dict[str, int | None] = field(default_factory=dict, repr=False, compare=False)
     """Looked up before: each time costs a millisecond, and more in a table with many transactions."""
 
     def own_handle(self) -> DeltaTable:
-        """One more handle, for what moves its handle on."""
+        """Return a handle of its own, for an operation that advances its handle."""
         return handle(self.location, self.version)
 
     def txn(self, app_id: str) -> int | None:
-        """The last transaction version of `app_id`, or None."""
+        """Return the last transaction version of `app_id`, or None."""
         if app_id not in self._txns:
             self._txns[app_id] = self.handle.transaction_version(app_id)
         return self._txns[app_id]
 
 
 def open_table(location: Location, version: int | None = None) -> Snapshot | None:
-    """The table as of `version`, by default its head; None: there is no table.
+    """Return the table as of `version`, by default its head; None: there is no table.
 
-    A head whose commit file is empty or torn is Corrupt: both engines read an empty one as "no changes".
+    Raise Corrupt if the head's commit file is empty or torn: both engines read an empty one as "no changes".
     """
-    if (known := recall(location, version)) is not None:
-        return known
+    if (remembered := recall(location, version)) is not None:
+        return remembered
     if (opened := find(location, version)) is None:
         return None
-    found = opened.version()
-    last = check_tail(location, found)
+    number = opened.version()
+    head = check_tail(location, number)
     metadata = opened.metadata()
     snapshot = Snapshot(
         location=location,
-        version=found,
+        version=number,
         table_id=str(metadata.id),
         schema=msgspec.json.decode(opened.schema().to_json()),
         partition_by=tuple(metadata.partition_columns),
         configuration=dict(metadata.configuration),
-        log_hash=last.sha,
+        log_hash=head.sha,
         handle=opened,
     )
     if version is None:

@@ -30,7 +30,7 @@ _CATALOG_FEATURES: Final = {"catalogManaged", "catalogOwned", "catalogOwned-prev
 
 @dataclass(frozen=True)
 class TableLayout:
-    """How a version of the table is to be read."""
+    """The schema, partitions and features by which a version of the table is read."""
 
     table: str
     schema: Json
@@ -40,12 +40,12 @@ class TableLayout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether Spark's Parquet reader gives the rows as they are, if there are no deletion vectors."""
+        """True if Spark's Parquet reader gives the rows as they are, if there are no deletion vectors."""
         return self.features <= _PLAIN_FEATURES and self.configuration.get("delta.columnMapping.mode", "none") == "none"
 
     @property
     def has_change_feed(self) -> bool:
-        """Whether row changes are recorded."""
+        """True if row changes are recorded."""
         return self.configuration.get("delta.enableChangeDataFeed", "false").lower() == "true"
 
 

@@ -1,12 +1,12 @@
 """At least once: an attempt commits its rows to their tables itself, as soon as they are staged.
 
     before   asked again whether this work still counts: what was ended meanwhile writes nothing
-    commit   under the attempt's own name, right after the table's head; whoever was faster is gone past
+    commit   under the attempt's own name, right after the table's head; a faster writer is gone past
     after    nothing is taken back: if the attempt fails now, another one commits the same rows once more
 
-No row can be lost by it: positions and states go on with the manifest only, so what no ack names is read again. A job
+No row can be lost by it: positions and states advance with the manifest only, so what no ack names is read again. A job
 that has slept writes no more once a later checkpoint, or a rollback, is on the table: it would put older rows over
-newer ones. Nor does it lose anything: the later one went on from another attempt's ack, or reads the input again.
+newer ones. Nor does it lose anything: the later one continued from another attempt's ack, or reads the input again.
 """
 
 from __future__ import annotations

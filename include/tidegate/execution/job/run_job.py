@@ -1,6 +1,6 @@
 """Runs one job of one checkpoint: the spine that every row goes through.
 
-    ask      is there still something to do?                    fenced, done, or go on
+    ask      is there still something to do?                    fenced, done, or continue
     read     the plan's ranges, verified, as DataFrames          nothing runs yet
     run      the stages, on DataFrames                           nothing runs yet, but for operators with state
     stage    every sink's rows, out of sight                     Spark works here
@@ -120,8 +120,8 @@ def _changed_code_told(coordinator: Coordinator, id: int) -> Iterator[None]:
             raise
         message = " ".join(str(error).split())
         raise Invalid(
-            f"the pipeline's code has changed since checkpoint {id} was planned, and cannot go on with what the other "
-            f"code has begun: {type(error).__name__}{': ' if message else ''}{message}",
+            f"the pipeline's code has changed since checkpoint {id} was planned, and cannot continue with what the "
+            f"other code has begun: {type(error).__name__}{': ' if message else ''}{message}",
             expected="the code that has planned it, until it is decided",
             help="nothing is lost: the checkpoint is aborted, and the next one takes its input with today's code; if "
             "that fails, too, correct the code",
@@ -446,7 +446,7 @@ class Attempt:
         try:
             yield
         except (TidegateError, KeyboardInterrupt) as error:
-            if not isinstance(error, Corrupt):  # leave everything as it is for whoever looks into it
+            if not isinstance(error, Corrupt):  # leave everything as it is for people to look into
                 self.release()
             raise
 

@@ -1,1 +1,1 @@
-"""How a gate judges rows: in Spark, or in files that were staged."""
+"""Judging rows: in Spark, or in files that were staged."""

@@ -1,1 +1,1 @@
-"""What a declaration amounts to: the graph, its jobs, and what identifies its parts."""
+"""The graph that a declaration makes, its jobs, and what identifies its parts."""

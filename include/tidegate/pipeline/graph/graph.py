@@ -263,14 +263,14 @@ class Graph:
         return updating_streams(self.stages)
 
     def replaced_is_taken(self, stream: str) -> bool:
-        """Whether any stage or sink takes the rows that a stream's new rows replace."""
+        """Return true if any stage or sink takes the rows that a stream's new rows replace."""
         if any(stream in stage.inputs for stage in self.stages):
             return True
         sinks = (node for node in self.sinks.values() if node.input == stream)
         return any(node.sink.takes_replaced and not self.keeps(node) for node in sinks)
 
     def keeps(self, sink: SinkNode) -> bool:
-        """Whether rows of this sink are never withdrawn, only replaced under the same key."""
+        """Return true if rows of this sink are never withdrawn, only replaced under the same key."""
         maker = next((stage for stage in self.stages if stage.name == sink.input), None)
         if not isinstance(maker, OperatorNode):
             return False

@@ -121,7 +121,7 @@ def refuse_untold(
 
 
 def same_meaning(graph: Graph, stage: OperatorNode, uid: str, memory: Mapping[str, Json]) -> bool:
-    """Whether the state recorded under `uid` fits this operator."""
+    """Return true if the state recorded under `uid` fits this operator."""
     recorded = memory.get(f"{uid}{_MEANING}")
     return recorded is not None and not _differences(graph, stage, {f"{stage.name}{_MEANING}": recorded})
 

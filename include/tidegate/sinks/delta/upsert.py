@@ -270,21 +270,21 @@ class DeltaUpsert(DeltaSink):
         def is_outdated(rows: Any, source: InputFile, start: int) -> Any:
             return outdated[source.path].slice(start, rows.num_rows)
 
-        def settle(files: list[StagedFile], name: str) -> list[StagedFile]:
+        def without_outdated(files: list[StagedFile], name: str) -> list[StagedFile]:
             touched = [InputFile.of(file) for file in files if file.path in outdated]
             _, written = rewrite(table, touched, self.keys, is_outdated, f"{folder}/{name}")
             return [*(file for file in files if file.path not in outdated), *written]
 
-        settled = StagedBatch(
+        corrected = StagedBatch(
             columns=batch.columns,
-            files=settle(batch.files, "changed"),
-            deletes=settle(batch.deletes, "deleted"),
+            files=without_outdated(batch.files, "changed"),
+            deletes=without_outdated(batch.deletes, "deleted"),
         )
         removed = sum(pc.sum(mask).as_py() or 0 for mask in outdated.values())
         expected_rows = sum(file.rows for file, _ in marked) - removed
-        settled_rows = sum(file.rows for file in (*settled.files, *settled.deletes))
-        refuse_difference(table.location.full(folder), expected_rows, settled_rows)
-        return settled
+        corrected_rows = sum(file.rows for file in (*corrected.files, *corrected.deletes))
+        refuse_difference(table.location.full(folder), expected_rows, corrected_rows)
+        return corrected
 
     def _newest(self, table: Table, live: Sequence[InputFile], batches: Sequence[StagedBatch]) -> Newest:
         staged = [list(map(InputFile.of, (*batch.files, *batch.deletes))) for batch in batches]

@@ -113,7 +113,7 @@ def malformed_record(report: str) -> Invalid | None:
         path = unquote(re.sub("^file:/+", "/", fields["file"]))
         record, sha, parsed = fields["record"], fields["sha"], fields["parsed"]
     except (ValueError, KeyError, TypeError):
-        return None  # cut short by whoever reported it
+        return None  # cut short by the process that reported it
     line = _line_number(path, sha)
     cut = " …" if len(record) == SAMPLE else ""
     place = f"in {path}{f', line {line}' if line else ''}: {record}{cut}"

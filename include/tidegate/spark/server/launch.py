@@ -130,7 +130,7 @@ def still_starting(folder: ServerFolder, seconds: float) -> Unavailable:
     is."""
     last = next((line.strip() for line in reversed(_log_of(folder)) if line.strip()), "nothing yet")
     return Unavailable(
-        f"The Spark server has not come up within {seconds:g} s, and goes on starting. Its log says last: {last[:300]}",
+        f"The Spark server has not come up within {seconds:g} s, and is still starting. Its log ends: {last[:300]}",
         help="Nothing needs to be done: the next try waits for the same server. If this machine always takes so long, "
         f"raise spark.start_timeout. Its log: {folder.log}",
         reason="SPARK_STARTING",

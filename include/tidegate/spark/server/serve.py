@@ -1,6 +1,6 @@
 """A Spark Connect server in the foreground, for deployments that give Spark a container of its own.
 
-The embedded server (server.py) is started by whoever needs it and goes away by itself; this one lives as long
+The embedded server (server.py) is started by the first process that needs it and ends by itself; this one lives as long
 as its container. Both have the same configuration, which jobs rely on.
 """
 

@@ -1,4 +1,4 @@
-// What people may do: each asks first, and says what it will do. What they may not do is not offered; the server asks again.
+// The actions: each dialog says what will be done, and asks for confirmation. Only allowed actions are offered; the server checks again.
 import { get, of, post } from "./api.js";
 import { facts, h, table } from "./dom.js";
 import { rows } from "./format.js";
@@ -7,39 +7,38 @@ import { examples } from "./overview.js";
 const changed = () => window.dispatchEvent(new CustomEvent("tidegate:changed"));
 
 export function toast(text) {
-  const shown = h("div", { class: "toast", role: "status" }, text);
-  document.body.append(shown);
-  setTimeout(() => shown.remove(), 6000);
+  const message = h("div", { class: "toast", role: "status" }, text);
+  document.body.append(message);
+  setTimeout(() => message.remove(), 6000);
 }
 
-// fields: [{name, label, kind, required, pattern}]. do: what is sent, from the fields' values.
+// fields: [{name, label, kind, required, pattern}]. make: turns the fields' values into the request's body.
 function ask({ title, body = [], fields = [], verb, danger = false, path, make }) {
-  if (document.querySelector("dialog")) return; // pressed twice
+  if (document.querySelector("dialog")) return; // the button was pressed twice
   const inputs = new Map(fields.map((field) => [field.name, input(field)]));
-  const said = h("p", { class: "said", role: "alert" });
+  const problem = h("p", { class: "said", role: "alert" });
   const send = h(
     "button",
     {
       class: danger ? "danger" : "main",
       id: "dialog-send",
       onclick: async () => {
-        const wrong = [...inputs.values()].find((each) => !each.checkValidity());
-        if (wrong) {
-          wrong.reportValidity();
+        const invalid = [...inputs.values()].find((element) => !element.checkValidity());
+        if (invalid) {
+          invalid.reportValidity();
           return;
         }
         send.disabled = true;
-        said.textContent = "";
+        problem.textContent = "";
         try {
-          const values = Object.fromEntries(
-            [...inputs].map(([name, each]) => [name, each.type === "checkbox" ? each.checked : each.value]),
-          );
-          const done = await post(path, make(values));
+          const valueOf = (element) => (element.type === "checkbox" ? element.checked : element.value);
+          const values = Object.fromEntries([...inputs].map(([name, element]) => [name, valueOf(element)]));
+          const answer = await post(path, make(values));
           dialog.close();
-          toast(done.told);
+          toast(answer.told);
           changed();
         } catch (error) {
-          said.textContent = [error.message, error.help && `Help: ${error.help}`].filter(Boolean).join(" — ");
+          problem.textContent = [error.message, error.help && `Help: ${error.help}`].filter(Boolean).join(" — ");
           send.disabled = false;
         }
       },
@@ -58,7 +57,7 @@ function ask({ title, body = [], fields = [], verb, danger = false, path, make }
         field.kind === "checkbox" ? [inputs.get(field.name), " ", field.label] : [field.label, inputs.get(field.name)],
       ),
     ),
-    said,
+    problem,
     h(
       "div",
       { class: "bar" },
@@ -76,7 +75,7 @@ function input({ name, kind = "text", required, pattern, options, value = "" }) 
     return h(
       "select",
       { id: `field-${name}` },
-      options.map((each) => h("option", { value: each }, each)),
+      options.map((option) => h("option", { value: option }, option)),
     );
   if (kind === "checkbox") return h("input", { type: "checkbox", id: `field-${name}` });
   return h("input", {
@@ -90,7 +89,7 @@ function input({ name, kind = "text", required, pattern, options, value = "" }) 
   });
 }
 
-const NOTE = { name: "note", label: "Note: why, for whoever looks at it later" };
+const NOTE = { name: "note", label: "Note: the reason, for the record" };
 const NAME = "[a-z0-9][a-z0-9_\\-]{0,62}";
 const path = (dag, action) => `${of(dag)}/actions/${action}`;
 
@@ -116,10 +115,22 @@ export function buttons(dag, about) {
             body: h("p", {}, `It is ${about.condition.state}. ${about.suspended.why || about.suspended.by || ""}`),
             fields: [
               ...(about.suspended.rejected
-                ? [{ name: "quarantine_all", label: "Set aside what a gate would hold again", kind: "checkbox" }]
+                ? [
+                    {
+                      name: "quarantine_all",
+                      label: "Quarantine the rows that a gate would hold again",
+                      kind: "checkbox",
+                    },
+                  ]
                 : []),
               ...(about.suspended.action === "drain"
-                ? [{ name: "after_end", label: "Although it is finished: all rows are late then", kind: "checkbox" }]
+                ? [
+                    {
+                      name: "after_end",
+                      label: "Resume although it is finished: all further rows are late",
+                      kind: "checkbox",
+                    },
+                  ]
                 : []),
               NOTE,
             ],
@@ -138,7 +149,7 @@ export function buttons(dag, about) {
           body: h(
             "p",
             {},
-            "No run plans a checkpoint until somebody resumes. What is planned already is brought to its end, and input waits: nothing is lost.",
+            "Runs plan no checkpoint until somebody resumes. Planned checkpoints are finished, and input waits: nothing is lost.",
           ),
           fields: [NOTE],
           make: (values) => values,
@@ -153,8 +164,8 @@ export function buttons(dag, about) {
             title: "Make a checkpoint now?",
             verb: "Trigger",
             path: path(dag, "trigger"),
-            body: h("p", {}, "A run of the DAG takes what is new."),
-            fields: [{ name: "savepoint", label: "Savepoint: a name for it, or nothing", pattern: NAME }, NOTE],
+            body: h("p", {}, "A run of the DAG takes all new input."),
+            fields: [{ name: "savepoint", label: "Savepoint name (optional)", pattern: NAME }, NOTE],
             make: named,
           }),
         stopped ? "" : "main",
@@ -172,47 +183,47 @@ export function buttons(dag, about) {
           body: h(
             "p",
             {},
-            "A run of the DAG takes what is new. Then event time comes to its end: windows close, timers fire, rows without a partner are given out. The pipeline is finished, and later runs are skipped.",
+            "A run of the DAG takes all new input. Then event time ends: windows close, timers fire, rows without a partner are emitted. The pipeline is finished, and later runs are skipped.",
           ),
-          fields: [{ name: "savepoint", label: "Savepoint: a name for it, or nothing", pattern: NAME }, NOTE],
+          fields: [{ name: "savepoint", label: "Savepoint name (optional)", pattern: NAME }, NOTE],
           make: named,
         }),
       ),
   );
 }
 
-// Without ids and rules: all that wait.
+// Without ids and rules: all waiting rows.
 export function releaseRows(dag, page, { ids, rules, discard }) {
-  const many = ids.length
+  const choice = ids.length
     ? rows(ids.length)
     : rules.length
       ? `all rows that broke ${rules.join(", ")}`
       : `all ${rows(page.total)}`;
   const correction = [
-    { name: "column", label: "Correct a column on the way, or not", options: ["", ...page.columns] },
-    { name: "value", label: "Its value" },
-    { name: "null", label: "No value: null", kind: "checkbox" },
+    { name: "column", label: "Correct a column (optional)", options: ["", ...page.columns] },
+    { name: "value", label: "New value" },
+    { name: "null", label: "Set it to null", kind: "checkbox" },
   ];
   ask({
-    title: discard ? `Give up ${many}?` : `Let ${many} go on?`,
-    verb: discard ? "Give up" : "Release",
+    title: discard ? `Discard ${choice}?` : `Release ${choice}?`,
+    verb: discard ? "Discard" : "Release",
     danger: discard,
     path: path(dag, "release"),
     body: h(
       "p",
       {},
       discard
-        ? "They stay in the table, marked, and nobody asks again. The next checkpoint does it."
-        : "The next checkpoint lets them go on behind their gate, once, and does not judge them again.",
+        ? "The next checkpoint marks them as discarded. They stay in the table."
+        : "They continue after their gate with the next checkpoint, once, and are not judged again.",
     ),
     fields: [...(discard ? [] : correction), NOTE],
-    make: ({ column, value, note, ...rest }) => ({
+    make: ({ column, value, note, null: isNull }) => ({
       gate: page.gate,
       ids,
       rules,
       discard,
       note,
-      correct: column ? { [column]: rest.null ? null : value } : {},
+      correct: column ? { [column]: isNull ? null : value } : {},
     }),
   });
 }
@@ -227,11 +238,11 @@ export function disposeOf(dag, name, about) {
         class: "link",
         onclick: () =>
           ask({
-            title: `Take away the name ${name}?`,
+            title: `Dispose of savepoint ${name}?`,
             verb: "Dispose",
             danger: true,
             path: path(dag, "dispose"),
-            body: h("p", {}, "Retention may take its checkpoint then: one cannot go back to it any more."),
+            body: h("p", {}, "Retention may then delete its checkpoint, and you cannot roll back to it any more."),
             fields: [NOTE],
             make: ({ note }) => ({ name, note }),
           }),
@@ -249,10 +260,10 @@ export function nameIt(dag, row, about) {
       id: "act-savepoint",
       onclick: () =>
         ask({
-          title: `Give checkpoint #${row.id} a name?`,
+          title: `Make checkpoint #${row.id} a savepoint?`,
           verb: "Make it a savepoint",
           path: path(dag, "savepoint"),
-          body: h("p", {}, "Retention spares it until it is disposed of."),
+          body: h("p", {}, "Retention keeps it until it is disposed of."),
           fields: [{ name: "name", label: "Name", required: true, pattern: NAME }, NOTE],
           make: ({ name, note }) => ({ name, note, checkpoint: row.id }),
         }),
@@ -269,31 +280,31 @@ export function goBack(dag, row, about) {
       id: "act-rollback",
       class: "danger",
       onclick: async () => {
-        let told;
+        let preview;
         try {
-          told = await get(`${of(dag)}/rollback?to=${row.id}`);
+          preview = await get(`${of(dag)}/rollback?to=${row.id}`);
         } catch (error) {
           toast(error.message);
           return;
         }
         ask({
-          title: `Go back to checkpoint #${row.id}?`,
+          title: `Roll back to checkpoint #${row.id}?`,
           verb: "Roll back",
           danger: true,
           path: path(dag, "rollback"),
           body: [
             facts([
-              ["No longer count", told.undone.map((id) => `#${id}`).join(", ") || "none"],
-              ["Ended at once", told.ended.map((id) => `#${id}`).join(", ")],
-              ["Read again", `${told.sources.join(", ")}, from where #${row.id} ended`],
+              ["No longer count", preview.undone.map((id) => `#${id}`).join(", ") || "none"],
+              ["Aborted", preview.ended.map((id) => `#${id}`).join(", ")],
+              ["Read again", `${preview.sources.join(", ")}, from where #${row.id} ended`],
             ]),
             table(
               [
                 { head: "Table", cell: ([name]) => name },
                 { head: "Now at version", right: true, cell: ([, at]) => at.now ?? "?" },
-                { head: "Goes back to", right: true, cell: ([, at]) => at.back_to },
+                { head: "Returns to", right: true, cell: ([, at]) => at.back_to },
               ],
-              Object.entries(told.tables),
+              Object.entries(preview.tables),
             ),
             h(
               "p",
@@ -301,8 +312,11 @@ export function goBack(dag, row, about) {
               "A run of the DAG does it, by one more commit on each table. If others have written to a table since, it refuses and nothing changes. No file is removed.",
             ),
           ],
-          fields: [{ name: "suspend", label: "Suspend the pipeline behind it, to look first", kind: "checkbox" }, NOTE],
-          make: ({ suspend, note }) => ({ to: row.id, undone: told.undone, suspend, note }),
+          fields: [
+            { name: "suspend", label: "Suspend the pipeline afterwards, to check first", kind: "checkbox" },
+            NOTE,
+          ],
+          make: ({ suspend, note }) => ({ to: row.id, undone: preview.undone, suspend, note }),
         });
       },
     },
@@ -310,9 +324,9 @@ export function goBack(dag, row, about) {
   );
 }
 
-export function answers(dag, row, about, found) {
+export function answers(dag, row, about, brokenRules) {
   const held = Object.entries(row.details.gates)
-    .filter(([, said]) => said.outcome === "hold" && !said.answer)
+    .filter(([, verdict]) => verdict.outcome === "hold" && !verdict.answer)
     .map(([name]) => name);
   const button = (action, title, body) =>
     h(
@@ -336,16 +350,16 @@ export function answers(dag, row, about, found) {
   return h(
     "div",
     { class: "banner wait" },
-    h("p", {}, h("b", {}, `Held by gate ${held.join(", ")}.`), " It waits for a person."),
+    h("p", {}, h("b", {}, `Held by gate ${held.join(", ")}.`), " It waits for approval."),
     about.condition.state === "held" &&
       about.condition.entry === row.id &&
       h("p", { class: "cause" }, about.condition.cause),
-    examples(found),
+    examples(brokenRules),
     about.may.answer &&
       h(
         "div",
         { class: "bar" },
-        button("approve", "Approve", "Exactly what was judged is published."),
+        button("approve", "Approve", "Exactly the judged rows are published."),
         button(
           "reject",
           "Reject",

@@ -1,4 +1,4 @@
-// The API below /tidegate/api/v1, and the way from a frame to Airflow's own pages.
+// The API below /tidegate/api/v1, and links from a frame to Airflow's own pages.
 import { h } from "./dom.js";
 
 export const base = document.body.dataset.base;
@@ -6,12 +6,12 @@ const airflow = base.replace(/\/tidegate$/, "");
 
 export class Refused extends Error {
   constructor(status, body) {
-    const told = body?.error ?? {};
-    super(told.what || (typeof body?.detail === "string" ? body.detail : `the server answered ${status}`));
+    const details = body?.error ?? {};
+    super(details.what || (typeof body?.detail === "string" ? body.detail : `the server answered ${status}`));
     this.status = status;
-    this.expected = told.expected ?? "";
-    this.help = told.help ?? "";
-    this.reason = told.reason ?? "";
+    this.expected = details.expected ?? "";
+    this.help = details.help ?? "";
+    this.reason = details.reason ?? "";
   }
 }
 
@@ -40,12 +40,12 @@ export const post = async (path, body) =>
 
 export const of = (dag) => `/dags/${encodeURIComponent(dag)}`;
 
-// A frame of Airflow's may not move the page around it. So the page itself is given the link to follow.
+// A frame must not navigate the page around it. So the link is added to that page, and clicked there.
 export function toAirflow(path) {
-  const where = window.parent === window ? document : window.parent.document;
-  const link = where.createElement("a");
+  const page = window.parent === window ? document : window.parent.document;
+  const link = page.createElement("a");
   link.setAttribute("href", airflow + path);
-  where.body.append(link);
+  page.body.append(link);
   link.click();
   link.remove();
 }

@@ -1,11 +1,11 @@
-// Which page to show, drawn anew when what it shows has changed.
+// Chooses the page, and redraws it when its data has changed.
 import { get, of, base, Refused } from "./api.js";
 import { h, replace, badge } from "./dom.js";
 import { buttons } from "./actions.js";
 import { banner, overview } from "./overview.js";
 import { history } from "./history.js";
 
-// The others' scripts are fetched behind the first page, so that it need not wait for them.
+// Scripts of the other pages are loaded after the first page is shown, so that it need not wait for them.
 const LATER = {
   pipelines: "pipelines",
   checkpoint: "checkpoint",
@@ -20,8 +20,8 @@ const LATER = {
 const scriptOf = (page) => import(`./${LATER[page]}.js`);
 const later =
   (page) =>
-  async (...given) =>
-    (await scriptOf(page))[page](...given);
+  async (...parameters) =>
+    (await scriptOf(page))[page](...parameters);
 const PAGES = { overview, history, ...Object.fromEntries(Object.keys(LATER).map((page) => [page, later(page)])) };
 const TABS = [
   ["overview", "Overview"],
@@ -37,19 +37,19 @@ const TABS = [
 const main = document.getElementById("main");
 const path = decodeURI(location.pathname.slice(base.length + 1)).split("/");
 let timer = 0;
-let shown = "";
+let drawnKey = "";
 let turn = 0;
 
-// "#/history?sort=seconds&offset=20" in parts.
+// Splits "#/history?sort=seconds&offset=20" into page, id and query.
 function place() {
-  const [where, query] = location.hash.replace(/^#\/?/, "").split("?");
-  const [page, id] = where.split("/");
+  const [route, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [page, id] = route.split("/");
   return { page: page || "overview", id, query: new URLSearchParams(query ?? "") };
 }
 
 export function go(page, query = {}) {
-  const known = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  const text = new URLSearchParams(known).toString();
+  const filled = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const text = new URLSearchParams(filled).toString();
   location.hash = `#/${page}${text ? `?${text}` : ""}`;
 }
 
@@ -64,34 +64,34 @@ function wrong(error) {
   );
 }
 
-// Whatever has the focus keeps it: found again by its id.
+// Redraws the page. The focused element keeps the focus: it is found again by its id.
 function draw(...children) {
   const focused = document.activeElement?.id;
   const typed = document.activeElement?.value;
   const scrolled = window.scrollY;
   replace(main, ...children);
-  const again = focused && focused !== "main" ? document.getElementById(focused) : null;
-  if (again) {
-    again.focus({ preventScroll: true });
-    if (typeof typed === "string" && again.tagName === "INPUT") again.value = typed;
+  const redrawn = focused && focused !== "main" ? document.getElementById(focused) : null;
+  if (redrawn) {
+    redrawn.focus({ preventScroll: true });
+    if (typeof typed === "string" && redrawn.tagName === "INPUT") redrawn.value = typed;
   }
   window.scrollTo(0, scrolled);
 }
 
-async function refresh(again) {
-  const mine = ++turn;
+async function refresh(onlyIfChanged) {
+  const ownTurn = ++turn;
   clearTimeout(timer);
   let wait = 10000;
   try {
     const view = path[0] === "pipelines" ? await listed() : await ofDag(decodeURIComponent(path[1] ?? ""));
-    if (mine !== turn) return;
+    if (ownTurn !== turn) return;
     wait = view.wait ?? wait;
     const text = JSON.stringify([location.hash, view.key]);
-    if (!again || text !== shown) draw(...view.draw());
-    shown = text;
+    if (!onlyIfChanged || text !== drawnKey) draw(...view.draw());
+    drawnKey = text;
   } catch (error) {
-    if (mine !== turn) return;
-    shown = "";
+    if (ownTurn !== turn) return;
+    drawnKey = "";
     draw(wrong(error));
   }
   if (wait && !document.hidden) timer = setTimeout(() => refresh(true), wait);
@@ -106,9 +106,9 @@ async function ofDag(dag) {
   const at = place();
   if (path[0] === "run" && !location.hash) {
     const run = decodeURIComponent(path.slice(2).join("/"));
-    const found = await get(`${of(dag)}/runs/${encodeURIComponent(run)}`);
-    if (found.checkpoint === null) return without(dag, run);
-    [at.page, at.id] = ["checkpoint", String(found.checkpoint)];
+    const { checkpoint } = await get(`${of(dag)}/runs/${encodeURIComponent(run)}`);
+    if (checkpoint === null) return withoutCheckpoint(dag, run);
+    [at.page, at.id] = ["checkpoint", String(checkpoint)];
   }
   const page = Object.hasOwn(PAGES, at.page) && at.page !== "pipelines" ? PAGES[at.page] : overview;
   const failed = (error) => ({ key: error.message, draw: () => [wrong(error)] });
@@ -120,22 +120,22 @@ async function ofDag(dag) {
   };
 }
 
-// A run that has made no checkpoint: if that is because something is wrong, what, and what to do.
-async function without(dag, run) {
+// A run that has made no checkpoint: if something is wrong, show the cause and the remedy.
+async function withoutCheckpoint(dag, run) {
   const { condition } = await get(`${of(dag)}/overview`);
-  const told = condition.good ? h("p", {}, condition.said) : banner(dag, condition);
-  const mine = condition.run_id === run;
+  const notice = condition.good ? h("p", {}, condition.said) : banner(dag, condition);
+  const isCause = condition.run_id === run;
   return {
     key: condition,
     wait: 3000,
     draw: () => [
       h(
         "p",
-        { class: mine ? "" : "quiet" },
-        `This run has made no checkpoint${mine ? "" : " (yet)"}. `,
+        { class: isCause ? "" : "quiet" },
+        `This run has made no checkpoint${isCause ? "" : " (yet)"}. `,
         h("a", { href: "#/overview" }, "The pipeline's overview"),
       ),
-      told,
+      notice,
     ],
   };
 }
@@ -175,12 +175,12 @@ document.addEventListener("visibilitychange", () => document.hidden || refresh(t
 window.addEventListener("tidegate:changed", () => refresh(false));
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
-  const wanted = { "/": "filter", n: "next-page", p: "previous-page" }[event.key];
-  const found = wanted && document.getElementById(wanted);
-  if (found) {
+  const target = { "/": "filter", n: "next-page", p: "previous-page" }[event.key];
+  const element = target && document.getElementById(target);
+  if (element) {
     event.preventDefault();
-    if (wanted === "filter") found.focus();
-    else found.click();
+    if (target === "filter") element.focus();
+    else element.click();
   }
 });
 refresh(false).then(() => Object.keys(LATER).forEach((page) => scriptOf(page).catch(() => null)));

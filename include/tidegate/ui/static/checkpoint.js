@@ -1,4 +1,4 @@
-// One checkpoint: what it read, what each job, operator and gate did with it, and where it is now.
+// One checkpoint: its input, the work of each job, operator and gate, and its tables.
 import { get, of, outside, runPath } from "./api.js";
 import { badge, card, facts, h, table } from "./dom.js";
 import { bytes, count, durations, none, seconds, time } from "./format.js";
@@ -10,22 +10,22 @@ export async function checkpoint({ dag, at }) {
   const row = await get(`${of(dag)}/checkpoints/${encodeURIComponent(at.id)}`);
   const open = row.decided === null;
   const gates = Object.entries(row.details.gates)
-    .filter(([, said]) => row.kept && ["hold", "abort"].includes(said.outcome))
+    .filter(([, verdict]) => row.kept && ["hold", "abort"].includes(verdict.outcome))
     .map(([name]) => name);
-  const found = await findings(dag, { entry: row.id, gates });
+  const brokenRules = await findings(dag, { entry: row.id, gates });
   return {
-    key: [open ? row : { ...row, now: null }, found],
+    key: [open ? row : { ...row, now: null }, brokenRules],
     wait: open ? 1500 : 8000,
-    draw: (about) => drawn(dag, row, about, found),
+    draw: (about) => drawn(dag, row, about, brokenRules),
   };
 }
 
-// If it is what keeps the pipeline from going on, then also what to do about it.
-function why(dag, row, about, found) {
-  if (row.state === "held") return answers(dag, row, about, found);
+// Why it has this state. If it is what blocks the pipeline, also the remedy.
+function why(dag, row, about, brokenRules) {
+  if (row.state === "held") return answers(dag, row, about, brokenRules);
   const { condition } = about;
-  const mine = condition.entry === row.id && (row.state !== "completed" || condition.state === "unpublished");
-  if (mine && !condition.good) return banner(dag, condition, found);
+  const isCause = condition.entry === row.id && (row.state !== "completed" || condition.state === "unpublished");
+  if (isCause && !condition.good) return banner(dag, condition, brokenRules);
   const { detail } = row.details;
   return (
     (row.reason || detail) &&
@@ -34,13 +34,13 @@ function why(dag, row, about, found) {
       { class: `banner ${row.outcome === "aborted" ? "wrong" : ""}` },
       h("b", {}, row.reason),
       detail && h("pre", {}, detail),
-      examples(found),
-      h("p", { class: "quiet" }, "How the pipeline is now: ", h("a", { href: "#/overview" }, "overview")),
+      examples(brokenRules),
+      h("p", { class: "quiet" }, "The pipeline's current state: ", h("a", { href: "#/overview" }, "overview")),
     )
   );
 }
 
-function drawn(dag, row, about, found) {
+function drawn(dag, row, about, brokenRules) {
   const d = row.details;
   const run = row.run_id && runPath(dag, row.run_id);
   const log = (task) => run && outside(`${run}/tasks/${encodeURIComponent(task)}`, "log");
@@ -58,17 +58,17 @@ function drawn(dag, row, about, found) {
       h("span", { class: "grow" }),
       step(row.before, "‹ before"),
       step(row.after, "after ›"),
-      row.before && h("a", { href: `#/compare?before=${row.before}&after=${row.id}` }, "compare with the one before"),
+      row.before && h("a", { href: `#/compare?before=${row.before}&after=${row.id}` }, "compare with the previous one"),
       nameIt(dag, row, about),
       goBack(dag, row, about),
     ),
-    why(dag, row, about, found),
+    why(dag, row, about, brokenRules),
     card("Barriers", lanes(row, row.now)),
     h(
       "div",
       { class: "grid" },
       card(
-        "What it is",
+        "Checkpoint",
         facts([
           ["Kind", row.kind],
           ["Run", run ? outside(run, row.run_id) : row.run],
@@ -79,7 +79,7 @@ function drawn(dag, row, about, found) {
           ["Back to", step(row.back_to, `#${row.back_to}`)],
           ["By", row.by],
           ["Interval", row.interval],
-          ["Records", row.kept ? "in the ledger" : "retired: this is from the history"],
+          ["Records", row.kept ? "in the ledger" : "deleted by retention: this is from the history"],
         ]),
       ),
       card("Durations", facts([...durations(row), ["Timeout", seconds(d.timeout_s)]])),
@@ -124,7 +124,7 @@ function drawn(dag, row, about, found) {
           },
           { head: "Rows", right: true, cell: ([name]) => count(taken(d, name)?.rows) },
           { head: "Bytes", right: true, cell: ([name]) => bytes(taken(d, name)?.bytes) },
-          { head: "More waits", cell: ([, part]) => (part.more ? "yes" : "no") },
+          { head: "More input waits", cell: ([, part]) => (part.more ? "yes" : "no") },
           ...(Object.values(d.sources).some((part) => part.pace)
             ? [{ head: "Why so much", text: true, cell: ([, part]) => part.pace?.why ?? "" }]
             : []),
@@ -138,7 +138,7 @@ function drawn(dag, row, about, found) {
     Object.keys(d.gates).length > 0 &&
       card(
         "Gates",
-        Object.entries(d.gates).map((each) => gate(dag, row, each, log(`gate_${each[0]}`))),
+        Object.entries(d.gates).map(([name, verdict]) => gate(dag, row, [name, verdict], log(`gate_${name}`))),
       ),
     Object.keys(d.states).length > 0 &&
       card(
@@ -188,8 +188,8 @@ const short = (value) => {
 const taken = (d, name) =>
   Object.values(d.jobs)
     .map((job) => job.taken?.[name])
-    .find((told) => told !== undefined);
-const amount = (told) => (told ? `${count(told.rows)} rows, ${bytes(told.bytes)}` : none);
+    .find((size) => size !== undefined);
+const amount = (size) => (size ? `${count(size.rows)} rows, ${bytes(size.bytes)}` : none);
 const staged = (d, name) =>
   Object.values(d.jobs)
     .map((job) => job.rows[name])
@@ -200,25 +200,26 @@ function jobs(d, row, log) {
     .filter(([name]) => !(name in d.jobs))
     .map(([name, at]) => [name, null, at]);
   const rows = [...Object.entries(d.jobs), ...d.missing.map((name) => [name, null]), ...passed];
-  const state = ([, told, at]) =>
-    told ? badge("completed") : at ? badge("passed") : badge(row.decided === null ? "open" : "aborted");
+  const state = ([, ack, at]) =>
+    ack ? badge("completed") : at ? badge("passed") : badge(row.decided === null ? "open" : "aborted");
   const inFlight = ([name]) => {
     const at = d.behind?.[name];
     return at
       ? `${amount(at)} of ${at.in_flight.map((id) => `#${id}`).join(", ")}; it was at ${at.at ? `#${at.at}` : "nothing"}`
       : none;
   };
-  const given = ([, told]) => Object.values({ ...told?.taken, ...told?.received }).map((each) => each.rows);
-  const rowsIn = (row) => (given(row).length && given(row).every((rows) => rows !== null) ? sum(given(row)) : null);
+  const inputRows = ([, ack]) => Object.values({ ...ack?.taken, ...ack?.received }).map((size) => size.rows);
+  const rowsIn = (row) =>
+    inputRows(row).length && inputRows(row).every((rows) => rows !== null) ? sum(inputRows(row)) : null;
   return table(
     [
       { head: "Job", cell: ([name]) => name },
       { head: "State", cell: state },
-      { head: "Start delay", right: true, cell: ([, told]) => seconds(told?.delay) },
-      { head: "Acked (UTC)", cell: ([, told]) => (told ? time(told.acked) : none) },
-      { head: "Alignment", right: true, cell: ([, told]) => seconds(told?.aligned_s) },
-      { head: "Sync", right: true, cell: ([, told]) => seconds(told?.sync_s) },
-      { head: "Async", right: true, cell: ([, told]) => seconds(told?.async_s) },
+      { head: "Start delay", right: true, cell: ([, ack]) => seconds(ack?.delay) },
+      { head: "Acked (UTC)", cell: ([, ack]) => (ack ? time(ack.acked) : none) },
+      { head: "Alignment", right: true, cell: ([, ack]) => seconds(ack?.aligned_s) },
+      { head: "Sync", right: true, cell: ([, ack]) => seconds(ack?.sync_s) },
+      { head: "Async", right: true, cell: ([, ack]) => seconds(ack?.async_s) },
       { head: "Rows in", right: true, cell: (row) => count(rowsIn(row)) },
       {
         head: "Rows/s",
@@ -226,15 +227,15 @@ function jobs(d, row, log) {
         cell: (row) => count(row[1]?.sync_s ? rowsIn(row) && rowsIn(row) / row[1].sync_s : null),
       },
       ...(Object.values(d.jobs).some((job) => job.processed)
-        ? [{ head: "Processed in flight", right: true, cell: ([, told]) => amount(told?.processed) }]
+        ? [{ head: "Processed in flight", right: true, cell: ([, ack]) => amount(ack?.processed) }]
         : []),
-      { head: "Rows out", right: true, cell: ([, told]) => count(told && sum(told.rows)) },
-      { head: "Bytes out", right: true, cell: ([, told]) => bytes(told && sum(told.bytes)) },
+      { head: "Rows out", right: true, cell: ([, ack]) => count(ack && sum(ack.rows)) },
+      { head: "Bytes out", right: true, cell: ([, ack]) => bytes(ack && sum(ack.bytes)) },
       ...(Object.keys(d.behind ?? {}).length
-        ? [{ head: "In flight", title: "from which checkpoints it has yet to take rows", cell: inFlight }]
+        ? [{ head: "In flight", title: "the checkpoints whose rows it has yet to take", cell: inFlight }]
         : []),
-      { head: "Idle sources", cell: ([, told]) => told?.idle.join(", ") ?? "" },
-      { head: "Attempt", cell: ([, told]) => h("code", {}, told?.attempt ?? "") },
+      { head: "Idle sources", cell: ([, ack]) => ack?.idle.join(", ") ?? "" },
+      { head: "Attempt", cell: ([, ack]) => h("code", {}, ack?.attempt ?? "") },
       { head: "", cell: ([name]) => log(`job_${name}`) },
     ],
     rows,
@@ -245,27 +246,27 @@ function jobs(d, row, log) {
 const sum = (numbers) => Object.values(numbers).reduce((all, number) => all + number, 0);
 
 function steps(d) {
-  const rows = Object.entries(d.jobs).flatMap(([job, told]) =>
-    Object.entries(told.seconds).map(([step, took]) => {
+  const rows = Object.entries(d.jobs).flatMap(([job, ack]) =>
+    Object.entries(ack.seconds).map(([step, took]) => {
       const name = step.split(" ").slice(1).join(" ");
-      const sent = step.startsWith("send ") ? told.sent?.[name] : undefined;
-      // A sink may be called as its operator is: what a step has done is told by its kind, too.
+      const sent = step.startsWith("send ") ? ack.sent?.[name] : undefined;
+      // A sink may have the same name as its operator, so figures are looked up by the kind of step, too.
       const staged = step.startsWith("stage ");
-      const own = (of) => (staged ? undefined : of[name]);
+      const ofOperator = (figures) => (staged ? undefined : figures[name]);
       return {
         job,
         step,
         took,
-        rows: sent ? sent.rows : staged ? told.rows[name] : undefined,
-        bytes: sent ? sent.bytes : staged ? told.bytes[name] : undefined,
-        mark: own(told.watermarks),
-        counts: own(told.counts),
+        rows: sent ? sent.rows : staged ? ack.rows[name] : undefined,
+        bytes: sent ? sent.bytes : staged ? ack.bytes[name] : undefined,
+        mark: ofOperator(ack.watermarks),
+        counts: ofOperator(ack.counts),
       };
     }),
   );
   const counted = (row) =>
     Object.entries(row.counts ?? {})
-      .map(([what, number]) => `${what} ${count(number)}`)
+      .map(([figure, number]) => `${figure} ${count(number)}`)
       .join(", ");
   return (
     rows.length > 0 && [
@@ -291,13 +292,13 @@ function steps(d) {
   );
 }
 
-function gate(dag, row, [name, said], log) {
+function gate(dag, row, [name, verdict], log) {
   const values = async () => {
-    const found = await get(`${of(dag)}/checkpoints/${row.id}/gates/${encodeURIComponent(name)}`);
+    const { rules } = await get(`${of(dag)}/checkpoints/${row.id}/gates/${encodeURIComponent(name)}`);
     return table(
       [
         { head: "Rule", cell: (rule) => rule.rule },
-        { head: "Holds", cell: (rule) => badge(rule.success ? "pass" : "failed") },
+        { head: "Result", cell: (rule) => badge(rule.success ? "pass" : "failed") },
         { head: "Expectation", cell: (rule) => rule.type },
         { head: "Column", cell: (rule) => rule.column },
         { head: "Unexpected", right: true, cell: (rule) => count(rule.unexpected) },
@@ -307,8 +308,8 @@ function gate(dag, row, [name, said], log) {
           cell: (rule) => (rule.values.length ? rule.values.join(", ") : (rule.observed ?? "")),
         },
       ],
-      found.rules,
-      { empty: "Its findings have no rules in this form." },
+      rules,
+      { empty: "Its findings list no rules." },
     );
   };
   return h(
@@ -319,27 +320,27 @@ function gate(dag, row, [name, said], log) {
       {},
       name,
       " ",
-      badge(said.outcome),
+      badge(verdict.outcome),
       " ",
       log,
-      said.answer &&
-        ` ${said.answer.approve ? "approved" : "rejected"} by ${said.answer.by}${said.answer.note ? `: ${said.answer.note}` : ""}`,
+      verdict.answer &&
+        ` ${verdict.answer.approve ? "approved" : "rejected"} by ${verdict.answer.by}${verdict.answer.note ? `: ${verdict.answer.note}` : ""}`,
     ),
     h(
       "p",
       {},
-      `${count(said.rows)} rows judged, ${count(said.quarantined)} ${row.state === "aborted" ? "to be set aside, and none was: the checkpoint was aborted" : row.state === "open" || row.state === "held" ? "to be set aside" : "set aside"}, ${count(said.released)} let back in. ${said.why}`,
+      `${count(verdict.rows)} rows judged, ${count(verdict.quarantined)} ${row.state === "aborted" ? "to quarantine, but the checkpoint was aborted" : row.state === "open" || row.state === "held" ? "to quarantine" : "quarantined"}, ${count(verdict.released)} released. ${verdict.why}`,
     ),
-    said.broken.length > 0 &&
+    verdict.broken.length > 0 &&
       table(
         [
-          { head: "Rule that broke", cell: (rule) => rule.rule },
+          { head: "Broken rule", cell: (rule) => rule.rule },
           { head: "Severity", cell: (rule) => rule.severity },
           { head: "Rows", right: true, cell: (rule) => count(rule.rows) },
-          { head: "What was found", text: true, cell: (rule) => rule.why },
-          { head: "What follows", cell: (rule) => badge(rule.policy) },
+          { head: "Finding", text: true, cell: (rule) => rule.why },
+          { head: "Policy", cell: (rule) => badge(rule.policy) },
         ],
-        said.broken,
+        verdict.broken,
       ),
     later("Show the findings, with values", values),
   );

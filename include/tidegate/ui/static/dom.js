@@ -1,4 +1,4 @@
-// Elements from plain values. Text becomes text nodes and nothing else; so nothing that is stored can ever be markup.
+// Builds elements from plain values. Text always becomes text nodes, so stored data can never become markup.
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(element, properties, children) {
@@ -20,7 +20,7 @@ function append(element, children) {
   }
 }
 
-// Links lead to places here, never to schemes.
+// Links lead to paths on this server, never to other schemes or hosts.
 function safe(href) {
   const text = String(href);
   return text.startsWith("#") || (text.startsWith("/") && !text.startsWith("//")) ? text : "#";
@@ -82,12 +82,12 @@ export function table(columns, rows, { empty = "Nothing here.", sorted = null, c
 export const card = (title, ...children) => h("section", { class: "card" }, title && h("h2", {}, title), ...children);
 
 export function facts(pairs) {
-  const told = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== "–");
-  if (!told.length) return h("p", { class: "quiet" }, "Nothing.");
+  const present = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== "–");
+  if (!present.length) return h("p", { class: "quiet" }, "Nothing.");
   return h(
     "dl",
     {},
-    told.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
+    present.map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
   );
 }
 

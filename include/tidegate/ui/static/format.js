@@ -1,16 +1,16 @@
-// Numbers, times and sizes as texts.
+// Formats numbers, times and sizes.
 import { DECLARED } from "./measures.js";
 
 export const none = "–";
-const known = (value) => value !== null && value !== undefined;
+const isKnown = (value) => value !== null && value !== undefined;
 
 export const count = (value) =>
-  known(value) ? Number(value).toLocaleString("en-US", { maximumFractionDigits: 1 }) : none;
+  isKnown(value) ? Number(value).toLocaleString("en-US", { maximumFractionDigits: 1 }) : none;
 
 export const rows = (value) => (value === 1 ? "1 row" : `${count(value)} rows`);
 
 export function seconds(value) {
-  if (!known(value)) return none;
+  if (!isKnown(value)) return none;
   if (value < 0) return `−${seconds(-value)}`;
   if (value < 0.0995) return `${Math.round(value * 1000)} ms`;
   if (value < 60) return `${value.toFixed(1)} s`;
@@ -20,23 +20,23 @@ export function seconds(value) {
 }
 
 export function bytes(value) {
-  if (!known(value)) return none;
+  if (!isKnown(value)) return none;
   const units = ["B", "kB", "MB", "GB", "TB"];
-  let [rest, unit] = [value, 0];
-  while (rest >= 1000 && unit < units.length - 1) [rest, unit] = [rest / 1000, unit + 1];
-  return `${unit && rest < 100 ? rest.toFixed(1) : Math.round(rest)} ${units[unit]}`;
+  let [scaled, unit] = [value, 0];
+  while (scaled >= 1000 && unit < units.length - 1) [scaled, unit] = [scaled / 1000, unit + 1];
+  return `${unit && scaled < 100 ? scaled.toFixed(1) : Math.round(scaled)} ${units[unit]}`;
 }
 
 export function time(text) {
   if (!text) return none;
-  const at = new Date(text);
-  if (Number.isNaN(at.getTime())) return String(text);
-  return at.toISOString().slice(0, 19).replace("T", " ");
+  const date = new Date(text);
+  if (Number.isNaN(date.getTime())) return String(text);
+  return date.toISOString().slice(0, 19).replace("T", " ");
 }
 
 export const clock = (text) => (text ? time(text).slice(11) : none);
 
-export const ago = (value) => (known(value) ? `${seconds(value)} ago` : none);
+export const ago = (value) => (isKnown(value) ? `${seconds(value)} ago` : none);
 
 // By name: label, how a value is shown, what it is. Declared in history/row.py.
 const shown = { s: seconds, bytes };

@@ -1,4 +1,4 @@
-// The pipeline as it is declared, left to right, each part with what it did in the last completed checkpoint.
+// The declared pipeline, left to right, each part with its figures of the last completed checkpoint.
 import { get, of } from "./api.js";
 import { h, s } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
@@ -37,8 +37,8 @@ function drawing(parts, jobs) {
   };
   parts.forEach(deep);
   // A source stands right before the first part that takes its rows, so that lines are short.
-  for (const part of parts.filter((each) => !each.inputs.length)) {
-    const users = parts.filter((each) => each.inputs.includes(part.name)).map((each) => depth.get(each));
+  for (const part of parts.filter((other) => !other.inputs.length)) {
+    const users = parts.filter((reader) => reader.inputs.includes(part.name)).map((reader) => depth.get(reader));
     if (users.length) depth.set(part, Math.min(...users) - 1);
   }
   const filled = new Map();
@@ -46,8 +46,8 @@ function drawing(parts, jobs) {
   const late = (part) => (part.inputs.length ? 0 : 1);
   for (const part of [...parts].sort((a, b) => depth.get(a) - depth.get(b) || late(a) - late(b))) {
     const column = depth.get(part);
-    const wanted = part.inputs.length ? Math.min(...part.inputs.map((name) => place.get(byName.get(name)).row)) : 0;
-    const row = Math.max(filled.get(column) ?? 0, wanted);
+    const inputRow = part.inputs.length ? Math.min(...part.inputs.map((name) => place.get(byName.get(name)).row)) : 0;
+    const row = Math.max(filled.get(column) ?? 0, inputRow);
     filled.set(column, row + 1);
     place.set(part, { column, row });
   }
@@ -103,12 +103,12 @@ function figures(part) {
     part.rows !== null && `${count(part.rows)} rows`,
     part.bytes !== null && bytes(part.bytes),
     part.verdict,
-    part.quarantined ? `${count(part.quarantined)} set aside` : null,
+    part.quarantined ? `${count(part.quarantined)} quarantined` : null,
   ];
   const second = [
     part.seconds !== null && seconds(part.seconds),
     part.late ? `${count(part.late)} late` : null,
     part.watermark && `to ${time(part.watermark).slice(5, 16)}`,
   ];
-  return [first, second].map((each) => each.filter(Boolean).join(" · "));
+  return [first, second].map((texts) => texts.filter(Boolean).join(" · "));
 }

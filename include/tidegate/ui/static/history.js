@@ -1,4 +1,4 @@
-// The list: sorted, filtered and paged by the server; live while its first page is shown.
+// The list of checkpoints, sorted, filtered and paged by the server; live while its first page is shown.
 import { get, of } from "./api.js";
 import { badge, h, table } from "./dom.js";
 import { bytes, count, none, seconds, time } from "./format.js";
@@ -7,7 +7,7 @@ const STATES = ["completed", "aborted", "open", "held", "rollback", "rolled back
 const chosen = new Set();
 
 export async function history({ dag, at, go }) {
-  const asked = {
+  const filters = {
     sort: "id",
     order: "desc",
     offset: "0",
@@ -16,24 +16,24 @@ export async function history({ dag, at, go }) {
     text: "",
     ...Object.fromEntries(at.query),
   };
-  const query = new URLSearchParams(Object.entries(asked).filter(([, value]) => value !== ""));
+  const query = new URLSearchParams(Object.entries(filters).filter(([, value]) => value !== ""));
   const page = await get(`${of(dag)}/checkpoints?${query}`);
-  const change = (what) => go("history", { ...asked, offset: "0", ...what });
-  return { key: page, wait: asked.offset === "0" ? 2500 : 15000, draw: () => drawn(page, asked, change, go) };
+  const change = (parameters) => go("history", { ...filters, offset: "0", ...parameters });
+  return { key: page, wait: filters.offset === "0" ? 2500 : 15000, draw: () => drawn(page, filters, change, go) };
 }
 
-function drawn(page, asked, change, go) {
-  const [offset, limit] = [Number(asked.offset), Number(asked.limit)];
+function drawn(page, filters, change, go) {
+  const [offset, limit] = [Number(filters.offset), Number(filters.limit)];
   const select = (name, values, all) =>
     h(
       "select",
       { id: `select-${name}`, "aria-label": name, onchange: (event) => change({ [name]: event.target.value }) },
       all && h("option", { value: "" }, all),
       values.map((value) =>
-        h("option", { value, selected: value === asked[name] }, name === "limit" ? `${value} per page` : value),
+        h("option", { value, selected: value === filters[name] }, name === "limit" ? `${value} per page` : value),
       ),
     );
-  const sort = (by) => change({ sort: by, order: asked.sort === by && asked.order === "desc" ? "asc" : "desc" });
+  const sort = (by) => change({ sort: by, order: filters.sort === by && filters.order === "desc" ? "asc" : "desc" });
   const comparing = h(
     "button",
     {
@@ -58,7 +58,7 @@ function drawn(page, asked, change, go) {
         comparing.disabled = chosen.size !== 2;
       },
     });
-  // What no row here has needs no column.
+  // Columns without any value are left out.
   const some = (name, column) =>
     page.checkpoints.some((row) => row[name] !== null && row[name] !== "") ? [column] : [];
   return [
@@ -69,7 +69,7 @@ function drawn(page, asked, change, go) {
         id: "filter",
         type: "search",
         placeholder: "run, reason, number",
-        value: asked.text,
+        value: filters.text,
         "aria-label": "filter",
         onchange: (event) => change({ text: event.target.value }),
       }),
@@ -143,9 +143,8 @@ function drawn(page, asked, change, go) {
       ],
       page.checkpoints,
       {
-        empty:
-          asked.text || asked.state ? "No checkpoint is like that." : "No checkpoint yet. The first run makes one.",
-        sorted: { by: asked.sort, order: asked.order, change: sort },
+        empty: filters.text || filters.state ? "No checkpoint matches." : "No checkpoint yet. The first run makes one.",
+        sorted: { by: filters.sort, order: filters.order, change: sort },
       },
     ),
     h(

@@ -1,4 +1,4 @@
-// Barriers as they travel: for each job, how long it waited, computed and staged, on one line of time.
+// The timeline of a checkpoint: how long each job waited, computed and staged.
 import { h } from "./dom.js";
 import { clock, seconds } from "./format.js";
 
@@ -14,24 +14,24 @@ export function lanes(row, now) {
     element.style.width = `${(100 * Math.max(to - from, 0)) / (end - begin)}%`;
     return element;
   };
-  const job = ([name, told]) => {
-    const acked = moment(told.acked);
-    const writing = Object.entries(told.seconds)
+  const job = ([name, ack]) => {
+    const acked = moment(ack.acked);
+    const writing = Object.entries(ack.seconds)
       .filter(([step]) => WRITES.test(step))
       .reduce((sum, [, value]) => sum + value, 0);
-    const began = moment(told.started) ?? acked - Object.values(told.seconds).reduce((sum, value) => sum + value, 0);
+    const began = moment(ack.started) ?? acked - Object.values(ack.seconds).reduce((sum, value) => sum + value, 0);
     return lane(
       name,
       false,
       part(begin, began, "wait-part", `waited ${seconds(began - begin)}`),
       part(began, acked - writing, "process-part", `computed ${seconds(acked - writing - began)}`),
-      part(acked - writing, acked, "stage-part", `staged ${seconds(writing)}, acked at ${clock(told.acked)}`),
+      part(acked - writing, acked, "stage-part", `staged ${seconds(writing)}, acked at ${clock(ack.acked)}`),
     );
   };
   const missing = (name) => lane(name, true, row.decided === null && part(begin, end, "process-part", "no ack yet"));
   const passed = Object.keys(row.details.behind ?? {})
     .filter((name) => !(name in row.details.jobs))
-    .map((name) => lane(`${name} (passed)`, false, part(begin, end, "wait-part", "the checkpoint went past it")));
+    .map((name) => lane(`${name} (passed)`, false, part(begin, end, "wait-part", "the checkpoint has overtaken it")));
   const decided = moment(row.decided);
   return h(
     "div",

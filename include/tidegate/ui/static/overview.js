@@ -1,4 +1,4 @@
-// How the pipeline is, counts, what is open, and the latest of each kind: what Flink's overview shows, and what to do.
+// The pipeline's state and remedy, counts, open checkpoints, and the latest of each kind, as in Flink's overview.
 import { get, of, outside, runPath } from "./api.js";
 import { badge, card, facts, h } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
@@ -6,17 +6,17 @@ import { answers, disposeOf } from "./actions.js";
 import { lanes } from "./lanes.js";
 
 export async function overview({ dag }) {
-  const [about, aside] = await Promise.all([get(`${of(dag)}/overview`), get(`${of(dag)}/quarantine`)]);
-  const found = await findings(dag, about.condition);
+  const [about, quarantine] = await Promise.all([get(`${of(dag)}/overview`), get(`${of(dag)}/quarantine`)]);
+  const brokenRules = await findings(dag, about.condition);
   const wait = about.open.length ? 1500 : 4000;
   return {
-    key: [about.counts, about.open, about.condition, aside, found],
+    key: [about.counts, about.open, about.condition, quarantine, brokenRules],
     wait,
-    draw: () => drawn(dag, about, aside, found),
+    draw: () => drawn(dag, about, quarantine, brokenRules),
   };
 }
 
-// Values that broke a rule say most. Who may not see rows gets the rule alone.
+// Values that broke a rule say most. Users who may not see rows get the rule alone.
 export async function findings(dag, { entry, gates }) {
   const all = await Promise.all(
     (gates ?? []).map((gate) =>
@@ -27,64 +27,67 @@ export async function findings(dag, { entry, gates }) {
 }
 
 export function examples(broken) {
-  // Of each rule one, for a rule with many values would hide the others.
-  const each = broken.filter((rule) => rule.values.length > 0).slice(0, 8);
+  // One value per rule: a rule with many values would hide the others.
+  const rules = broken.filter((rule) => rule.values.length > 0).slice(0, 8);
   return (
-    each.length > 0 &&
+    rules.length > 0 &&
     h(
       "p",
       {},
       "For example: ",
-      each.map((rule, n) => [n > 0 && ", ", rule.rule && `${rule.rule} `, h("code", {}, rule.values[0])]),
+      rules.map((rule, n) => [n > 0 && ", ", rule.rule && `${rule.rule} `, h("code", {}, rule.values[0])]),
     )
   );
 }
 
 const WAITS = ["held", "suspended", "stopped", "late", "orphaned", "unpublished"];
 
-export function banner(dag, found, broken = []) {
-  const kind = found.good ? "" : WAITS.includes(found.state) ? "wait" : "wrong";
+export function banner(dag, condition, broken = []) {
+  const kind = condition.good ? "" : WAITS.includes(condition.state) ? "wait" : "wrong";
   const log =
-    found.run_id &&
-    found.task &&
-    !found.good &&
-    outside(`${runPath(dag, found.run_id)}/tasks/${encodeURIComponent(found.task)}`, `the log of ${found.task}`);
+    condition.run_id &&
+    condition.task &&
+    !condition.good &&
+    outside(
+      `${runPath(dag, condition.run_id)}/tasks/${encodeURIComponent(condition.task)}`,
+      `the log of ${condition.task}`,
+    );
   return h(
     "div",
     { class: `banner ${kind}`, role: "status" },
     h(
       "div",
       {},
-      h("b", {}, found.said),
-      found.entry && [" ", h("a", { href: `#/checkpoint/${found.entry}` }, `checkpoint #${found.entry}`)],
+      h("b", {}, condition.said),
+      condition.entry && [" ", h("a", { href: `#/checkpoint/${condition.entry}` }, `checkpoint #${condition.entry}`)],
       log && [" · ", log],
     ),
-    found.cause && h("p", { class: "cause" }, found.cause),
+    condition.cause && h("p", { class: "cause" }, condition.cause),
     examples(broken),
-    found.remedy.length > 0 && [
+    condition.remedy.length > 0 && [
       h("b", {}, "What to do"),
       h(
         "ol",
         {},
-        found.remedy.map((each) => h("li", {}, each)),
+        condition.remedy.map((step) => h("li", {}, step)),
       ),
     ],
   );
 }
 
-function drawn(dag, about, aside, found) {
-  const told = [
+function drawn(dag, about, quarantine, brokenRules) {
+  const counters = [
     ["triggered", "Triggered"],
     ["in_progress", "In progress"],
     ["completed", "Completed"],
     ["failed", "Failed"],
-    ["ended", "Ended by people"],
+    ["ended", "Ended by users"],
     ["restored", "Restored"],
     ["rolled_back", "Rolled back"],
   ];
-  const waiting = Object.entries(aside.gates).filter(([, gate]) => gate.waiting || gate.requests.length);
+  const waiting = Object.entries(quarantine.gates).filter(([, gate]) => gate.waiting || gate.requests.length);
   return [
-    banner(dag, about.condition, found),
+    banner(dag, about.condition, brokenRules),
     about.history_problem &&
       h(
         "div",
@@ -94,13 +97,13 @@ function drawn(dag, about, aside, found) {
     h(
       "div",
       { class: "counts" },
-      told.map(([name, title]) => h("div", {}, h("b", {}, count(about.counts[name])), title)),
+      counters.map(([name, title]) => h("div", {}, h("b", {}, count(about.counts[name])), title)),
     ),
-    about.open.map((each) =>
+    about.open.map((row) =>
       card(
-        ["Checkpoint ", h("a", { href: `#/checkpoint/${each.id}` }, `#${each.id}`), " ", badge(each.state)],
-        each.state === "held" && answers(dag, each, about, []),
-        lanes(each, about.now),
+        ["Checkpoint ", h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`), " ", badge(row.state)],
+        row.state === "held" && answers(dag, row, about, []),
+        lanes(row, about.now),
       ),
     ),
     h(
@@ -116,15 +119,18 @@ function drawn(dag, about, aside, found) {
           waiting.map(([name, gate]) =>
             facts([
               ["Gate", name],
-              ["Rows that wait", count(gate.waiting)],
+              ["Waiting rows", count(gate.waiting)],
               [
                 "By rule",
                 Object.entries(gate.rules)
                   .map(([rule, number]) => `${rule}: ${count(number)}`)
                   .join(", ") + (gate.complete ? "" : " (still being counted)"),
               ],
-              ["Which", h("a", { href: `#/quarantine?gate=${encodeURIComponent(name)}` }, "look at them")],
-              ["Requests", gate.requests.map((each) => `${each.number}: ${each.action}, by ${each.by}`).join("; ")],
+              ["Rows", h("a", { href: `#/quarantine?gate=${encodeURIComponent(name)}` }, "show them")],
+              [
+                "Requests",
+                gate.requests.map((request) => `${request.number}: ${request.action}, by ${request.by}`).join("; "),
+              ],
             ]),
           ),
         ),
@@ -148,7 +154,7 @@ function latest(title, row) {
 }
 
 function restored(row) {
-  if (!row) return card("Latest restore", h("p", { class: "quiet" }, "Nobody has gone back yet."));
+  if (!row) return card("Latest restore", h("p", { class: "quiet" }, "No rollback yet."));
   return card(
     "Latest restore",
     facts([
@@ -170,14 +176,14 @@ function savepoints(dag, about) {
       rows
         .slice(-8)
         .reverse()
-        .map((each) => [
-          each.name,
+        .map((row) => [
+          row.name,
           [
-            h("a", { href: `#/checkpoint/${each.id}` }, `#${each.id}`),
-            ` by ${each.by}`,
-            each.note && `: ${each.note}`,
+            h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`),
+            ` by ${row.by}`,
+            row.note && `: ${row.note}`,
             " ",
-            disposeOf(dag, each.name, about),
+            disposeOf(dag, row.name, about),
           ],
         ]),
     ),

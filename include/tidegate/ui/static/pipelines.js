@@ -4,8 +4,8 @@ import { badge, h, table } from "./dom.js";
 import { ago, count, none, seconds } from "./format.js";
 
 export function pipelines(data) {
-  const worst = (row) => (row.good ? 1 : 0);
-  const rows = [...data.pipelines].sort((a, b) => worst(a) - worst(b) || a.pipeline.localeCompare(b.pipeline));
+  const rank = (row) => (row.good ? 1 : 0); // bad ones first
+  const rows = [...data.pipelines].sort((a, b) => rank(a) - rank(b) || a.pipeline.localeCompare(b.pipeline));
   return table(
     [
       {
@@ -15,7 +15,7 @@ export function pipelines(data) {
       },
       { head: "State", cell: (row) => badge(row.state) },
       {
-        head: "What is to be known",
+        head: "Summary",
         text: true,
         cell: (row) => [
           row.good ? row.said : row.cause || row.said,
@@ -42,12 +42,12 @@ export function pipelines(data) {
       {
         head: "Lag",
         right: true,
-        title: "how far event time was behind the clock",
+        title: "how far event time lagged the clock",
         cell: (row) => seconds(row.lag_seconds),
       },
       { head: "In progress", right: true, cell: (row) => count(row.counts?.in_progress) },
     ],
     rows,
-    { empty: "No pipeline that you may see has been parsed by Airflow yet.", stack: true },
+    { empty: "Airflow has not parsed any pipeline that you may see yet.", stack: true },
   );
 }

@@ -1,4 +1,4 @@
-// Measures over time, one small plot each. Failures are red lines; the numbers are in a table below, for who reads by ear.
+// Measures over time, one small plot each. Failures are red lines; the numbers are also in a table below, for screen readers.
 import { get, of } from "./api.js";
 import { card, h, s, table } from "./dom.js";
 import { MEASURES, time } from "./format.js";
@@ -45,13 +45,13 @@ export async function plots({ dag, at, go }) {
 
 function drawn(data, name) {
   const show = MEASURES[name][1];
-  const known = data[name]
+  const points = data[name]
     .map((value, place) => ({ place, value, id: data.id[place] }))
     .filter(({ value }) => value !== null);
-  const top = Math.max(...known.map(({ value }) => value), 0) || 1;
+  const top = Math.max(...points.map(({ value }) => value), 0) || 1;
   const x = (place) => LEFT + ((WIDTH - LEFT - 8) * place) / Math.max(data.id.length - 1, 1);
   const y = (value) => 8 + (HEIGHT - BOTTOM - 8) * (1 - Math.max(value, 0) / top);
-  const line = known
+  const line = points
     .map(({ place, value }, number) => `${number ? "L" : "M"}${x(place).toFixed(1)},${y(value).toFixed(1)}`)
     .join("");
   const failures = data.state.map(
@@ -64,8 +64,8 @@ function drawn(data, name) {
       ),
   );
   const dots =
-    known.length <= 120 &&
-    known.map(({ place, value, id }) =>
+    points.length <= 120 &&
+    points.map(({ place, value, id }) =>
       s(
         "circle",
         { class: "dot", cx: x(place), cy: y(value), r: 2.4 },

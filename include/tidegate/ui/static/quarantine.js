@@ -1,4 +1,4 @@
-// Rows that gates have set aside, and what is to become of them: all, those of a rule, or those that are ticked.
+// Quarantined rows, to release or discard: all, those of a rule, or the ticked ones.
 import { get, of } from "./api.js";
 import { releaseRows } from "./actions.js";
 import { card, h, table } from "./dom.js";
@@ -9,41 +9,45 @@ const chosen = new Set();
 export async function quarantine({ dag, at, go }) {
   const { gates } = await get(`${of(dag)}/quarantine`);
   const names = Object.keys(gates);
-  const asked = { gate: names[0] ?? "", rule: "", offset: "0", limit: "50", ...Object.fromEntries(at.query) };
-  const change = (what) => {
+  const filters = { gate: names[0] ?? "", rule: "", offset: "0", limit: "50", ...Object.fromEntries(at.query) };
+  const change = (parameters) => {
     chosen.clear();
-    go("quarantine", { ...asked, offset: "0", ...what });
+    go("quarantine", { ...filters, offset: "0", ...parameters });
   };
   if (!names.length)
     return { key: null, wait: 0, draw: () => [h("p", { class: "quiet" }, "This pipeline has no gate.")] };
   const query = new URLSearchParams({
-    offset: asked.offset,
-    limit: asked.limit,
-    ...(asked.rule ? { rule: asked.rule } : {}),
+    offset: filters.offset,
+    limit: filters.limit,
+    ...(filters.rule ? { rule: filters.rule } : {}),
   });
-  const page = await get(`${of(dag)}/quarantine/${encodeURIComponent(asked.gate)}?${query}`);
+  const page = await get(`${of(dag)}/quarantine/${encodeURIComponent(filters.gate)}?${query}`);
   return {
     key: [gates, page],
     wait: page.complete ? 8000 : 2000,
-    draw: (about) => drawn(dag, about, gates, page, asked, change),
+    draw: (about) => drawn(dag, about, gates, page, filters, change),
   };
 }
 
-function drawn(dag, about, gates, page, asked, change) {
-  const { rules, settled, requests, complete } = gates[asked.gate];
-  const [offset, limit] = [Number(asked.offset), Number(asked.limit)];
+function drawn(dag, about, gates, page, filters, change) {
+  const { rules, settled, requests, complete } = gates[filters.gate];
+  const [offset, limit] = [Number(filters.offset), Number(filters.limit)];
   const select = (name, values, all) =>
     h(
       "select",
       { id: `select-${name}`, "aria-label": name, onchange: (event) => change({ [name]: event.target.value }) },
       all && h("option", { value: "" }, all),
-      values.map(([value, text]) => h("option", { value, selected: value === asked[name] }, text)),
+      values.map(([value, text]) => h("option", { value, selected: value === filters[name] }, text)),
     );
   const act = (discard) => () =>
-    releaseRows(dag, page, { ids: [...chosen], rules: asked.rule ? [asked.rule] : [], discard });
-  const verbs = () => (chosen.size ? rows(chosen.size) : asked.rule ? `all that broke ${asked.rule}` : "all");
-  const bring = h("button", { id: "act-release-rows", class: "main", onclick: act(false) }, `Release ${verbs()}`);
-  const drop = h("button", { id: "act-discard-rows", class: "danger", onclick: act(true) }, `Give up ${verbs()}`);
+    releaseRows(dag, page, { ids: [...chosen], rules: filters.rule ? [filters.rule] : [], discard });
+  const choice = () => (chosen.size ? rows(chosen.size) : filters.rule ? `all that broke ${filters.rule}` : "all");
+  const release = h("button", { id: "act-release-rows", class: "main", onclick: act(false) }, `Release ${choice()}`);
+  const discardButton = h(
+    "button",
+    { id: "act-discard-rows", class: "danger", onclick: act(true) },
+    `Discard ${choice()}`,
+  );
   const tick = (row) =>
     h("input", {
       type: "checkbox",
@@ -53,8 +57,8 @@ function drawn(dag, about, gates, page, asked, change) {
       onchange: (event) => {
         if (event.target.checked) chosen.add(row.id);
         else chosen.delete(row.id);
-        bring.textContent = `Release ${verbs()}`;
-        drop.textContent = `Give up ${verbs()}`;
+        release.textContent = `Release ${choice()}`;
+        discardButton.textContent = `Discard ${choice()}`;
       },
     });
   const cell = (name) => (row) => {
@@ -77,20 +81,18 @@ function drawn(dag, about, gates, page, asked, change) {
       h(
         "span",
         { class: "quiet" },
-        page.complete && complete
-          ? `${rows(page.total)} here`
-          : `${rows(page.total)} here so far: there are many, they are still being counted`,
+        page.complete && complete ? `${rows(page.total)} here` : `${rows(page.total)} so far; still counting`,
       ),
       Object.entries(settled).map(([fate, many]) => h("span", { class: "quiet" }, `${count(many)} ${fate}`)),
       h("span", { class: "grow" }),
-      about.may.edit && page.total > 0 && [bring, drop],
+      about.may.edit && page.total > 0 && [release, discardButton],
     ),
     requests.length > 0 &&
       h(
         "div",
         { class: "banner wait" },
-        "The next checkpoint takes up: ",
-        requests.map((each) => `request ${each.number}, to ${each.action}, by ${each.by}`).join("; "),
+        "The next checkpoint processes: ",
+        requests.map((request) => `request ${request.number}, to ${request.action}, by ${request.by}`).join("; "),
         ".",
       ),
     card(
@@ -108,7 +110,7 @@ function drawn(dag, about, gates, page, asked, change) {
           ...page.columns.map((name) => ({ head: name, cell: cell(name) })),
         ],
         page.rows,
-        { empty: "No row waits." },
+        { empty: "No rows wait." },
       ),
     ),
     h(
@@ -117,7 +119,7 @@ function drawn(dag, about, gates, page, asked, change) {
       h(
         "button",
         { id: "previous-page", disabled: offset === 0, onclick: () => change({ offset: Math.max(offset - limit, 0) }) },
-        "‹ Before (p)",
+        "‹ Previous (p)",
       ),
       h(
         "button",

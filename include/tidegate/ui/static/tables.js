@@ -1,4 +1,4 @@
-// Pages that are one table each: summary, configuration, what people have done, and two checkpoints side by side.
+// Pages with one table each: summary, configuration, actions of users, and two checkpoints side by side.
 import { get, of } from "./api.js";
 import { badge, card, h, table } from "./dom.js";
 import { MEASURES, none, seconds, time } from "./format.js";
@@ -11,8 +11,8 @@ export async function summary({ dag, at, go }) {
   const rows = Object.entries(data.measures).filter(([name]) => name in MEASURES);
   const cell =
     (key) =>
-    ([name, told]) =>
-      told ? MEASURES[name][1](told[key]) : none;
+    ([name, measure]) =>
+      measure ? MEASURES[name][1](measure[key]) : none;
   const names = [
     ["min", "Min"],
     ["avg", "Avg"],
@@ -45,7 +45,7 @@ export async function summary({ dag, at, go }) {
               cell: ([name]) => [MEASURES[name][0], h("div", { class: "quiet small wide" }, MEASURES[name][2])],
             },
             ...names.map(([key, head]) => ({ head, right: true, cell: cell(key) })),
-            { head: "Of", right: true, cell: ([, told]) => told?.count ?? none },
+            { head: "Count", right: true, cell: ([, measure]) => measure?.count ?? none },
           ],
           rows,
         ),
@@ -60,7 +60,7 @@ export async function configuration({ dag }) {
     key: data,
     wait: 30000,
     draw: () => [
-      h("p", { class: "quiet" }, "As Airflow has read the DAG last. Ledger: ", h("code", {}, data.root)),
+      h("p", { class: "quiet" }, "As of Airflow's last parse of the DAG. Ledger: ", h("code", {}, data.root)),
       card(
         "",
         table(
@@ -93,20 +93,20 @@ export async function audit({ dag }) {
     wait: 5000,
     draw: () => [
       card(
-        "What people have done from these pages",
+        "Actions from these pages",
         table(
           [
             { head: "At (UTC)", cell: (row) => time(row.at) },
-            { head: "Who", cell: (row) => row.by },
-            { head: "What", cell: (row) => row.action },
-            { head: "With", cell: (row) => h("code", {}, JSON.stringify(row.asked)) },
+            { head: "User", cell: (row) => row.by },
+            { head: "Action", cell: (row) => row.action },
+            { head: "Parameters", cell: (row) => h("code", {}, JSON.stringify(row.asked)) },
             {
-              head: "Came of it",
+              head: "Result",
               cell: (row) => [badge(row.done === null ? "open" : row.done ? "completed" : "failed"), " ", row.told],
             },
           ],
           data.acts,
-          { empty: "Nobody has done anything from here yet.", stack: true },
+          { empty: "No actions yet.", stack: true },
         ),
       ),
     ],
@@ -148,7 +148,7 @@ export async function compare({ dag, at, go }) {
       wait: 0,
       draw: () => [
         form(),
-        h("p", { class: "quiet" }, "Two checkpoints, by their numbers; or tick two in the history."),
+        h("p", { class: "quiet" }, "Enter the numbers of two checkpoints, or tick two in the history."),
       ],
     };
   const data = await get(`${of(dag)}/compare?before=${encodeURIComponent(before)}&after=${encodeURIComponent(after)}`);
@@ -189,23 +189,21 @@ function compared(data) {
         measures,
       ),
     ),
-    pairs("Where sources stood", Object.entries(data.sources).filter(changed), (part) =>
-      text(part?.end ?? part?.summary),
-    ),
+    pairs("Source positions", Object.entries(data.sources).filter(changed), (part) => text(part?.end ?? part?.summary)),
     pairs("Tables", Object.entries(data.tables).filter(changed), (at) =>
       at ? `version ${at.version}${at.rows === null ? "" : `, ${at.rows} rows`}` : none,
     ),
     pairs("State", Object.entries(data.states).filter(changed), (size) =>
       size ? `${size.rows} rows, ${size.bytes} bytes` : none,
     ),
-    pairs("Gates", Object.entries(data.gates).filter(changed), (said) =>
-      said ? `${said.outcome}: ${said.rows} rows, ${said.quarantined} set aside` : none,
+    pairs("Gates", Object.entries(data.gates).filter(changed), (verdict) =>
+      verdict ? `${verdict.outcome}: ${verdict.rows} rows, ${verdict.quarantined} quarantined` : none,
     ),
     pairs("Settings", Object.entries(data.settings), text),
     h(
       "p",
       {},
-      data.code_changed ? "The pipeline's code has changed between them." : "Both were made by the same code.",
+      data.code_changed ? "The pipeline's code has changed between them." : "Both were made with the same code.",
     ),
   ];
 }

@@ -1,4 +1,4 @@
-// Light or dark as Airflow is: it tells frames nothing, so its own page is looked at, and followed when it changes.
+// Follows Airflow's light or dark theme. Airflow does not pass it to frames, so it is read from the surrounding page.
 (() => {
   const root = document.documentElement;
   const outer = () => {
@@ -8,7 +8,7 @@
       return null;
     }
   };
-  const wanted = () => {
+  const themeName = () => {
     const classes = outer()?.classList;
     if (classes?.contains("dark")) return "dark";
     if (classes?.contains("light")) return "light";
@@ -16,15 +16,15 @@
     if (chosen === "dark" || chosen === "light") return chosen;
     return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
   };
-  // No seam between the page and the frame in it: what is seen through the frame is the first colour behind it.
-  const around = (element) => {
+  // No seam between page and frame: the background is the first opaque colour around the frame.
+  const backgroundOf = (element) => {
     if (!element) return "";
     const colour = getComputedStyle(element).backgroundColor;
-    return /^(transparent|rgba\(.*, 0\))$/.test(colour) ? around(element.parentElement) : colour;
+    return /^(transparent|rgba\(.*, 0\))$/.test(colour) ? backgroundOf(element.parentElement) : colour;
   };
   const apply = () => {
-    root.dataset.theme = wanted();
-    const colour = around(outer() && window.frameElement);
+    root.dataset.theme = themeName();
+    const colour = backgroundOf(outer() && window.frameElement);
     if (colour) root.style.setProperty("--bg", colour);
     else root.style.removeProperty("--bg");
   };
