@@ -6,16 +6,18 @@ import pytest
 
 from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tidegate.errors import Invalid
+from tidegate.pipeline import Pipeline
+from tidegate.records.place import Place
 from tidegate.sinks.base import AtLeastOnceSink
 
 TABLES = ToyTables()
 
 
-def source():
+def source() -> ToySource:
     return ToySource(ToyFeed())
 
 
-def sink(name="t"):
+def sink(name: str = "t") -> ToySink:
     return ToySink(name, TABLES)
 
 
@@ -23,7 +25,7 @@ class Repeating(AtLeastOnceSink, ToySink):
     """Cannot promise exactly once."""
 
 
-def problems(pipeline, place=None):
+def problems(pipeline: Pipeline, place: Place | None = None) -> list[str]:
     with pytest.raises(Invalid) as caught:
         pipeline.graph(place)
     assert caught.value.reason == "BAD_PIPELINE"
@@ -34,7 +36,7 @@ def problems(pipeline, place=None):
     return [line.split(". ", 1)[1] for line in listed]
 
 
-def one_problem(pipeline, place=None):
+def one_problem(pipeline: Pipeline, place: Place | None = None) -> str:
     found = problems(pipeline, place)
     assert len(found) == 1, found
     return found[0]

@@ -22,7 +22,7 @@ from tidegate.delta import (
     stage,
 )
 
-KV = {
+KV: dict[str, Any] = {
     "type": "struct",
     "fields": [
         {"name": "k", "type": "long", "nullable": True, "metadata": {}},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,13 +13,15 @@ from tests.kit.delta import KV, kv, rows_of, staged
 from tidegate import seams
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.targets import find
+from tidegate.coordinator import Triggered
 from tidegate.delta import Location, live_files, locate, missing_files, open_table
 from tidegate.ledger.ledger import stamp
 from tidegate.ledger.store import LocalStore
 from tidegate.pipeline.graph.meaning import meaning_of
-from tidegate.records.records import Ack, JobStats, Restart
+from tidegate.protocol.view import Entry
+from tidegate.records.records import Ack, JobStats, Json, Plan
 from tidegate.sinks.base import Staging
-from tidegate.sinks.delta.table import StagedBatch, staged_result
+from tidegate.sinks.delta.table import DeltaSink, StagedBatch, staged_result
 from tidegate.state.record import StateFile, StateTable
 
 CODE = """
@@ -46,22 +50,25 @@ FORK = ("fork", "orders", "--from", "2", "--as", "shop:trial")
 class Run:
     """One of the pipelines. Arrow does its jobs: a row and a file of state per checkpoint, really published."""
 
-    def __init__(self, name, **settings):
+    def __init__(self, name: str, **settings: Any) -> None:
         self.name = name
         self.coordinator = coordinator_of(find(f"shop:{name}", settings, started=False))
         self.ledger = self.coordinator.ledger
 
-    def checkpoint(self, **options):
+    def checkpoint(self, **options: Any) -> int:
         return self.completed(self.acked(**options))
 
-    def acked(self, **options):
+    def acked(self, **options: Any) -> int:
         """Its job is done, and nothing of it is on a table yet."""
-        plan = self.coordinator.trigger(f"by hand {seams.new_id()}", **options).plan
+        triggered = self.coordinator.trigger(f"by hand {seams.new_id()}", **options)
+        assert isinstance(triggered, Triggered)
+        plan = triggered.plan
         attempt = f"{plan.attempt}-{seams.new_id()}"
         context = self.coordinator.context("good")
-        table = locate(context.place, self.coordinator.graph.sinks["good"].sink.path)
+        table = self.good_table
         files = staged(table, Staging(plan.id, attempt).folder(context), kv((plan.id, self.name)), KV)
         good = staged_result(StagedBatch(columns=KV, files=files), 1).committable
+        assert good is not None
         state = self.ledger.pack(self.grown(plan, attempt))
         ack = Ack(
             **stamp(attempt),
@@ -76,43 +83,52 @@ class Run:
         self.ledger.create_ack(ack)
         return plan.id
 
-    def completed(self, id):
+    def completed(self, id: int) -> int:
         assert self.coordinator.complete(id).state == "completed"
         self.coordinator.publish()
         self.coordinator.retire()
         return id
 
-    def grown(self, plan, attempt):
+    def grown(self, plan: Plan, attempt: str) -> Json:
         """The state with one more file. Long enough to lie beside its record."""
         before = self.state(plan.base).files if plan.base is not None else []
         folder = Staging(plan.id, attempt).folder(self.coordinator.context("state.totals"))
         (file,) = staged(self.state_table, folder, kv((plan.id, self.name)), KV)
         new = StateFile(file=file, checkpoint=plan.id, oldest=plan.id, groups=(0, 0))
         columns = {**KV, "fields": [*KV["fields"], *({**KV["fields"][1], "name": f"c{n}"} for n in range(600))]}
-        return msgspec.to_builtins(StateTable(columns=columns, keys=["k"], groups=1, files=[*before, new]))
+        grown: Json = msgspec.to_builtins(StateTable(columns=columns, keys=["k"], groups=1, files=[*before, new]))
+        return grown
 
-    def state(self, id):
-        ack = self.ledger.ack(id, "main").ack
-        return msgspec.convert(self.ledger.unpack(ack.states["state.totals"]), StateTable)
+    def state(self, id: int) -> StateTable:
+        acked = self.ledger.ack(id, "main")
+        assert acked is not None
+        return msgspec.convert(self.ledger.unpack(acked.ack.states["state.totals"]), StateTable)
 
     @property
-    def state_table(self):
+    def state_table(self) -> Location:
         return Location(f"{self.ledger.home}/state/totals")
 
-    def entry(self, id):
-        return self.ledger.entry(id)
+    @property
+    def good_table(self) -> Location:
+        sink = self.coordinator.graph.sinks["good"].sink
+        assert isinstance(sink, DeltaSink)
+        return locate(self.coordinator.place, sink.path)
 
-    def good(self):
-        path = self.coordinator.graph.sinks["good"].sink.path
-        return [key for key, _ in rows_of(locate(self.coordinator.place, path))]
+    def entry(self, id: int) -> Entry:
+        entry = self.ledger.entry(id)
+        assert entry is not None
+        return entry
 
-    def remembered(self):
+    def good(self) -> list[Any]:
+        return [key for key, _ in rows_of(self.good_table)]
+
+    def remembered(self) -> list[Any]:
         """The keys in the state's table."""
         return sorted(row[0] for row in rows_of(self.state_table))
 
 
 @pytest.fixture
-def shop(folder, tidegate):
+def shop(folder: Path, tidegate: Any) -> Run:
     """Three checkpoints of the old pipeline."""
     (folder / "shop.py").write_text(CODE)
     run = Run("orders")
@@ -121,13 +137,13 @@ def shop(folder, tidegate):
     return run
 
 
-def contents(*folders):
+def contents(*folders: Path) -> dict[str, str]:
     """Every file with its hash."""
     files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def refused(tidegate, *arguments):
+def refused(tidegate: Any, *arguments: str) -> Any:
     said = tidegate(*(arguments or FORK), "--json")
     assert said.code in (1, 2, 3)
     return said.json["error"]
@@ -137,11 +153,11 @@ class Died(BaseException):
     """The process."""
 
 
-def dying(monkeypatch, nth, landed):
+def dying(monkeypatch: pytest.MonkeyPatch, nth: int, landed: bool) -> None:
     """The nth create of a file from now on is the last thing that happens, or does not happen any more."""
     real, left = LocalStore.create, [nth]
 
-    def create(self, path, data):
+    def create(self: LocalStore, path: str, data: bytes) -> bool:
         left[0] -= 1
         if left[0] == 0:
             if landed:
@@ -157,35 +173,37 @@ class Compacting(Run):
 
     compact = False
 
-    def grown(self, plan, attempt):
+    def grown(self, plan: Plan, attempt: str) -> Json:
         if not self.compact:
             return super().grown(plan, attempt)
         folder = Staging(plan.id, attempt).folder(self.coordinator.context("state.totals"))
         (merged,) = staged(self.state_table, folder, kv((0, "all")), KV)
         files = [StateFile(file=merged, checkpoint=plan.id, oldest=1, groups=(0, 0))]
-        return msgspec.to_builtins(StateTable(columns=KV, keys=["k"], groups=1, files=files))
+        grown: Json = msgspec.to_builtins(StateTable(columns=KV, keys=["k"], groups=1, files=files))
+        return grown
 
-    def state(self, id):
+    def state(self, id: int) -> StateTable:
         """As of a checkpoint; of a rollback, as of what it went back to."""
         entry = self.entry(id)
-        restart: Restart | None = entry.plan.restart
+        restart = entry.plan.restart
         return super().state(restart.target if restart is not None else id)
 
-    def merge(self):
+    def merge(self) -> int:
         self.compact = True
         try:
             return self.checkpoint()
         finally:
             self.compact = False
 
-    def lacks(self):
+    def lacks(self) -> dict[int | str, Any]:
         """Of each checkpoint that is there, and of the state's table: the files that are gone."""
-        found = {
+        found: dict[int | str, Any] = {
             id: gone
             for id in self.ledger.ids()
             if self.entry(id).completed
             and (gone := missing_files(self.state_table, [each.file for each in self.state(id).files]))
         }
         snapshot = open_table(self.state_table)
+        assert snapshot is not None
         gone = missing_files(self.state_table, [each.staged() for each in live_files(snapshot)])
         return found | ({"the table": gone} if gone else {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
@@ -53,7 +54,7 @@ from tidegate.records.records import (
     Verdict,
 )
 
-STAMP = {"attempt": "00f1e2d3c4b5a697", "created": "2026-03-01T10:11:12.345+00:00"}
+STAMP: dict[str, Any] = {"attempt": "00f1e2d3c4b5a697", "created": "2026-03-01T10:11:12.345+00:00"}
 BLOB = Blob(path="blobs/00f1e2d3c4b5a697-0123456789abcdef.json", sha="01" * 32, size=40_000)
 
 SAMPLES: dict[str, Record] = {
@@ -317,7 +318,7 @@ maybe = st.none() | objects
 blobs = st.builds(Blob, path=st.just(BLOB.path), sha=shas, size=st.integers(0, 2**40))
 payloads = st.builds(Payload, data=objects) | st.builds(Payload, blob=blobs)
 handles = st.builds(Handle, entry=ids, sha=shas)
-stamps = {"attempt": texts, "created": texts}
+stamps: dict[str, Any] = {"attempt": texts, "created": texts}
 ranges = st.builds(
     Range, kind=texts, start=maybe, end=maybe, splits=payloads, empty=st.booleans(), more=st.booleans(), summary=texts
 )
@@ -328,7 +329,10 @@ numbers = st.dictionaries(texts, st.integers(0, 2**60), max_size=3)
 seconds = st.dictionaries(texts, st.floats(0, 1e9), max_size=3)
 
 
-def by_name(values):
+T = TypeVar("T")
+
+
+def by_name(values: st.SearchStrategy[T]) -> st.SearchStrategy[dict[str, T]]:
     return st.dictionaries(texts, values, max_size=3)
 
 

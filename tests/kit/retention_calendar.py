@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any, Self
 
 from tests.kit.toy_world import ToyWorld, toy_limits
 from tidegate import seams
@@ -21,11 +22,11 @@ class Calendar(ToyWorld):
     ahead: float = 0.0
     """By so many hours the clock of whoever decides is wrong; the store's is right."""
 
-    def keep(self, num_retained=1, **more):
+    def keep(self, num_retained: int = 1, **more: Any) -> Self:
         self.limits = toy_limits(num_retained=num_retained, recorded=more)
         return self
 
-    def at(self, hour):
+    def at(self, hour: float) -> int:
         """A checkpoint that many hours after the start; then retention."""
         with seams.installed(seams.Seams(now=lambda: START + timedelta(hours=hour + self.ahead))):
             id = self.decided(f"run at {hour}", rows=1)
@@ -34,11 +35,11 @@ class Calendar(ToyWorld):
         self.clean(hour)
         return id
 
-    def clean(self, hour):
+    def clean(self, hour: float) -> None:
         for id, made in self.hours.items():
             if (path := self.path(id, "decision.json")).exists():
                 os.utime(path, (time.time() - (hour - made) * 3600,) * 2)
         self.coordinator().retire()
 
-    def left(self):
+    def left(self) -> list[float]:
         return [self.hours[id] for id in self.ledger.ids()]

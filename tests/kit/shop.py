@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from tests.kit.delta import kv, rows_of, staged
 from tidegate import seams
 from tidegate.cli.targets import find
-from tidegate.coordinator import Coordinator
+from tidegate.coordinator import Coordinator, Triggered
 from tidegate.delta import locate
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.meaning import meaning_of
-from tidegate.records.records import Ack, JobStats
+from tidegate.records.records import Ack, JobStats, Plan
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta.table import StagedBatch, staged_result
 
@@ -38,30 +41,34 @@ COLUMNS = {
 class Shop:
     """A pipeline whose jobs Arrow does: real checkpoints on a real Delta table, without Spark."""
 
-    def __init__(self, folder, code=SHOP):
+    def __init__(self, folder: Path, code: str = SHOP) -> None:
         (folder / "shop.py").write_text(code)
         target = find(CODE, {}, started=False)
         place = target.settings.place()
+        assert target.pipeline is not None
         self.coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
         self.table = locate(place, "tables/good")
 
-    def staged(self, id):
+    def staged(self, id: int) -> Path:
         """The one file that a checkpoint has staged."""
         (path,) = self.table.local("tidegate").rglob(f"{id:08d}/*/*.parquet")
         return path
 
-    def trigger(self, **options):
-        return self.coordinator.trigger(f"by hand {seams.new_id()}", **options).plan
+    def trigger(self, **options: Any) -> Plan:
+        triggered = self.coordinator.trigger(f"by hand {seams.new_id()}", **options)
+        assert isinstance(triggered, Triggered)
+        return triggered.plan
 
-    def checkpoint(self, publish=True, **options):
+    def checkpoint(self, publish: bool = True, **options: Any) -> int:
         return self.checkpoint_of(self.trigger(**options), publish)
 
-    def checkpoint_of(self, plan, publish=True):
+    def checkpoint_of(self, plan: Plan, publish: bool = True) -> int:
         """The rest of one that is planned."""
         attempt = f"{plan.attempt}-{seams.new_id()}"
         folder = Staging(plan.id, attempt).folder(self.coordinator.context("good"))
         files = staged(self.table, folder, kv((plan.id, f"row {plan.id}")), COLUMNS)
         committable = staged_result(StagedBatch(columns=COLUMNS, files=files), 1).committable
+        assert committable is not None
         packed = {"good": self.coordinator.ledger.pack(committable)}
         ack = Ack(
             **stamp(attempt),
@@ -78,5 +85,5 @@ class Shop:
             self.coordinator.publish()
         return plan.id
 
-    def rows(self):
+    def rows(self) -> list[Any]:
         return [key for key, _ in rows_of(self.table)]

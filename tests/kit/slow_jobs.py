@@ -15,9 +15,9 @@ import pytest
 from tests.kit.limits import UNALIGNED, Limits
 from tests.kit.ticking import TickingStore
 from tests.kit.toy_world import Outages, toy_limits
-from tests.kit.toys import ToyFeed, ToyFrame, ToySink, ToySource, ToyTables
+from tests.kit.toys import NO_SPARK, ToyFeed, ToyFrame, ToySink, ToySource, ToyTables
 from tidegate import Pipeline
-from tidegate.coordinator import Coordinator
+from tidegate.coordinator import Coordinator, Triggered
 from tidegate.delta import StagedFile
 from tidegate.errors import Corrupt, Fenced, Rejected
 from tidegate.execution.job.run_job import Attempt, run_job
@@ -93,7 +93,7 @@ class Life:
 
     def main(self) -> None:
         for id in self.open_ids():
-            run_job(self.coordinator(), id, "main", None)
+            run_job(self.coordinator(), id, "main", NO_SPARK)
 
     def begin(self) -> None:
         """A slow job's task; whether those before it still work is any guess."""
@@ -106,7 +106,7 @@ class Life:
         if done is not None:
             return
         with attempt.fenced_if_ended():
-            staged = attempt.stage(attempt.read(None))
+            staged = attempt.stage(attempt.read(NO_SPARK))
             attempt.exchange.finish()
         self.halves.append((attempt, staged, prev))
 
@@ -158,7 +158,7 @@ class Life:
         self.limits = toy_limits(recorded={"unaligned": False}, max_concurrent_checkpoints=3, num_retained=2)
         id = self.coordinator().trigger("the last").plan.id  # type: ignore[union-attr]
         for job in ("main", *SLOW):
-            run_job(self.coordinator(), id, job, None, at_work=lambda plan, job: False)
+            run_job(self.coordinator(), id, job, NO_SPARK, at_work=lambda plan, job: False)
         assert self.coordinator().complete(id).state == "completed"
         self.tidy()
 
@@ -183,14 +183,15 @@ class Story(Life):
         self.feed.available += rows
         self.runs += 1
         triggered = self.coordinator().trigger(f"run {self.runs}", **options)
-        run_job(self.coordinator(), triggered.plan.id, "main", None)  # type: ignore[union-attr, arg-type]
-        return int(triggered.plan.id)  # type: ignore[union-attr]
+        assert isinstance(triggered, Triggered)
+        run_job(self.coordinator(), triggered.plan.id, "main", NO_SPARK)
+        return triggered.plan.id
 
     def began(self, id: int, job: str, at_work: bool = True) -> tuple[Attempt, Any, Handle | None]:
         """The job is busy with a checkpoint: all is staged, nothing said."""
         attempt = Attempt(self.coordinator(), id, job, lambda _: None, lambda plan, job: at_work)
         _, prev = attempt.ask()
-        staged = attempt.stage(attempt.read(None))  # type: ignore[arg-type]
+        staged = attempt.stage(attempt.read(NO_SPARK))
         attempt.exchange.finish()
         return attempt, staged, prev
 
@@ -200,7 +201,7 @@ class Story(Life):
         attempt.ack(staged, prev)
 
     def work(self, id: int, job: str, at_work: bool = True) -> Ack:
-        return run_job(self.coordinator(), id, job, None, at_work=lambda plan, job: at_work)  # type: ignore[arg-type]
+        return run_job(self.coordinator(), id, job, NO_SPARK, at_work=lambda plan, job: at_work)
 
     def all_done(self, id: int) -> None:
         for job in SLOW:

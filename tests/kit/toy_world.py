@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tests.kit.limits import Limits
-from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
+from tests.kit.toys import NO_SPARK, ToyFeed, ToySink, ToySource, ToyTables
 from tests.kit.weather import Weather
 from tests.kit.world import World
 from tidegate import Pipeline
@@ -19,7 +19,14 @@ from tidegate.execution.job.run_job import Attempt
 from tidegate.gates import Gate
 from tidegate.records.names import entry_name
 from tidegate.records.place import Place
+from tidegate.sinks.base import Prepared
 from tidegate.sources.base import Source
+
+
+class HalfDone(Attempt):
+    """An attempt that remembers what it has staged."""
+
+    staged: Mapping[str, Prepared]
 
 
 class Outages(Weather):
@@ -99,11 +106,11 @@ class ToyWorld(World):
     def feed_more(self, rows: int) -> None:
         self.feed.available += rows
 
-    def half_work(self, id: int) -> Attempt:
+    def half_work(self, id: int) -> HalfDone:
         """An attempt that has staged everything and not acked yet."""
-        attempt = Attempt(self.coordinator(), id, "main", lambda _: None)
+        attempt = HalfDone(self.coordinator(), id, "main", lambda _: None)
         attempt.ask()
-        attempt.staged = attempt.stage(attempt.read(None))
+        attempt.staged = attempt.stage(attempt.read(NO_SPARK))
         return attempt
 
     def decided(self, run: str, rows: int = 0, **options: Any) -> int:
@@ -142,7 +149,7 @@ class ToyWorld(World):
         return [offset for commit in commits for offset, _ in self.tables[table].rows(commit)]
 
     def published(self, table: str) -> list[int]:
-        return [commit.id for commit in self.tables[table].commits]
+        return [commit.id for commit in self.tables[table].commits if commit.id is not None]
 
     def staged(self, table: str) -> set[str]:
         """Staged files that no commit of the table names."""
@@ -152,7 +159,11 @@ class ToyWorld(World):
     def exact(self, tables: str = "ab") -> None:
         """Each table holds each row once, and each checkpoint's rows are of one attempt only."""
         for table in tables:
-            upto = self.ledger.view().last_completed.plan.sources["in"].end["at"]
+            last = self.ledger.view().last_completed
+            assert last is not None
+            end = last.plan.sources["in"].end
+            assert end is not None
+            upto = end["at"]
             assert self.offsets(table) == list(range(1, upto + 1)), table
             assert self.published(table) == sorted(set(self.published(table)))
             for commit in self.tables[table].commits:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "NO_SPARK",
     "ToyCommit",
     "ToyFeed",
     "ToyFrame",
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 Row = tuple[int, str]
+NO_SPARK: Any = None
+"""The session of toys: they need none."""
 
 
 @dataclass

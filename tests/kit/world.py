@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from tests.kit.limits import Limits
 from tidegate import Pipeline
-from tidegate.coordinator import Coordinator
+from tidegate.coordinator import Coordinator, Triggered
 from tidegate.execution.job.run_job import run_job
 from tidegate.ledger import Ledger, LocalStore, Store
 from tidegate.pipeline import Graph
@@ -69,8 +69,8 @@ class World:
     def trigger(self, run: str, **options: Any) -> int:
         """Plan a checkpoint; return its id."""
         triggered = self.coordinator().trigger(run, **options)
-        assert triggered is not None, f"run {run} found nothing new"
-        return int(triggered.plan.id)
+        assert isinstance(triggered, Triggered), f"run {run} got no checkpoint: {triggered}"
+        return triggered.plan.id
 
     def work(self, id: int, job: str = "main") -> str:
         """Run a job of a checkpoint; return the attempt whose ack counts."""
