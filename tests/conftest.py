@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections import Counter
 
 # Spark on loopback, its workers on this Python; one time zone everywhere, also in the JVM.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -27,3 +28,18 @@ def pytest_collection_modifyitems(items):
 
 
 from tests.kit.spark_fixture import connect_settings, connect_spark, spark  # noqa: E402, F401
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """With --durations, also the files that take longest: many short tests cost as much as one long one."""
+    if not config.getoption("durations"):
+        return
+    seconds = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if hasattr(report, "duration"):
+                seconds[report.nodeid.split("::")[0]] += report.duration
+    terminalreporter.section("slowest files")
+    for name, taken in seconds.most_common(40):
+        terminalreporter.write_line(f"{taken:7.1f}s {name}")
+    terminalreporter.write_line(f"{sum(seconds.values()):7.1f}s in all")

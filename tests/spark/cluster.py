@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.kit.waiting import eventually
-from tidegate.spark.server.launch import spark_home
+from tidegate.spark.installation import spark_home
 
 DEPLOY = "org.apache.spark.deploy"
 

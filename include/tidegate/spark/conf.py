@@ -18,6 +18,7 @@ from typing import Literal
 
 from tidegate.errors import Invalid
 from tidegate.records.place import LOCAL_WRITES
+from tidegate.spark.class_archive import archive_options
 from tidegate.spark.jars import jar_paths
 
 __all__ = [
@@ -309,8 +310,11 @@ def _java_options(settings: SparkSettings) -> str:
     takes them from the tasks: the parallel one makes a checkpoint of 1 M rows faster by a sixth, with no more memory.
     """
     options = "-XX:+ExitOnOutOfMemoryError"
-    user_options = [settings.conf.get("spark.driver.extraJavaOptions", ""), *map(os.environ.get, _JVM_VARIABLES)]
-    if any(_COLLECTOR.search(text or "") for text in user_options) or _megabytes(settings.memory) > _SHORT_PAUSES_MB:
+    variables = (os.environ.get(name, "") for name in _JVM_VARIABLES)
+    user_options = [settings.conf.get("spark.driver.extraJavaOptions", ""), *variables]
+    if settings.mode != "submit":
+        options += archive_options(user_options)
+    if any(map(_COLLECTOR.search, user_options)) or _megabytes(settings.memory) > _SHORT_PAUSES_MB:
         return options
     return f"{options} -XX:+UseParallelGC"
 

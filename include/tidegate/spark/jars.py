@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tidegate.errors import Corrupt, Invalid
 
-__all__ = ["JARS_FOLDER_VARIABLE", "Jar", "jar_list", "jar_paths"]
+__all__ = ["JARS_FOLDER_VARIABLE", "Jar", "jar_list", "jar_paths", "jars_folder"]
 
 JARS_FOLDER_VARIABLE = "TIDEGATE_JARS"
 _LIST = Path(__file__).with_name("jars.toml")
@@ -38,7 +38,7 @@ def jar_list() -> list[Jar]:
 
 def jar_paths() -> list[Path]:
     """Return the jars, in the list's order. Checks that each exists and has its size; set-up checked the hash."""
-    folder = _folder()
+    folder = jars_folder()
     paths = []
     for jar in jar_list():
         path = folder / jar.file_name
@@ -59,7 +59,7 @@ def jar_paths() -> list[Path]:
     return paths
 
 
-def _folder() -> Path:
+def jars_folder() -> Path:
     """Return $TIDEGATE_JARS, or .cache/jars of the checkout that this module is in."""
     if configured := os.environ.get(JARS_FOLDER_VARIABLE):
         folder = Path(configured)

@@ -25,7 +25,8 @@ import msgspec
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.records import typed
 from tidegate.spark.conf import SparkSettings, on_loopback, properties, server_conf
-from tidegate.spark.server.launch import environment, spark_home
+from tidegate.spark.installation import spark_home
+from tidegate.spark.server.launch import environment
 
 __all__ = ["ERROR_FILE", "REQUEST_FILE", "DriverFailure", "DriverRequest", "Submission", "prepared"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.delta import Location, open_table
-from tidegate.delta.log.snapshot import _known
+from tidegate.delta.log.snapshot import _cache
 from tidegate.history.table import remember
 from tidegate.records.records import Handle
 from tidegate.sinks.base import SinkContext, Staging
@@ -211,10 +211,10 @@ def test_a_torn_checkpoint_of_a_log_is_told_before_and_after_it_is_done_without(
     if table == "good":
         found = doctor(tidegate, "orders", code=1)["orders", "log of good"]
         assert (found["state"], torn.name in found["detail"]) == ("bad", True)
-        _known.clear()
+        _cache.clear()
         assert open_table(Location(place)) is not None
     else:
-        _known.clear()
+        _cache.clear()
     found = doctor(tidegate, "orders")["orders", f"log of {table}"]
     assert found["state"] == "note"
     assert "no row is missing" in found["detail"]

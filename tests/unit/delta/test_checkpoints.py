@@ -11,7 +11,7 @@ from tests.kit.delta import kv as rows
 from tests.kit.sinks import Published
 from tidegate.delta import append, create, open_table
 from tidegate.delta.log.checkpoints import put_aside
-from tidegate.delta.log.snapshot import _known
+from tidegate.delta.log.snapshot import _cache
 from tidegate.errors import Corrupt
 
 CHECKPOINT = "_delta_log/00000000000000000002.checkpoint.parquet"
@@ -86,7 +86,7 @@ TORN = {
 def test_a_torn_checkpoint_of_the_log_is_done_without_if_the_commits_have_every_row(tmp_path, caplog, how):
     location = five_versions(tmp_path)
     TORN[how](location.local(CHECKPOINT))
-    _known.clear()  # as in a new process
+    _cache.clear()  # as in a new process
     with caplog.at_level(logging.WARNING):
         assert rows_of(location) == ROWS
     assert "_last_checkpoint" in caplog.text
@@ -111,7 +111,7 @@ def test_an_older_checkpoint_that_is_whole_stands_in_for_commits_that_are_gone(t
         log_file(location, version).unlink()
     newer = location.local("_delta_log/00000000000000000005.checkpoint.parquet")
     newer.write_bytes(newer.read_bytes()[:1000])
-    _known.clear()
+    _cache.clear()
     assert rows_of(location) == ROWS
     assert not newer.exists()
     assert location.size(CHECKPOINT)
@@ -123,7 +123,7 @@ def test_without_every_commit_nothing_is_removed_and_the_file_is_named(tmp_path,
     torn = location.local(CHECKPOINT)
     torn.write_bytes(torn.read_bytes()[:1000])
     log_file(location, gone).unlink()
-    _known.clear()
+    _cache.clear()
     with pytest.raises(Corrupt) as refused:
         open_table(location)
     assert refused.value.reason == "LOG_BROKEN"
@@ -138,7 +138,7 @@ def test_a_torn_commit_behind_a_torn_checkpoint_is_told_and_nothing_is_removed(t
     location.local(CHECKPOINT).write_bytes(b"PAR1")
     commit = log_file(location, 1)
     commit.write_bytes(commit.read_bytes()[:50])
-    _known.clear()
+    _cache.clear()
     with pytest.raises(Corrupt):
         open_table(location)
     assert location.size(CHECKPOINT) == 4
@@ -151,7 +151,7 @@ def test_publishing_goes_on_after_a_power_loss_tore_the_checkpoint_of_the_log(tm
     DeltaTable(world.location.url).create_checkpoint()
     torn = world.location.local("_delta_log/00000000000000000001.checkpoint.parquet")
     torn.write_bytes(torn.read_bytes()[: torn.stat().st_size // 2])
-    _known.clear()
+    _cache.clear()
     world.checkpoint(3)
     assert world.rows() == [(1, "row 1"), (2, "row 2"), (3, "row 3")]
 
@@ -160,7 +160,7 @@ def test_a_table_without_any_checkpoint_is_left_as_it_is(tmp_path):
     location = table_at(tmp_path)
     made(location, (1, "a"))
     log_file(location, 0).write_bytes(b"{")
-    _known.clear()
+    _cache.clear()
     with pytest.raises(Corrupt) as refused:
         open_table(location)
     assert refused.value.reason == "LOG_TORN"

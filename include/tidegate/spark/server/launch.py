@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,11 +13,12 @@ from pathlib import Path
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.spark.conf import STARTS, SparkSettings, server_conf
+from tidegate.spark.installation import file_identity, find_java, spark_home, spark_identity
 from tidegate.spark.server.folder import Launch, ServerFolder
 from tidegate.spark.server.locks import lock
 from tidegate.spark.server.processes import machine
 
-__all__ = ["command", "environment", "identity", "launch", "spark_home", "start_failed", "still_starting"]
+__all__ = ["command", "environment", "identity", "launch", "start_failed", "still_starting"]
 
 _COMPILER = "org.codehaus.janino.SimpleCompiler"
 """Compiles a file and becomes the class in it."""
@@ -47,10 +45,10 @@ def identity(settings: SparkSettings) -> str:
     conf = server_conf(settings, Path("scratch"))
     made_of = {
         "conf": conf,
-        "server": _look(_SERVER),
-        "jars": [name if ":" in name else _look(Path(name)) for name in conf["spark.jars"].split(",")],
-        "java": _look(_java()),
-        "pyspark": [importlib.metadata.version("pyspark"), str(spark_home())],
+        "server": file_identity(_SERVER),
+        "jars": [name if ":" in name else file_identity(Path(name)) for name in conf["spark.jars"].split(",")],
+        "java": file_identity(find_java()),
+        "pyspark": spark_identity(),
         "python": [sys.executable, sys.version, _python_path(settings)],
         "machine": machine(),
     }
@@ -160,43 +158,8 @@ def environment(settings: SparkSettings) -> dict[str, str]:
     }
 
 
-def spark_home() -> Path:
-    """Return where pyspark is, without importing it."""
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise Invalid("pyspark is not installed.", help="Run `make setup`.", reason="PYSPARK_MISSING")
-    return Path(spec.origin).parent
-
-
 def _python_path(settings: SparkSettings) -> str:
     """Return the import path of workers: the user's setting, tidegate itself, and what they inherit."""
     ours = [*map(str, settings.python_path), str(Path(__file__).resolve().parents[2])]
     inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join(dict.fromkeys(path for path in [*ours, *inherited] if path))
-
-
-def _java() -> Path:
-    """Return the Java that spark-submit will use."""
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "/java")
-    if not java.is_file():
-        raise Invalid(
-            f"There is no Java ({'JAVA_HOME is ' + home if home else 'no `java` on the PATH'}).",
-            expected="Java 17 or later",
-            help="Install it (Debian: apt-get install openjdk-17-jre-headless) or correct JAVA_HOME.",
-            reason="JAVA_MISSING",
-        )
-    return java.resolve()
-
-
-def _look(path: Path) -> list[object]:
-    """Return values that change when a file is replaced by another, without reading it."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise Invalid(
-            f"Spark needs {path}, which cannot be read: {error.strerror}.",
-            help="Correct spark.jars, or run `make setup`.",
-            reason="JARS_MISSING",
-        ) from None
-    return [str(path), status.st_size, status.st_mtime_ns]

@@ -1,0 +1,100 @@
+"""Makes Java's class archive (class_archive.py): a server does some of what pipelines do, and writes its classes as it
+ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.errors import Invalid, Unavailable
+from tidegate.spark.class_archive import archive_key, archive_name, archives_folder, find_archive
+from tidegate.spark.conf import SparkSettings
+from tidegate.spark.server import server
+from tidegate.spark.server.processes import identify, wait_gone
+from tidegate.spark.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["make_archive"]
+
+_WRITE_TIMEOUT = 300.0
+"""Within how many seconds the server must have written its classes: it takes 10 to 30."""
+_NEEDED_BYTES = 400_000_000
+
+
+def make_archive() -> Path | None:
+    """Make the archive for this Java and this pyspark, and remove those of others. None: it is there already."""
+    if find_archive() is not None:
+        return None
+    target = archives_folder()
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target, prefix=".classes-") as folder:
+            _refuse_full(target)
+            written = Path(folder, "written.jsa")
+            _record(Path(folder), written)
+            made = target / archive_name(archive_key(), _synced_size(written))
+            os.replace(written, made)
+    except OSError as error:
+        raise Invalid(
+            f"Java's class archive cannot be written: {error}",
+            expected=f"room for {_NEEDED_BYTES // 1_000_000} MB in a folder that this user can write, {target}",
+            help="Correct that, or do without it: Spark starts more slowly, and nothing else changes.",
+            reason="CLASS_ARCHIVE",
+        ) from error
+    for other in target.glob("spark-*.jsa"):
+        if other != made:
+            other.unlink(missing_ok=True)
+    return made
+
+
+def _record(folder: Path, written: Path) -> None:
+    """Let a server work, and end it: it writes the classes that it has loaded."""
+    options = f"-XX:ArchiveClassesAtExit={written} -XX:TieredStopAtLevel=1"
+    settings = SparkSettings(home=folder / "server", master="local[2]", conf={"spark.driver.extraJavaOptions": options})
+    try:
+        with session(settings) as spark:
+            _work(spark, folder / "rows")
+        for info in server.status(settings.home):
+            process = identify(info.pid)
+            os.kill(info.pid, signal.SIGTERM)  # to the JVM itself: the watchdog would not wait so long
+            if process is not None and not wait_gone(process, _WRITE_TIMEOUT):
+                raise Unavailable(
+                    f"The Spark server has not written its classes within {_WRITE_TIMEOUT:g} s.",
+                    help="Try again; without the archive, Spark starts more slowly.",
+                    reason="CLASS_ARCHIVE",
+                )
+    finally:
+        server.stop(settings.home, force=True)
+
+
+def _work(spark: SparkSession, folder: Path) -> None:
+    """Load what pipelines need: readers, writers, aggregates, joins, windows, Python workers."""
+    rows = spark.range(100).selectExpr("id", "id % 7 AS key", "current_timestamp() AS at", "'x' AS text")
+    for kind in ("parquet", "json", "csv"):
+        rows.write.format(kind).save(str(folder / kind))
+        spark.read.schema("id long, key long, at timestamp, text string").format(kind).load(str(folder / kind)).count()
+    found = spark.read.parquet(str(folder / "parquet"))
+    sums = found.groupBy("key").agg({"id": "sum", "at": "max"})
+    found.join(sums, "key").selectExpr("row_number() OVER (PARTITION BY key ORDER BY id) AS n").collect()
+    found.mapInArrow(lambda batches: batches, "id long, key long, at timestamp, text string").toArrow()
+    rows.write.format("delta").save(str(folder / "delta"))
+    spark.read.format("delta").load(str(folder / "delta")).toArrow()
+
+
+def _synced_size(file: Path) -> int:
+    """Make the file durable, and return its size."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
+        return os.fstat(opened.fileno()).st_size
+
+
+def _refuse_full(folder: Path) -> None:
+    if shutil.disk_usage(folder).free < _NEEDED_BYTES:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
