@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from tidegate.checkpoint import approvals, control, intervals, skipping
-from tidegate.checkpoint.ancestry import all_below, lacking, passed_by, sync_acks
 from tidegate.checkpoint.context import GiveUp, PipelineContext, decision
 from tidegate.checkpoint.intervals import AlreadyCovered
-from tidegate.checkpoint.manifests import manifest_of
+from tidegate.checkpoint.manifests import all_below, lacking, manifest_of, passed_by, sync_acks
 from tidegate.checkpoint.planning import CheckpointOptions, Plans
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.publishing.intervals import refuse_rewritten
@@ -98,7 +97,8 @@ class Coordinator(PipelineContext):
             elif not isinstance(answer, rules.CreateEntry):
                 return self._no_plan(answer, view, wanted)
             else:
-                self._refuse(view, kind)
+                cancel.resume_cleanup(self, view)
+                control.refuse(self, view, kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # publish first: a source may read a table with pending entries
                     publish.publish_or_wait(self, wanted.interval if wanted is not None else None)
@@ -139,15 +139,10 @@ class Coordinator(PipelineContext):
         intervals.refuse_archived(self.graph, plan, view, self.ledger)
         return plan
 
-    def _refuse(self, view: View, kind: str) -> None:
-        """Raise Rejected if nothing may be planned now."""
-        cancel.resume_cleanup(self, view)
-        control.refuse(self, view, kind)
-
     def _create(self, plan: Plan, view: View) -> bool:
         """T6: create the entry. False: the id was taken; read the log again."""
         control.sync_below(self.ledger, view, plan.base or 0)
-        if not self.ledger.create_entry(plan).mine or not self.counts(plan):
+        if not self.ledger.create_entry(plan).mine or not self.abort_if_id_was_used(plan):
             return False
         self.ledger.index_run(plan)
         return True
@@ -199,7 +194,7 @@ class Coordinator(PipelineContext):
             if approvals.awaits_person(entry):
                 self.complete(entry.id)  # its creator may be gone
                 continue
-            reason = self.late(entry)[0] if self.overdue(entry) else give_up(entry.plan)
+            reason = self.why_overdue(entry)[0] if self.overdue(entry) else give_up(entry.plan)
             if reason:
                 reasons[entry.id] = reason
             elif not lacking(self.ledger, entry) and self.ledger.expired(entry.plan):
@@ -213,7 +208,7 @@ class Coordinator(PipelineContext):
         while True:
             entry, base = self.entry_and_base(id)
             if failure is None and entry is not None and entry.open and self.overdue(entry):
-                failure = self.late(entry)
+                failure = self.why_overdue(entry)
             below = all_below(self.ledger, entry, base)
             answer = rules.on_completion(entry, base, failure, below, passed_by(self.ledger, entry))
             if isinstance(answer, rules.Abort):

@@ -59,7 +59,7 @@ def prepare(root: Path, checkpoints: int, history: tuple[int, int] | None) -> No
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from tidegate.delta import locate, stage
+    from tidegate.delta import locate, sync_and_list
     from tidegate.sinks.base import Staging
     from tidegate.sinks.delta.table import StagedBatch
 
@@ -74,7 +74,7 @@ def prepare(root: Path, checkpoints: int, history: tuple[int, int] | None) -> No
             folder = Staging(number, ATTEMPT).folder(context)
             location.local(folder).mkdir(parents=True)
             pq.write_table(pa.table({"id": [number]}), location.local(folder) / "part-00000.parquet")
-            batch = StagedBatch(columns=schema, files=stage(location, folder, schema, written=1))
+            batch = StagedBatch(columns=schema, files=sync_and_list(location, folder, schema, written=1))
             committables[-1][sink] = msgspec.to_builtins(batch)
     (root / "committables.json").write_text(json.dumps(committables))
     if history:

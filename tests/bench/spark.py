@@ -6,8 +6,7 @@ import atexit
 from functools import cache
 from typing import Any
 
-from tidegate.spark.reused_session import ReusedSession
-from tidegate.spark.session import SparkSettings
+from tidegate.spark.session import ReusedSession, SparkSettings
 
 CORES = 2
 MEMORY = "3g"

@@ -19,7 +19,7 @@ from tidegate.delta import (
     open_table,
     owner_of,
     read_table,
-    stage,
+    sync_and_list,
 )
 
 KV: dict[str, Any] = {
@@ -65,7 +65,7 @@ def staged(
     rows = rows if isinstance(rows, pa.Table) else pa.table(rows)
     pq.write_table(rows, target / f"part-{len(list(target.iterdir()))}.parquet", **options)
     root = folder.split("/")[0] if partition_by else folder
-    return stage(location, root, columns, partition_by, written=None)
+    return sync_and_list(location, root, columns, partition_by, written=None)
 
 
 def kv(*pairs: tuple[int | None, str]) -> pa.Table:

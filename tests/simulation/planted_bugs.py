@@ -41,26 +41,26 @@ def _overwrite_instead_of_create() -> Patches:
         self.store.replace(path, data)
         return Created(record, sha256(data), mine=True)
 
-    yield mock.patch.object(Records, "_create", create)
+    yield mock.patch.object(Records, "_create_if_absent", create)
 
 
 def _believe_that_every_create_won() -> Patches:
-    real = Records._create
+    real = Records._create_if_absent
 
     def create(self: Records, path: str, record: Any) -> Created[Any]:
         real(self, path, record)
         return Created(record, sha256(encode(record)), mine=True)
 
-    yield mock.patch.object(Records, "_create", create)
+    yield mock.patch.object(Records, "_create_if_absent", create)
 
 
 def _believe_that_an_unclear_create_lost() -> Patches:
-    real = Records._create
+    real = Records._create_if_absent
 
     def create(self: Records, path: str, record: Any) -> Created[Any]:
         return replace(real(self, path, record), mine=False)
 
-    yield mock.patch.object(Records, "_create", create)
+    yield mock.patch.object(Records, "_create_if_absent", create)
 
 
 def _release_the_winner_after_an_unclear_ack() -> Patches:
@@ -192,7 +192,7 @@ def _discard_the_winner_when_retiring() -> Patches:
 
 
 def _never_notice_a_retired_id() -> Patches:
-    yield mock.patch.object(Coordinator, "counts", lambda self, plan: True)
+    yield mock.patch.object(Coordinator, "abort_if_id_was_used", lambda self, plan: True)
 
 
 def _release_attempts_of_other_plans() -> Patches:

@@ -8,7 +8,7 @@ from unittest import mock
 
 from tests.simulation.planted_bugs import Patches, Plant
 from tidegate import coordinator
-from tidegate.checkpoint import ancestry, manifests, planning
+from tidegate.checkpoint import manifests, planning
 from tidegate.execution.job import run_job
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import retention
@@ -42,7 +42,7 @@ def _acks_of_what_was_aborted() -> Patches:
 
 
 def _line(all_below: Callable[..., list[Entry]]) -> Patches:
-    yield mock.patch.object(ancestry, "all_below", all_below)
+    yield mock.patch.object(manifests, "all_below", all_below)
     yield mock.patch.object(coordinator, "all_below", all_below)
     yield mock.patch.object(run_job, "all_below", all_below)
 
@@ -118,7 +118,7 @@ def _acks_below_a_rollback() -> Patches:
         low: int | None = None
         while at is not None:
             if at.manifest is not None and low is None:
-                low = ancestry.lowest_ack(at)
+                low = manifests.lowest_ack(at)
             if at.plan.base is None or (low is not None and at.id <= low):
                 break
             at = ledger.entry(at.plan.base)

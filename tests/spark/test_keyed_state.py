@@ -15,8 +15,8 @@ from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
 from tidegate.state import StateTable
 from tidegate.state.arrow import workers
-from tidegate.state.expiry import Ttl
 from tidegate.state.keyed import KeyedState, StateFolder
+from tidegate.state.record import Ttl
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -22,7 +22,7 @@ from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
 from tidegate.sinks import DeltaAppend, DeltaUpsert, prestaged
 from tidegate.spark import same_disk, writing
-from tidegate.spark.server.launch import environment
+from tidegate.spark.server.server import environment
 from tidegate.spark.session import SparkSettings, session
 from tidegate.state.arrow import workers
 
@@ -99,7 +99,8 @@ def test_what_workers_wrote_elsewhere_is_no_ack(tmp_path: Path, spark: Any, monk
 def test_a_folder_that_is_not_there_after_a_write_is_an_error(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "nameable", lambda frame, *_: _Elsewhere(frame, tmp_path / "elsewhere"))
+    elsewhere = lambda frame, *_: _Elsewhere(frame, tmp_path / "elsewhere")  # noqa: E731
+    monkeypatch.setattr(writing, "with_plain_partition_text", elsewhere)
     with pytest.raises(Unavailable, match="there is no such folder here"):
         writing.write_files(spark.range(5), {"type": "struct", "fields": []}, str(tmp_path / "here"), ())
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tidegate.checkpoint import ancestry, approvals, compatibility, located
-from tidegate.checkpoint.ancestry import allows_overtaking, lowest_ack
+from tidegate.checkpoint import approvals, compatibility, located, manifests
+from tidegate.checkpoint.manifests import allows_overtaking, lowest_ack
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.delta import Location, Syncing, rewrite
 from tidegate.delta.files import footers
@@ -239,7 +239,7 @@ def _read_on_below_a_rollback(patch: Patch) -> None:
                 found.append(at)
         return found
 
-    patch.setattr(ancestry.all_below, "__code__", all_below.__code__)  # whoever has imported it already
+    patch.setattr(manifests.all_below, "__code__", all_below.__code__)  # whoever has imported it already
 
 
 def _claim_without_another_look(patch: Patch) -> None:

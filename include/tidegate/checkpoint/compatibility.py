@@ -38,9 +38,9 @@ __all__ = [
     "additions",
     "check",
     "check_targets",
-    "declared_sources",
     "left_behind",
     "may_lose",
+    "planned_ranges",
     "refusals",
     "refuse",
 ]
@@ -97,7 +97,7 @@ def check(pipeline: PipelineContext, base: Entry) -> list[TidegateError]:
 
 def additions(graph: Graph, base: Entry) -> list[str]:
     """Describe what is new in the code since the checkpoint, and what is gone."""
-    sources, tables = set(declared_sources(base)), set(base.plan.commits)
+    sources, tables = set(planned_ranges(base)), set(base.plan.commits)
     lines = [f"source {name} is new: it begins at its beginning" for name in graph.sources if name not in sources]
     for name in graph.tables:
         if name not in tables:
@@ -138,8 +138,8 @@ def _try_out(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
     ledger.hint_tried(Tried(**stamp(seams.new_id()), stores=sorted(tried | new)))
 
 
-def declared_sources(base: Entry | None) -> dict[str, Range]:
-    """Return the position of each declared source: where the base's plan ends (T5). Leaves out quarantine requests."""
+def planned_ranges(base: Entry | None) -> dict[str, Range]:
+    """Return the range that the base planned for each declared source; the next one begins at its end (T5)."""
     planned = base.plan.sources if base is not None else {}
     return {name: part for name, part in planned.items() if not name.startswith(QUARANTINE)}
 
@@ -215,7 +215,7 @@ def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
 
 def _sources(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
     """Refuse if a source is gone, or its position means nothing to it."""
-    declared = declared_sources(base)
+    declared = planned_ranges(base)
     removed = sorted(set(declared) - set(graph.sources))
     if removed and not may_lose(config):
         yield Invalid(

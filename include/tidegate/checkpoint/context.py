@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidegate import seams
 from tidegate.checkpoint import approvals
-from tidegate.checkpoint.ancestry import lacking
+from tidegate.checkpoint.manifests import lacking
 from tidegate.errors import ENVIRONMENT, Corrupt, Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
@@ -140,7 +140,7 @@ class PipelineContext:
         waits = entry.restart is not None or bool(lacking(self.ledger, entry))
         return waits and self.ledger.expired(entry.plan)
 
-    def late(self, entry: Entry) -> tuple[str, str]:
+    def why_overdue(self, entry: Entry) -> tuple[str, str]:
         """Return the reason and the detail for aborting an entry that is past its timeout.
 
         If, as far as its jobs have recorded, there was no Spark for any of them, it is not the pipeline's fault.
@@ -151,8 +151,8 @@ class PipelineContext:
             return rules.ENVIRONMENT_FAILED, f"no job could begin within {limit}: {trouble.what}"
         return "CHECKPOINT_EXPIRED", f"not all jobs acked within {limit}"
 
-    def counts(self, plan: Plan) -> bool:
-        """Return whether the id was free because it was never used, and not because its entry is retired.
+    def abort_if_id_was_used(self, plan: Plan) -> bool:
+        """Abort a new entry whose id was free only because its entry is retired. Return whether the entry counts.
 
         A process that was paused between planning and creating may find the id free again. Then the log begins above
         it.

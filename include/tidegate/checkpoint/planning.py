@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.checkpoint import control
-from tidegate.checkpoint.compatibility import check_targets, declared_sources, left_behind, refusals, refuse
+from tidegate.checkpoint.compatibility import check_targets, left_behind, planned_ranges, refusals, refuse
 from tidegate.checkpoint.context import CheckpointSettings
 from tidegate.checkpoint.pacing import pace_of
 from tidegate.checkpoint.quarantine_requests import plan_requests
@@ -147,7 +147,7 @@ class Plans:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
             ranges = standing_ranges(base.plan if base else None, declared)
             return {name: part for name, part in ranges.items() if name in declared or name.startswith(QUARANTINE)}
-        starts = declared_sources(base)
+        starts = planned_ranges(base)
         paces = {name: self._pace(s, view, base) for name, s in self.graph.sources.items()}
         sources = {}
         for name, sourcing in self.graph.sources.items():

@@ -153,9 +153,9 @@ def _provider() -> str:
 
 def _server(settings: Settings) -> Finding:
     """Check the embedded Spark server, if one runs. None is not a fault: the next job starts one."""
-    from tidegate.spark.reused_session import spark_settings
     from tidegate.spark.server import server as connect_server
     from tidegate.spark.server.watchdog import answers
+    from tidegate.spark.session import spark_settings
 
     try:
         servers = connect_server.status(spark_settings(settings).home)

@@ -1,8 +1,8 @@
 """The Delta log through delta-rs: stage, commit by compare-and-swap, restore, read a version. No JVM."""
 
 from tidegate.delta.files.access import Location, locate
-from tidegate.delta.files.footers import StagedFile, missing_files, refuse_difference, rows_below, stage
-from tidegate.delta.files.partitions import nameable, partition_values
+from tidegate.delta.files.footers import StagedFile, missing_files, refuse_difference, rows_below, sync_and_list
+from tidegate.delta.files.partitions import partition_values, with_plain_partition_text
 from tidegate.delta.files.sync import Syncing, seconds_beside
 from tidegate.delta.journal import Journal
 from tidegate.delta.log.active_files import LiveFile, live_files, query, read_table
@@ -59,7 +59,6 @@ __all__ = [
     "live_files",
     "locate",
     "missing_files",
-    "nameable",
     "open_table",
     "overwrite",
     "owner_of",
@@ -78,9 +77,10 @@ __all__ = [
     "seconds_beside",
     "spark_reasons",
     "spark_reasons_to_rewrite",
-    "stage",
+    "sync_and_list",
     "sync_commit",
     "vacuum",
     "verify",
     "version_of",
+    "with_plain_partition_text",
 ]

@@ -19,7 +19,7 @@ from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.run_job import change_by_hand
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.pipeline.graph.graph import OperatorNode
-from tidegate.pipeline.graph.updates import withdrawn_name
+from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.records.names import quoted
 from tidegate.spark.empty import empty_like
 from tidegate.state.table import state_sink_name
@@ -60,7 +60,7 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
         _refuse_replaced(rows[name], name, uid)
 
     def give(operating: OperatorRunner, _: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        none = {withdrawn_name(name): empty_like(rows[name]) for name in replaced}
+        none = {replaced_rows_of(name): empty_like(rows[name]) for name in replaced}
         return operating.run(stage, {**rows, **none}, spark, waits=True)
 
     return _checkpoint(coordinator, spark, ByHand(coordinator.graph, stage, lambda _: None, give, needs_input=False))

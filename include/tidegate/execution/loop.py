@@ -69,7 +69,7 @@ class Observer:
 
 
 class SessionSource(Protocol):
-    """Returns the Spark session for the jobs: `tidegate.spark.reused_session.ReusedSession`."""
+    """Returns the Spark session for the jobs: `tidegate.spark.session.ReusedSession`."""
 
     def __call__(self) -> SparkSession: ...
     def drop(self) -> None: ...

@@ -113,7 +113,7 @@ class Ledger(EntryLog):
             return record
         self.store.refuse_unsafe()
         new = PipelineRecord(**stamp(seams.new_id()), uid=seams.new_id(), name=self.pipeline)
-        return self._create("pipeline.json", new).record
+        return self._create_if_absent("pipeline.json", new).record
 
     def _names(self) -> list[str]:
         return [name for name in self.store.names("") if name != CLOCK]
@@ -129,11 +129,11 @@ class Ledger(EntryLog):
     def create_claim(self, record: PipelineRecord) -> None:
         """Claim the identity of a pipeline to be forked. The first claim counts."""
         self.store.refuse_unsafe()
-        self._create("forking.json", record)
+        self._create_if_absent("forking.json", record)
 
     def begin(self, record: PipelineRecord) -> None:
         """Create pipeline.json: the fork is complete and is a pipeline from now on."""
-        self._create("pipeline.json", record)
+        self._create_if_absent("pipeline.json", record)
 
     def let_go_of_claim(self) -> None:
         """Delete the claim: the fork is complete, or will never be."""
@@ -147,7 +147,7 @@ class Ledger(EntryLog):
 
     def create_copy(self, path: str, copy: Copy) -> Copy:
         """Create the record that describes a copy. The first one counts and is returned."""
-        return self._create(path, copy).record
+        return self._create_if_absent(path, copy).record
 
     def claimed(self, path: str) -> Claimed | None:
         """Return the owner of the folder; None if it has none."""
@@ -155,14 +155,14 @@ class Ledger(EntryLog):
 
     def create_claimed(self, path: str, claimed: Claimed) -> Claimed:
         """Claim the folder. The first claim counts and is returned."""
-        return self._create(path, claimed).record
+        return self._create_if_absent(path, claimed).record
 
     # -- creates: every claim is settled by one of these ---------------------------------------------
 
     def create_entry(self, plan: Plan) -> Created[Plan]:
         """Claim id `plan.id`: the position after the last entry that the caller has seen."""
         seams.fault("S1.entry.before")
-        created = self._create(f"{folder(plan.id)}/plan.json", plan)
+        created = self._create_if_absent(f"{folder(plan.id)}/plan.json", plan)
         seams.fault("S1.entry.after")
         return created
 
@@ -183,21 +183,21 @@ class Ledger(EntryLog):
     def create_ack(self, ack: Ack) -> Created[Ack]:
         """Create the ack, the job's only effect. The first ack counts, whole."""
         seams.fault("S6.ack.before")
-        created = self._create(f"{folder(ack.id)}/acks/{ack.job}.json", ack)
+        created = self._create_if_absent(f"{folder(ack.id)}/acks/{ack.job}.json", ack)
         seams.fault("S6.ack.after")
         return created
 
     def create_overtaken(self, overtaken: Overtaken) -> None:
         """Record that the checkpoint does not wait for the job."""
         seams.fault("S6.overtaken.before")
-        self._create(f"{folder(overtaken.id)}/overtaken/{overtaken.job}.json", overtaken)
+        self._create_if_absent(f"{folder(overtaken.id)}/overtaken/{overtaken.job}.json", overtaken)
         seams.fault("S6.overtaken.after")
 
     def create_manifest(self, manifest: Manifest) -> str:
         """Write the manifest under its own hash. It means nothing until a decision names it."""
         seams.fault("S8.manifest.before")
         path = f"{folder(manifest.id)}/manifest-{sha256(encode(manifest))}.json"
-        sha = self._create(path, manifest).sha
+        sha = self._create_if_absent(path, manifest).sha
         seams.fault("S8.manifest.after")
         return sha
 
@@ -207,11 +207,11 @@ class Ledger(EntryLog):
         if decision.outcome == "aborted":
             seams.fault("A1.abort.before")
             masked = msgspec.structs.replace(decision, detail=without_logins(decision.detail))
-            created = self._create(path, masked)
+            created = self._create_if_absent(path, masked)
             seams.fault("A1.abort.after")
             return created
         seams.fault("S9.decision.before")
-        created = self._create(path, decision)
+        created = self._create_if_absent(path, decision)
         seams.fault("S9.decision.after")
         return created
 
@@ -219,25 +219,27 @@ class Ledger(EntryLog):
         """Record permanently which checkpoint completed the interval. To be called before the hint moves above it."""
         seams.fault("S11.interval.before")
         path = f"intervals/{Interval.of_record(filled.interval).key}/{entry_name(filled.id)}.json"
-        if not self._create(path, filled).mine:
+        if not self._create_if_absent(path, filled).mine:
             self.store.sync(path)  # W2: it outlives the hint that follows
         seams.fault("S11.interval.after")
 
     def create_beginning(self, beginning: Beginning) -> Beginning:
         """Record where a source begins. The first record counts and is returned."""
-        return self._create(f"beginnings/{beginning.source}/{entry_name(beginning.id)}.json", beginning).record
+        return self._create_if_absent(
+            f"beginnings/{beginning.source}/{entry_name(beginning.id)}.json", beginning
+        ).record
 
     def create_published(self, published: Published) -> None:
         """Create the hint for readers. The first one stays."""
         seams.fault("S11.published.before")
-        self._create(f"{folder(published.id)}/published.json", published)
+        self._create_if_absent(f"{folder(published.id)}/published.json", published)
         seams.fault("S11.published.after")
 
     def create_pin(self, pin: Pin) -> Created[Pin]:
         """Spare an entry from retention. The caller must check `is_kept` afterwards: the entry may be retired
         already."""
         seams.fault("R1.pin.before")
-        created = self._create(f"pins/{pin.owner}.json", pin)
+        created = self._create_if_absent(f"pins/{pin.owner}.json", pin)
         seams.fault("R1.pin.after")
         return created
 
@@ -248,13 +250,13 @@ class Ledger(EntryLog):
     def create_retired(self, retired: Retired) -> None:
         """Claim the entry for deletion."""
         seams.fault("S12.retire.before")
-        self._create(f"{folder(retired.id)}/retired.json", retired)
+        self._create_if_absent(f"{folder(retired.id)}/retired.json", retired)
         seams.fault("S12.retire.after")
 
     def create_discarded(self, discarded: Discarded) -> None:
         """Claim everything that the last checkpoint names for deletion."""
         seams.fault("S12.retire.before")
-        self._create("discarded.json", discarded)
+        self._create_if_absent("discarded.json", discarded)
         seams.fault("S12.retire.after")
 
     def delete_entry(self, id: int, blobs: Iterable[Blob]) -> None:

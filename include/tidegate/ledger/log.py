@@ -53,7 +53,7 @@ class OperatorRecords(Records):
     def create_answer(self, answer: Answer) -> Created[Answer]:
         """D5: create the answer. The one that is returned counts: a person's, or the time limit's."""
         seams.fault("S7.answer.before")
-        created = self._create(f"{folder(answer.id)}/holds/{answer.gate}.json", answer)
+        created = self._create_if_absent(f"{folder(answer.id)}/holds/{answer.gate}.json", answer)
         seams.fault("S7.answer.after")
         return created
 
@@ -76,7 +76,7 @@ class OperatorRecords(Records):
     def create_request(self, request: Request) -> Created[Request]:
         """Append a request to those that the caller has seen."""
         seams.fault("Q1.request.before")
-        created = self._create(_request_path(request.gate, request.number), request)
+        created = self._create_if_absent(_request_path(request.gate, request.number), request)
         seams.fault("Q1.request.after")
         return created
 
@@ -103,7 +103,7 @@ class OperatorRecords(Records):
 
     def create_act(self, act: Act) -> str:
         """Record the request for an action, before it is performed. Return its key."""
-        self._create(f"{AUDIT}/{act.key}.json", act)
+        self._create_if_absent(f"{AUDIT}/{act.key}.json", act)
         return act.key
 
     def act(self, key: str) -> Act | None:
@@ -117,7 +117,7 @@ class OperatorRecords(Records):
     def create_acted(self, key: str, acted: Acted) -> None:
         """Record the outcome of an act."""
         masked = msgspec.structs.replace(acted, told=without_logins(acted.told))
-        self._create(f"{AUDIT}/{key}.done.json", masked)
+        self._create_if_absent(f"{AUDIT}/{key}.done.json", masked)
 
     def acts(self, last: int) -> list[tuple[Act, Acted | None]]:
         """Return the last `last` acts with their outcomes, newest first."""

@@ -36,7 +36,7 @@ class Records:
 
     # -- the two ways to touch a record --------------------------------------------------------------
 
-    def _create(self, path: str, record: R) -> Created[R]:
+    def _create_if_absent(self, path: str, record: R) -> Created[R]:
         """Create the record if absent. An unclear answer is resolved by reading back (W1)."""
         data = encode(record)
         unclear: Unavailable | None = None

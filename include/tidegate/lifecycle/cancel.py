@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint import control
-from tidegate.checkpoint.ancestry import lowest_ack
+from tidegate.checkpoint.manifests import lowest_ack
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.references import states_as_of
 from tidegate.errors import TidegateError

@@ -24,7 +24,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint.compatibility import declared_sources, refusals, refuse
+from tidegate.checkpoint.compatibility import planned_ranges, refusals, refuse
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.delta.files.copy import copy_files
@@ -260,7 +260,7 @@ def _recorded(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: Pipelin
     ledger = to.ledger
     plan = ledger.create_entry(_plan(snapshot, claimed, to)).record
     if ledger.begun() is not None:
-        to.counts(plan)  # aborts the entry if its id was free again
+        to.abort_if_id_was_used(plan)
         return None
     acks: dict[str, Acked] = {}
     for job in plan.acks:
@@ -296,7 +296,7 @@ def _refuse_lost(ledger: Ledger) -> None:
 def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineContext) -> Plan:
     """Return the plan of a checkpoint that reads nothing. Requests about the parent's quarantines stay there."""
     base_plan, config = snapshot.entry.plan, to.settings.record()
-    declared = [name for name in declared_sources(snapshot.entry) if name in to.graph.sources]
+    declared = [name for name in planned_ranges(snapshot.entry) if name in to.graph.sources]
     return Plan(
         **stamp(seams.new_id()),
         id=snapshot.entry.id,

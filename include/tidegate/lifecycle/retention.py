@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint.ancestry import lowest_ack
+from tidegate.checkpoint.manifests import lowest_ack
 from tidegate.checkpoint.references import blobs_of, states_named
 from tidegate.checkpoint.superseded_acks import superseded_attempts
 from tidegate.errors import TidegateError, Unavailable

@@ -104,7 +104,7 @@ def roll_back(
             _unpin(ledger, pin)
             raise claimed(pipeline, to)
         control.sync_below(ledger, view, 0)
-        if ledger.create_entry(plan).mine and pipeline.counts(plan):
+        if ledger.create_entry(plan).mine and pipeline.abort_if_id_was_used(plan):
             return replace(_decide(pipeline, plan, proposal), ended=tuple(sorted(aborted)))
         _unpin(ledger, pin)
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tidegate.checkpoint.compatibility import declared_sources
+from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.references import acks_of, blobs_within
 from tidegate.delta import Location, missing_files
 from tidegate.errors import Corrupt, Invalid, Rejected
@@ -48,7 +48,7 @@ class CheckpointSnapshot:
     @property
     def blobs(self) -> list[Blob]:
         """The side files of positions and states."""
-        ranges = declared_sources(self.entry).values()
+        ranges = planned_ranges(self.entry).values()
         blobs = {blob for part in ranges for blob in blobs_within(part.end)}
         blobs |= {payload.blob for payload in self.states.values() if payload.blob is not None}
         return sorted(blobs, key=lambda blob: blob.path)

@@ -25,7 +25,7 @@ from tidegate.state.columns import DELETED, OWN
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from tidegate.state.expiry import Ttl
+    from tidegate.state.record import Ttl
 
 __all__ = ["Aggregate"]
 

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.sources.base import SourceContext
-    from tidegate.state.expiry import Over, Ttl
     from tidegate.state.keyed import KeyedState
+    from tidegate.state.lateness import Over
+    from tidegate.state.record import Ttl
 
 __all__ = ["Operator", "OperatorContext", "StatePart", "Watermarks"]
 

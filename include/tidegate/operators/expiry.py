@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.config.keys import Bad, seconds_in
 from tidegate.records.records import Json
-from tidegate.state.expiry import Ttl
+from tidegate.state.record import Ttl
 
 if TYPE_CHECKING:
     from tidegate.operators.base import OperatorContext

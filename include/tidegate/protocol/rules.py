@@ -349,7 +349,7 @@ def on_job(
 
     after: the jobs whose channels it reads. An answer to wait for `entry` itself means to wait for one of these.
     below: what the base rests on. It and the remaining arguments matter only where a checkpoint may go past a busy job
-    (protocol/rules.py).
+    (on_job_behind).
     """
     if entry is None:
         return Stop("the checkpoint is not in the log any more")

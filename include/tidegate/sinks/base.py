@@ -105,6 +105,11 @@ class Staging:
         cleaning up never has to list the whole table."""
         return f"{entry_folder(context, self.checkpoint)}/{self.attempt}"
 
+    def data_folder(self, context: SinkContext) -> str:
+        """Return the folder for the attempt's data. In an interval pipeline it has the interval's name."""
+        folder = self.folder(context)
+        return folder if self.interval is None else f"{folder}/{self.interval.key}"
+
 
 def entry_folder(context: SinkContext, checkpoint: int) -> str:
     """Return the folder inside the target that holds every attempt's staged files for one checkpoint."""

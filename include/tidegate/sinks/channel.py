@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate import seams
-from tidegate.delta import Location, StagedFile, Syncing, missing_files, stage
+from tidegate.delta import Location, StagedFile, Syncing, missing_files, sync_and_list
 from tidegate.errors import Corrupt
 from tidegate.records.records import Amount, Json, Struct
 from tidegate.sinks.base import SinkContext, Staging, entry_folder
@@ -91,7 +91,7 @@ class Channel:
         location, folder = self.location(context), f"{staging.folder(context)}/{part}"
         columns: Json = {"type": "struct", "fields": []}
         written = write_files(frame, columns, location.full(folder), ())
-        files = stage(location, folder, columns, sync=syncing, written=written)
+        files = sync_and_list(location, folder, columns, sync=syncing, written=written)
         return ChannelRows(columns=msgspec.json.decode(frame.schema.json()), files=files)
 
     def syncing(self, context: SinkContext) -> Syncing:

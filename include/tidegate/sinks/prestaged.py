@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate.delta import Location, StagedFile, refuse_difference, stage
+from tidegate.delta import Location, StagedFile, refuse_difference, sync_and_list
 from tidegate.delta.files.drop_columns import drop_columns
 from tidegate.delta.rewrite import (
     THREADS,
@@ -125,7 +125,7 @@ class PrestagedRows:
             if self.beside and source.path not in self._replaced:
                 drop_columns(self.location.local(source.path), self.beside)
         self.location.remove_files(self._replaced)
-        return stage(self.location, self.folder, self.schema, written=self.rows - sum(self._removed_counts))
+        return sync_and_list(self.location, self.folder, self.schema, written=self.rows - sum(self._removed_counts))
 
     def _rewrite_all(self) -> None:
         import pyarrow as pa

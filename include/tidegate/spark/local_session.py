@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tidegate.errors import Invalid, Unavailable
 from tidegate.spark.conf import SparkSettings, properties, server_conf
 from tidegate.spark.errors import translated
-from tidegate.spark.server.launch import environment
+from tidegate.spark.server.server import environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

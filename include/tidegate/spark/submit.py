@@ -26,7 +26,7 @@ from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, U
 from tidegate.records import typed
 from tidegate.spark.conf import SparkSettings, on_loopback, properties, server_conf
 from tidegate.spark.installation import spark_home
-from tidegate.spark.server.launch import environment
+from tidegate.spark.server.server import environment
 
 __all__ = ["ERROR_FILE", "REQUEST_FILE", "DriverFailure", "DriverRequest", "Submission", "prepared"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import seams
-from tidegate.delta import nameable
+from tidegate.delta import with_plain_partition_text
 from tidegate.errors import Unavailable
 from tidegate.records.place import LOCAL_WRITES, is_url
 from tidegate.records.records import Json
@@ -52,7 +52,7 @@ def write_files(
     key, value = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
     if session.conf.get(key) != value:
         session.conf.set(key, value)
-    counted, counting = _counted(nameable(frame, schema, partition_by))
+    counted, counting = _counted(with_plain_partition_text(frame, schema, partition_by))
     writer = counted.write.partitionBy(*partition_by)
     writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "1")
     if draft is not None:

@@ -30,7 +30,7 @@ from tidegate.delta import (
     refuse_difference,
     rows_below,
     schema_problems,
-    stage,
+    sync_and_list,
 )
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
@@ -41,13 +41,11 @@ from tidegate.spark.materialize import materialized
 from tidegate.spark.writing import write_files
 from tidegate.state import versions
 from tidegate.state.arrow import workers
-from tidegate.state.arrow.closing import ClosedWindows, WindowClosing
-from tidegate.state.arrow.merging import MergePlan
+from tidegate.state.arrow.merging import ClosedWindows, MergePlan, WindowClosing
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Compaction, expired, to_merge
 from tidegate.state.evolution import needs_rewrite, refusals
-from tidegate.state.expiry import Ttl
-from tidegate.state.record import StateFile, StateTable, once, state_file
+from tidegate.state.record import StateFile, StateTable, Ttl, once, state_file
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -372,7 +370,7 @@ class KeyedState:
             paths = [path for path, _ in location.walk(folder)]
             location.remove_files(path for path in paths if path.rsplit("/", 1)[1] not in written)
         rows = sum(written.values()) if isinstance(written, Mapping) else written
-        files = [state_file(file) for file in stage(location, folder, schema, sync=self.syncing, written=rows)]
+        files = [state_file(file) for file in sync_and_list(location, folder, schema, sync=self.syncing, written=rows)]
         seams.fault("S4.state.after")
         return files
 

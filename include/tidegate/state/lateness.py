@@ -22,22 +22,29 @@ checkpoints, as long as no row is later than the watermark's delay.
 **The forms.** For windows, all of them compare an end with a limit, and differ in where the end is: in Python
 (`ended`), in a timestamp column of Spark (`ended_sql`, `open_sql`, `closing_sql`), in microseconds in Spark
 (`ended_micros_sql`), in Arrow (`ended_mask`, `late_mask`, `closing_starts`). For rows: `passed_sql`, `on_time_sql`, and
-`passed_before_sql`, by which files can be skipped. All times are microseconds since 1970 in UTC.
+`passed_before_sql`, by which files can be skipped; in the statistics of files, `without_over`. All times are
+microseconds since 1970 in UTC.
 tests/spark/test_lateness.py and tests/unit/state/test_lateness.py compare the forms.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from tidegate.records.moments import micros_of
 from tidegate.spark.event_time import moment
-from tidegate.state.arrow.keys import integers
+from tidegate.state.arrow.sorted_files import integers
+from tidegate.state.record import StateFile, StateTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "Over",
     "StartRange",
     "WindowLimits",
     "closing_sql",
@@ -51,6 +58,7 @@ __all__ = [
     "open_sql",
     "passed_before_sql",
     "passed_sql",
+    "without_over",
 ]
 
 
@@ -182,3 +190,29 @@ def on_time_sql(time: str, watermark: int | None) -> str:
 def passed_before_sql(time: str, watermark: int) -> str:
     """Return `passed_sql` with a plain number in it, by which Spark can skip files. Its code is compiled anew."""
     return f"{time} < {watermark}"
+
+
+@dataclass(frozen=True)
+class Over:
+    """Rows whose end in `column` is at or before `limit` are over: every reader has to ignore them."""
+
+    column: str
+    limit: int
+    """In microseconds since 1970."""
+
+
+def without_over(table: StateTable, over: Over) -> StateTable:
+    """Return the state without the files in which every row is over, by their statistics.
+
+    A row that is over never hides one that is not: of one key, later rows do not end before earlier ones.
+    """
+    remaining = [file for file in table.files if not _is_over(file, over)]
+    return msgspec.structs.replace(table, files=remaining) if len(remaining) < len(table.files) else table
+
+
+def _is_over(file: StateFile, over: Over) -> bool:
+    stats = msgspec.json.decode(file.file.stats)
+    last = stats.get("maxValues", {}).get(over.column)
+    if last is None or stats.get("nullCount", {}).get(over.column):
+        return False
+    return ended(micros_of(datetime.fromisoformat(last)), over.limit)

@@ -18,7 +18,7 @@ from tidegate.ui import actions, api, pages
 from tidegate.ui.access import LOGGED_IN, Readable
 from tidegate.ui.pipelines import Known, known_pipelines
 
-__all__ = ["ERRORS", "make_app", "router", "told"]
+__all__ = ["ERRORS", "error_answer", "make_app", "router"]
 
 
 class ErrorDetails(BaseModel):
@@ -44,7 +44,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def told(request: Request, error: Any) -> JSONResponse:
+def error_answer(request: Request, error: Any) -> JSONResponse:
     """Answer with one of our errors, and what to do about it."""
     kinds = {Invalid: 400, Rejected: 409, Unavailable: 503}
     status = 404 if error.reason.startswith("NO_SUCH") else kinds.get(type(error), 500)
@@ -102,7 +102,7 @@ def make_app() -> FastAPI:
     app.include_router(router, prefix="/api/v1", tags=["look"], responses=ERRORS)
     app.include_router(actions.router, prefix="/api/v1", tags=["act"], responses=ERRORS)
     app.include_router(pages.router, include_in_schema=False)
-    app.add_exception_handler(TidegateError, told)
+    app.add_exception_handler(TidegateError, error_answer)
     app.middleware("http")(_guarded)
     return app
 

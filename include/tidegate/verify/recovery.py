@@ -61,7 +61,7 @@ def verify_next_run(pipeline: PipelineContext, give_up: GiveUp) -> Recovery:
 
 
 def _reason(pipeline: PipelineContext, entry: Entry, give_up: GiveUp) -> str | None:
-    return pipeline.late(entry)[0] if pipeline.overdue(entry) else give_up(entry.plan)
+    return pipeline.why_overdue(entry)[0] if pipeline.overdue(entry) else give_up(entry.plan)
 
 
 def _owed(pipeline: PipelineContext, view: View) -> tuple[dict[str, tuple[int, ...]], list[str]]:

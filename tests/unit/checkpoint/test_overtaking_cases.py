@@ -12,7 +12,7 @@ from tests.kit.limits import UNALIGNED
 from tests.kit.slow_jobs import Story, busy, toy_channels
 from tests.kit.toy_world import toy_limits
 from tidegate import seams
-from tidegate.checkpoint.ancestry import all_below
+from tidegate.checkpoint.manifests import all_below
 from tidegate.checkpoint.superseded_acks import superseded_attempts
 from tidegate.errors import Fenced, Rejected, Unavailable
 from tidegate.execution.job.run_job import Attempt

@@ -18,7 +18,6 @@ from tidegate.ledger.ledger import stamp
 from tidegate.records.interval import Interval
 from tidegate.records.records import Ack, JobStats
 from tidegate.sinks.base import Staging
-from tidegate.sinks.delta.interval import staging_folder
 from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 CODE = "daily:pipeline"
@@ -57,7 +56,7 @@ class Daily:
         span = interval.start, interval.end
         plan = self.coordinator.trigger(f"run {seams.new_id()}", interval=span, reprocess=True).plan
         attempt = f"{plan.attempt}-{seams.new_id()}"
-        files = staged(self.table, staging_folder(Staging(plan.id, attempt, interval), context), kv(*rows), COLUMNS)
+        files = staged(self.table, Staging(plan.id, attempt, interval).data_folder(context), kv(*rows), COLUMNS)
         snapshot = open_table(self.table)
         batch = StagedBatch(columns=COLUMNS, files=files, since=snapshot.version if snapshot is not None else None)
         packed = {"good": self.coordinator.ledger.pack(staged_result(batch, len(rows)).committable)}

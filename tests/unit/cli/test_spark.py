@@ -7,11 +7,10 @@ from tests.unit.spark.conftest import Servers
 
 @pytest.fixture
 def servers(folder, monkeypatch):
-    from tidegate.spark.server import launch
     from tidegate.spark.server import server as connect_server
 
     servers = Servers(folder / ".tidegate" / "spark")
-    monkeypatch.setattr(launch, "command", servers.command)
+    monkeypatch.setattr(connect_server, "command", servers.command)
     monkeypatch.setattr(connect_server, "check_answers", lambda builder, timeout: None)
     monkeypatch.setattr(connect_server, "loopback", lambda port, token: None)
     yield servers
@@ -44,8 +43,8 @@ def test_from_nothing_to_nothing(servers, tidegate):
 
 def test_in_use_is_no_and_force_is_yes(servers, tidegate):
     from tidegate.config import load_settings
-    from tidegate.spark.reused_session import spark_settings
     from tidegate.spark.server.server import acquire
+    from tidegate.spark.session import spark_settings
 
     with acquire(spark_settings(load_settings())):
         said = tidegate("spark", "stop", "--json")

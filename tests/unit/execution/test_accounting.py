@@ -12,7 +12,7 @@ import pytest
 from tests.kit.delta import KV, kv, table_at
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySink
-from tidegate.delta import stage
+from tidegate.delta import sync_and_list
 from tidegate.errors import Unavailable
 from tidegate.sinks.base import Prepared
 
@@ -25,12 +25,12 @@ def test_what_was_written_and_lies_in_another_folder_is_missed(tmp_path: Path) -
     written: list[pa.Table] = [kv((1, "a"), (2, "b")), kv((3, "c"))]
     for part, rows in enumerate(written):
         pq.write_table(rows, folder / f"part-{part}.parquet")
-    assert sum(file.rows for file in stage(location, "1/a1", KV, written=3)) == 3
+    assert sum(file.rows for file in sync_and_list(location, "1/a1", KV, written=3)) == 3
     (folder / "part-1.parquet").rename(tmp_path / "part-1.parquet")
     with pytest.raises(Unavailable, match="3 rows were written into .*, and the files there hold 2") as missed:
-        stage(location, "1/a1", KV, written=3)
+        sync_and_list(location, "1/a1", KV, written=3)
     assert missed.value.reason == "ROWS_MISSING"
-    assert [file.rows for file in stage(location, "1/a1", KV, written=None)] == [2], "nobody has counted"
+    assert [file.rows for file in sync_and_list(location, "1/a1", KV, written=None)] == [2], "nobody has counted"
 
 
 class Elsewhere(ToySink):

@@ -9,7 +9,7 @@ import pytest
 from tests.kit.declarations import one_problem, problems
 from tidegate import Pipeline
 from tidegate.operators import Window
-from tidegate.pipeline.graph.event_time import input_of, origins
+from tidegate.pipeline.graph.event_time import into_operator, lag_by_source
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
@@ -120,8 +120,8 @@ def test_what_forgets_by_event_time_must_have_it() -> None:
 
 def test_what_follows_a_window_waits_for_what_the_window_may_hold_back() -> None:
     graph = two_sources(event_time="at", allowed_lateness="5 min").graph()
-    found = origins(graph.sources, graph.stages)
-    assert found[input_of("hours")] == {"left": 0.0, "right": 0.0}, "a source without event time has no say"
+    found = lag_by_source(graph.sources, graph.stages)
+    assert found[into_operator("hours")] == {"left": 0.0, "right": 0.0}, "a source without event time has no say"
     assert found["hours"] == {"left": 3900.0, "right": 3900.0}
 
 

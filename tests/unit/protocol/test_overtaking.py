@@ -11,8 +11,7 @@ from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tests.model.overtaking import FIRST, SLOW, Fact, Made, Work, entry_of, handle, manifest_of
 from tidegate import Pipeline
 from tidegate.checkpoint import manifests
-from tidegate.checkpoint.ancestry import lowest_ack
-from tidegate.checkpoint.manifests import manifest_flaws
+from tidegate.checkpoint.manifests import lowest_ack, manifest_flaws
 from tidegate.errors import Corrupt
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol import rules

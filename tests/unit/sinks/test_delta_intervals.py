@@ -15,7 +15,6 @@ from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.records.interval import Interval
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Head, Publication, Staging
-from tidegate.sinks.delta.interval import staging_folder
 from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,7 +33,7 @@ class Hours(Published):
         self.shown = {}
 
     def publication(self, id, number, *rows):
-        folder = staging_folder(Staging(id, f"attempt{id}", hour(number)), self.context)
+        folder = Staging(id, f"attempt{id}", hour(number)).data_folder(self.context)
         files = self.files(folder, kv(*rows)) if rows else []
         snapshot = open_table(self.location)
         batch = StagedBatch(columns=KV, files=files, since=snapshot.version if snapshot else None)
@@ -213,7 +212,7 @@ def test_what_is_let_go_of_stays_and_what_comes_next_is_added(world):
 
 
 def test_files_of_the_interval_that_are_left_go_with_it(world):
-    folder = staging_folder(Staging(1, "attempt1", hour(0)), world.context)
+    folder = Staging(1, "attempt1", hour(0)).data_folder(world.context)
     world.files(folder, kv((1, "a")))
     files = world.files(folder, kv((2, "b")))  # with the first one
     batch = staged_result(StagedBatch(columns=KV, files=files, since=None), 2).committable

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from tidegate.spark.conf import SparkSettings
-from tidegate.spark.server import launch
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.server.folder import ServerFolder
 from tidegate.spark.server.processes import ProcessId, kill
@@ -53,7 +52,7 @@ class Servers:
 @pytest.fixture
 def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
     servers = Servers(tmp_path / "home")
-    monkeypatch.setattr(launch, "command", servers.command)
+    monkeypatch.setattr(connect_server, "command", servers.command)
     monkeypatch.setattr(connect_server, "check_answers", lambda builder, timeout: None)
     monkeypatch.setattr(connect_server, "loopback", lambda port, token: None)
     yield servers

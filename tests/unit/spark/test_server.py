@@ -15,8 +15,8 @@ from tests.kit.waiting import eventually
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.server.folder import ServerFolder, private_folder
-from tidegate.spark.server.launch import identity
 from tidegate.spark.server.processes import is_alive
+from tidegate.spark.server.server import identity
 
 pytestmark = pytest.mark.slow  # starts processes and waits for them
 

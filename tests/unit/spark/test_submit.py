@@ -13,8 +13,7 @@ from tidegate.config import load_settings
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.execution.submitted import find_pipeline
 from tidegate.spark.conf import SparkSettings
-from tidegate.spark.reused_session import control_settings
-from tidegate.spark.session import session
+from tidegate.spark.session import control_settings, session
 from tidegate.spark.submit import ERROR_FILE, REQUEST_FILE, DriverFailure, DriverRequest, prepared
 
 PIPELINE = "from tidegate import Pipeline\nmine = Pipeline({name!r})\n"

@@ -14,7 +14,7 @@ import pytest
 from tests.kit.waiting import eventually
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
-from tidegate.spark.server import launch as connect_launch
+from tidegate.spark.server import server as connect_server
 from tidegate.spark.server import watchdog as connect_watchdog
 from tidegate.spark.server.folder import Launch, ServerFolder
 from tidegate.spark.server.locks import try_lock
@@ -172,8 +172,8 @@ def test_why_a_server_did_not_start(servers):
 
 
 def test_a_server_that_never_gets_ready_is_given_up(servers, monkeypatch):
-    monkeypatch.setattr(connect_launch, "command", lambda folder: ("sleep", "600"))
-    monkeypatch.setattr(connect_launch, "STARTS", 0.05)  # given up after a second, while who asked for it still waits
+    monkeypatch.setattr(connect_server, "command", lambda folder: ("sleep", "600"))
+    monkeypatch.setattr(connect_server, "STARTS", 0.05)  # given up after a second, while who asked for it still waits
     with pytest.raises(Unavailable) as caught:
         servers.start()
     assert caught.value.reason == "SPARK_START"

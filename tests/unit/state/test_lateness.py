@@ -8,8 +8,16 @@ import pyarrow as pa
 import pytest
 
 from tidegate.delta import StagedFile
-from tidegate.state.expiry import Over, without_over
-from tidegate.state.lateness import StartRange, WindowLimits, closing_starts, ended, ended_mask, late_mask
+from tidegate.state.lateness import (
+    Over,
+    StartRange,
+    WindowLimits,
+    closing_starts,
+    ended,
+    ended_mask,
+    late_mask,
+    without_over,
+)
 from tidegate.state.record import StateFile, StateTable
 
 TIME = pa.timestamp("us", "UTC")

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.state.arrow import sorted_files
-from tidegate.state.arrow.closing import WindowClosing
-from tidegate.state.arrow.merging import GIVEN, LATE, TIMELESS, MergePlan, compact, merge
+from tidegate.state.arrow.merging import GIVEN, LATE, TIMELESS, MergePlan, WindowClosing, compact, merge
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.lateness import WindowLimits

@@ -12,8 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.state.arrow import sorted_files
-from tidegate.state.arrow.keys import Matcher
-from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, found, merged, reduced
+from tidegate.state.arrow.sorted_files import Matcher, SortedFile, StateLayout, Writer, found, merged, reduced
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 
 TEXTS = ["", "a", "é", "zz", *(f"key {n}" for n in range(60))]

@@ -17,7 +17,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, TidegateError
 from tidegate.execution.loop import Schedule, run_checkpoints
 from tidegate.records.records import Published
-from tidegate.spark.reused_session import ReusedSession, spark_settings
+from tidegate.spark.session import ReusedSession, spark_settings
 from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "count", "data_interval", "refuse_submit", "run", "run_loop"]

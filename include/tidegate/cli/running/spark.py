@@ -12,11 +12,11 @@ from tidegate.config import load_settings
 from tidegate.errors import Invalid
 from tidegate.spark.class_archive import find_archive
 from tidegate.spark.conf import SparkSettings
-from tidegate.spark.reused_session import spark_settings
 from tidegate.spark.server import serve as connect_serve
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.server.prepare import make_archive
 from tidegate.spark.server.watchdog import answers
+from tidegate.spark.session import spark_settings
 
 __all__ = ["add_parser", "run"]
 

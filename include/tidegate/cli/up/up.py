@@ -25,8 +25,8 @@ from tidegate.cli.up.screen import Screen, screen_for
 from tidegate.cli.up.supervise import Supervisor
 from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
-from tidegate.spark.reused_session import spark_settings
 from tidegate.spark.server import server as connect_server
+from tidegate.spark.session import spark_settings
 
 __all__ = ["add_parser", "run"]
 

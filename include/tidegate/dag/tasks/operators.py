@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidegate.coordinator import Triggered
     from tidegate.execution.finish import Finished
     from tidegate.pipeline import Pipeline
-    from tidegate.spark.reused_session import ReusedSession
+    from tidegate.spark.session import ReusedSession
 
 __all__ = [
     "COMPLETE",
@@ -129,7 +129,7 @@ class Step(BaseOperator):
     @contextlib.contextmanager
     def sessions(self, task: Task) -> Iterator[ReusedSession]:
         """Spark, opened when asked for, let go of when the task is told to end."""
-        from tidegate.spark.reused_session import ReusedSession, control_settings
+        from tidegate.spark.session import ReusedSession, control_settings
 
         with ReusedSession(control_settings(task.settings)) as sessions:
             self._cancel = sessions.cancel

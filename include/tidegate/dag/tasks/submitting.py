@@ -34,7 +34,7 @@ _CONNECTION = "tidegate"
 @contextlib.contextmanager
 def submitting(task: Task, checkpoint: int, job: str) -> Iterator[SparkSubmit]:
     """spark-submit for one job, ready to run. Nothing of it is left behind the block."""
-    from tidegate.spark.reused_session import spark_settings
+    from tidegate.spark.session import spark_settings
     from tidegate.spark.submit import DriverRequest, prepared
 
     pipeline = task.pipeline

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tidegate.checkpoint.ancestry import lacking
+from tidegate.checkpoint.manifests import lacking
 from tidegate.config import Settings
 from tidegate.dag.names import job_task
 from tidegate.dag.runs import gone

@@ -15,7 +15,15 @@ from tidegate.delta.files.stats import file_stats
 from tidegate.errors import Corrupt, Unavailable
 from tidegate.records.records import Json, Struct
 
-__all__ = ["StagedFile", "describe", "missing_files", "open_parquet", "refuse_difference", "rows_below", "stage"]
+__all__ = [
+    "StagedFile",
+    "describe",
+    "missing_files",
+    "open_parquet",
+    "refuse_difference",
+    "rows_below",
+    "sync_and_list",
+]
 
 
 _TEXT_BYTES = 32 << 20
@@ -43,7 +51,7 @@ class StagedFile(Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, partition=remaining)
 
 
-def stage(
+def sync_and_list(
     location: Location,
     folder: str,
     schema: Json,

@@ -19,13 +19,13 @@ from tidegate.records.records import Json
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["nameable", "partition_values"]
+__all__ = ["partition_values", "with_plain_partition_text"]
 
 _ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
-def nameable(frame: DataFrame, schema: Json, partition_by: Sequence[str]) -> DataFrame:
+def with_plain_partition_text(frame: DataFrame, schema: Json, partition_by: Sequence[str]) -> DataFrame:
     """Return the frame with partition columns whose text means the same everywhere."""
     by_name = columns(schema)
     micros = {name for name in partition_by if by_name[name]["type"] == "timestamp"}

@@ -13,7 +13,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta import Syncing
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.pipeline.graph.graph import Job
-from tidegate.pipeline.graph.updates import withdrawn_name
+from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.protocol.early_input import InputSelection
 from tidegate.protocol.view import Entry
 from tidegate.records import typed
@@ -26,7 +26,7 @@ from tidegate.spark.empty import empty_like
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Exchange", "Remembered", "remembered"]
+__all__ = ["BaseMemory", "Exchange", "memory_of_base"]
 
 
 class Exchange:
@@ -123,7 +123,7 @@ class Exchange:
             if not payloads_taken or (len(sent) == 1 and replaced is None):
                 self.taken_rows[stream] = sent[0].count if payloads_taken else 0
             if replaced is not None:
-                streams[withdrawn_name(stream)] = replaced
+                streams[replaced_rows_of(stream)] = replaced
         return streams
 
     @property
@@ -164,7 +164,7 @@ class Exchange:
         """Stage a stream for downstream jobs. by_hand: keys may vanish from it that otherwise never do."""
         graph, context = self.coordinator.graph, self._context(stream)
         channel = graph.channels[stream]
-        replaced = streams.get(withdrawn_name(stream)) if by_hand or graph.replaced_is_taken(stream) else None
+        replaced = streams.get(replaced_rows_of(stream)) if by_hand or graph.replaced_is_taken(stream) else None
         syncing = channel.syncing(context)
         self.syncing.append(syncing)
         self._unsettled[stream] = channel.send(streams[stream], replaced, context, self.staging, syncing)
@@ -189,7 +189,7 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Remembered:
+class BaseMemory:
     """The states and memory of checkpoint `id` that a job continues from."""
 
     id: int
@@ -197,9 +197,9 @@ class Remembered:
     memory: Mapping[str, Json]
 
 
-def remembered(
+def memory_of_base(
     coordinator: Coordinator, job: Job, plan: Plan, base: Entry | None, prev: Handle | None
-) -> Remembered | None:
+) -> BaseMemory | None:
     """Return the memory of the base for this job. None: it has none.
 
     It is in the ack that the job continues. If the code has changed since, an operator may have been in another job
@@ -226,4 +226,4 @@ def remembered(
     if not acks:
         return None
     states = {name: payload for ack in acks for name, payload in ack.states.items()}
-    return Remembered(base.id, states, {name: value for ack in acks for name, value in ack.memory.items()})
+    return BaseMemory(base.id, states, {name: value for ack in acks for name, value in ack.memory.items()})

@@ -15,7 +15,7 @@ import msgspec
 from tidegate import seams
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
-from tidegate.execution.job.exchange import Remembered
+from tidegate.execution.job.exchange import BaseMemory
 from tidegate.gates.base import BrokenRule, GateContext, Judgement, exact_share
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
 from tidegate.gates.quarantine.returning import ReleasedRows
@@ -87,7 +87,7 @@ class GateRunner:
         coordinator: Coordinator,
         plan: Plan,
         staging: Staging,
-        prev: Remembered | None,
+        prev: BaseMemory | None,
         held_rows: Callable[[str, DataFrame], DataFrame | None],
     ) -> None:
         """held_rows: returns the rows that an operator holds for some keys, as of the base."""

@@ -13,14 +13,14 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta import Location, Syncing, refuse_difference, rows_below
 from tidegate.errors import TidegateError
 from tidegate.execution.job.differences import changed_by_hand, differences
-from tidegate.execution.job.exchange import Remembered
+from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import analysed
 from tidegate.pipeline.graph.graph import Job, OperatorNode
 from tidegate.pipeline.graph.jobs import share_of
 from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, without_removed
-from tidegate.pipeline.graph.updates import withdrawn_name
+from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.records import typed
 from tidegate.records.records import Json, Payload, Plan
 from tidegate.sinks.base import Staging
@@ -28,9 +28,9 @@ from tidegate.sources.base import SourceContext
 from tidegate.spark.materialize import release
 from tidegate.spark.writing import write_files
 from tidegate.state.columns import DELETED
-from tidegate.state.expiry import Over, Ttl, without_over
 from tidegate.state.keyed import KeyedState, StateFolder
-from tidegate.state.record import DEFAULT_GROUPS, StateTable
+from tidegate.state.lateness import Over, without_over
+from tidegate.state.record import DEFAULT_GROUPS, StateTable, Ttl
 from tidegate.state.table import expired_name, state_sink_name
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class OperatorRunner:
         job: Job,
         plan: Plan,
         staging: Staging,
-        prev: Remembered | None,
+        prev: BaseMemory | None,
         elsewhere: Mapping[str, Json],
     ) -> None:
         """elsewhere: the event time of the sources of other jobs."""
@@ -119,7 +119,7 @@ class OperatorRunner:
         side_outputs = {
             f"{stage.name}.{name}": frames[0] for name in operator.outputs
         }  # rows as they came: there are none
-        return {stage.name: new, withdrawn_name(stage.name): removed, **side_outputs}
+        return {stage.name: new, replaced_rows_of(stage.name): removed, **side_outputs}
 
     def _context(
         self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
@@ -136,7 +136,7 @@ class OperatorRunner:
             event_times=self.event_times.columns(stage),
             memory=self.before.get(stage.name, {}),
             replaced_is_taken=self.coordinator.graph.replaced_is_taken(stage.name),
-            withdrawn=tuple(streams.get(withdrawn_name(name)) for name in stage.inputs),
+            withdrawn=tuple(streams.get(replaced_rows_of(name)) for name in stage.inputs),
             pinned=self._pinned(stage),
             waits=waits,
             kept=self.kept,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tidegate import seams
-from tidegate.checkpoint.ancestry import beyond
+from tidegate.checkpoint.manifests import beyond
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected
 from tidegate.ledger.ledger import stamp

@@ -16,11 +16,12 @@ own that nobody names.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
-from tidegate.checkpoint.ancestry import all_below
+from tidegate.checkpoint.manifests import all_below
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
@@ -28,17 +29,15 @@ from tidegate.execution.by_hand import ByHand, no_rows_of
 from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
 from tidegate.execution.job.direct_write import DirectWriter
-from tidegate.execution.job.exchange import Exchange, remembered
+from tidegate.execution.job.exchange import Exchange, memory_of_base
 from tidegate.execution.job.gates import GateRunner
 from tidegate.execution.job.measuring import JobMeter
 from tidegate.execution.job.operators import OperatorRunner
-from tidegate.execution.job.stages import stage_results
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode
-from tidegate.pipeline.graph.nodes import GateNode
-from tidegate.pipeline.graph.updates import withdrawn_name
+from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode, StageNode
+from tidegate.pipeline.graph.nodes import GateNode, replaced_rows_of
 from tidegate.pipeline.hooks import Preparing
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
@@ -46,14 +45,15 @@ from tidegate.records.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.sinks.base import Prepared, Sink, Staging
 from tidegate.sources.base import SourceContext
 from tidegate.spark.empty import empty_like
-from tidegate.spark.errors import translated
+from tidegate.spark.errors import translate, translated
 from tidegate.spark.materialize import materialize, release
 from tidegate.spark.same_disk import refuse_other_disks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ask_job", "change_by_hand", "run_job"]
+__all__ = ["ask_job", "change_by_hand", "run_job", "stage_results"]
+
 
 Step = Callable[[str], None]
 
@@ -176,7 +176,7 @@ class Attempt:
             return entry.acks[self.job.name].ack, None
         _refuse_changed_code(self.graph, self.plan)
         try:
-            before = remembered(self.coordinator, self.job, self.plan, base, answer.prev)
+            before = memory_of_base(self.coordinator, self.job, self.plan, base, answer.prev)
         except Corrupt:
             if self._needs_prev():
                 raise
@@ -326,7 +326,7 @@ class Attempt:
         if stage.name == by_hand.stage.name:
             with self.measuring.timed(f"state {stage.name}"):
                 results = by_hand.work(self.operating, streams)
-            mine = (stage.name, withdrawn_name(stage.name))
+            mine = (stage.name, replaced_rows_of(stage.name))
             if by_hand.gives:
                 streams |= {name: frame if name in mine else empty_like(frame) for name, frame in results.items()}
             return True
@@ -342,15 +342,15 @@ class Attempt:
         self.step(f"judging {stage.input}")
         with self.measuring.timed(f"gate {stage.name}"):
             streams[stage.name] = self.gating.run(stage, streams[stage.input], self._table_behind(stage, streams))
-        replaced = streams.get(withdrawn_name(stage.input))
+        replaced = streams.get(replaced_rows_of(stage.input))
         if replaced is not None:
-            streams[withdrawn_name(stage.name)] = replaced
+            streams[replaced_rows_of(stage.name)] = replaced
 
     def _table_behind(self, stage: GateNode, streams: Mapping[str, DataFrame]) -> SinkNode | None:
         """Return the sink that takes the rows of a gate, if nothing else does, and the rows are neither written
         directly nor replace others."""
         taking = [sinking for sinking in self.job.sinks if sinking.input == stage.name]
-        alone = len(taking) == self.job.users(stage.name) == 1 and withdrawn_name(stage.input) not in streams
+        alone = len(taking) == self.job.users(stage.name) == 1 and replaced_rows_of(stage.input) not in streams
         return taking[0] if alone and not self.through.takes(taking[0].name) else None
 
     def _keep(self, streams: dict[str, DataFrame], names: Any, cached: list[DataFrame]) -> None:
@@ -367,7 +367,7 @@ class Attempt:
             if by_hand is not None and sinking.input not in by_hand.live:
                 continue
             self.step(f"staging {sinking.name}")
-            frame, withdrawn = streams[sinking.input], streams.get(withdrawn_name(sinking.input))
+            frame, withdrawn = streams[sinking.input], streams.get(replaced_rows_of(sinking.input))
             with self.measuring.timed(f"stage {sinking.name}"):
                 context = self.through.context(sinking.name)
                 if sinking.input in self.gating.ahead:
@@ -472,3 +472,62 @@ def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
             help=f"abort checkpoint {plan.id} and trigger again: its input is planned anew",
             reason="CODE_CHANGED",
         )
+
+
+def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Graph) -> dict[str, DataFrame]:
+    """Return a stage's results. If inputs replace rows, the stage also runs on the replaced rows, with its other inputs
+    empty."""
+    results = _results(stage, _call(stage, [streams[name] for name in stage.inputs]))
+    if graph.updating.isdisjoint(stage.inputs):
+        return results
+    replaced = [streams.get(replaced_rows_of(name), streams[name].where("false")) for name in stage.inputs]
+    withdrawn = _results(stage, _call(stage, replaced))
+    return results | {replaced_rows_of(name): frame for name, frame in withdrawn.items()}
+
+
+def _call(stage: StageNode, frames: Sequence[DataFrame]) -> object:
+    """Call the stage's function on its inputs. An exception is reported with the stage's name and the user's line."""
+    try:
+        return stage.function(*frames)
+    except TidegateError:
+        raise
+    except Exception as error:
+        translated = translate(error)
+        if isinstance(translated, Unavailable):
+            raise translated from error
+        frames_up = traceback.extract_tb(error.__traceback__)
+        line = frames_up[min(1, len(frames_up) - 1)]  # 0 is this function, 1 the stage's own
+        raise Invalid(
+            f"stage {stage.name!r} failed: {translated.what if translated else f'{type(error).__name__}: {error}'}",
+            help=f"correct the stage; it failed in {line.filename}, line {line.lineno}: {line.line}",
+            reason="STAGE_FAILED",
+        ) from error
+
+
+def _results(stage: StageNode, returned: object) -> dict[str, DataFrame]:
+    """Return a stage's results under the names that it produces. Raise Invalid if something else was returned."""
+    from pyspark.sql import DataFrame
+
+    if isinstance(returned, Mapping):
+        streams = {f"{stage.name}.{name}": frame for name, frame in returned.items()}
+    elif isinstance(returned, tuple | list) and stage.outputs:
+        streams = dict(zip(stage.produces, returned, strict=False)) if len(returned) == len(stage.outputs) else {}
+    else:
+        streams = {stage.name: returned}
+    wrong = [name for name in stage.produces if not isinstance(streams.get(name), DataFrame)]
+    if wrong or len(streams) != len(stage.produces):
+        raise Invalid(
+            f"stage {stage.name!r} returned {_shape(returned)}",
+            expected=f"a DataFrame for each of {', '.join(stage.produces)}",
+            help="return DataFrames: a single one, or a dict or tuple with one per declared output",
+            reason="BAD_STAGE_RESULT",
+        )
+    return streams
+
+
+def _shape(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"a dict with {', '.join(f'{key}: {type(v).__name__}' for key, v in value.items()) or 'nothing in it'}"
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {', '.join(type(v).__name__ for v in value) or 'nothing'}"
+    return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"

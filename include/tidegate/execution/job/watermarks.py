@@ -21,7 +21,7 @@ import msgspec
 
 from tidegate.config.keys import KEYS
 from tidegate.operators.base import Watermarks
-from tidegate.pipeline.graph.event_time import column_of, delay_s, input_of, origins
+from tidegate.pipeline.graph.event_time import column_of, delay_s, into_operator, lag_by_source
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.records import typed
 from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
@@ -70,7 +70,7 @@ class EventTimes:
         self.before = before
         self.clock = datetime.fromisoformat(plan.created)
         self.streams: Mapping[str, DataFrame] = {}
-        self.origins = origins(graph.sources, graph.stages)
+        self.lags = lag_by_source(graph.sources, graph.stages)
         self.stands = False
         """Event time stands still: the checkpoint is made by hand."""
         self.counted: dict[str, int] = {}
@@ -87,7 +87,7 @@ class EventTimes:
         before = typed.convert(record["at"], datetime) if record else None
         if self.stands:
             return Watermarks(before, before)
-        reached = self._now(self.origins[input_of(stage.name)])
+        reached = self._now(self.lags[into_operator(stage.name)])
         if before is not None:
             reached = before if reached is None else max(before, reached)
         ends = self.plan.drain is not None
@@ -98,11 +98,11 @@ class EventTimes:
 
     def columns(self, stage: OperatorNode) -> tuple[str | None, ...]:
         """Return, for each input of an operator, the column that its sources declare, if they agree on one."""
-        return tuple(column_of(self.origins[name], self.graph.sources) for name in stage.inputs)
+        return tuple(column_of(self.lags[name], self.graph.sources) for name in stage.inputs)
 
     def column(self, stage: OperatorNode) -> str | None:
         """Return the event-time column of an operator: its own choice, or the one that all its sources agree on."""
-        return stage.operator.event_time or column_of(self.origins[input_of(stage.name)], self.graph.sources)
+        return stage.operator.event_time or column_of(self.lags[into_operator(stage.name)], self.graph.sources)
 
     def _now(self, into: Mapping[str, float]) -> datetime | None:
         """Return the minimum over the sources that are not idle."""

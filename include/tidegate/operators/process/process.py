@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData
 
     from tidegate.operators.base import OperatorContext
-    from tidegate.state.expiry import Ttl
     from tidegate.state.keyed import KeyedState
+    from tidegate.state.record import Ttl
 
 __all__ = ["WAITING", "Process", "ready_rows"]
 

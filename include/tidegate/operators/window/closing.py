@@ -14,8 +14,7 @@ from tidegate.records.names import quoted
 from tidegate.spark.empty import empty_like, is_known_empty
 from tidegate.spark.event_time import time_micros
 from tidegate.state.columns import OWN
-from tidegate.state.expiry import Over
-from tidegate.state.lateness import WindowLimits, ended_sql, open_sql
+from tidegate.state.lateness import Over, WindowLimits, ended_sql, open_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

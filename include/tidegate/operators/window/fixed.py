@@ -16,7 +16,7 @@ from tidegate.operators.functions import RowPartials, lift, merges_of
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
 from tidegate.spark.empty import empty_like
-from tidegate.state.arrow.closing import WindowClosing
+from tidegate.state.arrow.merging import WindowClosing
 from tidegate.state.lateness import closing_sql, ended, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:

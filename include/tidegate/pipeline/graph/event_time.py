@@ -16,13 +16,13 @@ from tidegate.pipeline.graph.nodes import GateNode
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.nodes import Node, SourceNode
 
-__all__ = ["column_of", "delay_s", "event_time_problems", "origins"]
+__all__ = ["column_of", "delay_s", "event_time_problems", "lag_by_source"]
 
 Origins = dict[str, float]
 """Sources with event time, each with the number of seconds by which rows may lag its watermark."""
 
 
-def origins(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) -> dict[str, Origins]:
+def lag_by_source(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) -> dict[str, Origins]:
     """Return where event time comes from, for each stream and each operator's input. `ordered`: inputs first."""
     by_stream: dict[str, Origins] = {name: {name: 0.0} if s.event_time else {} for name, s in sources.items()}
     for stage in ordered:
@@ -31,7 +31,7 @@ def origins(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) -> dict[
             for source, behind in by_stream.get(name, {}).items():
                 into[source] = max(behind, into.get(source, 0.0))
         operator = _operator(stage)
-        by_stream[input_of(stage.name)] = into
+        by_stream[into_operator(stage.name)] = into
         if operator is not None and operator.gives_all:
             by_stream |= {
                 stream: {} for stream in stage.produces
@@ -42,8 +42,8 @@ def origins(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) -> dict[
     return by_stream
 
 
-def input_of(stage: str) -> str:
-    """Return the name under which `origins` has a stage's input. No stream has such a name."""
+def into_operator(stage: str) -> str:
+    """Return the name under which `lag_by_source` has a stage's input. No stream has such a name."""
     return f"> {stage}"
 
 
@@ -63,7 +63,7 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
     """List everything that is wrong with the declarations."""
     problems = [problem for s in sources for problem in _source_problems(s)]
     by_name = {s.name: s for s in sources}
-    by_stream, column_makers = origins(by_name, ordered), _column_makers(ordered)
+    by_stream, column_makers = lag_by_source(by_name, ordered), _column_makers(ordered)
     for stage in ordered:
         operator = _operator(stage)
         if operator is None or not operator.uses_event_time:

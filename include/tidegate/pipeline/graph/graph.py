@@ -11,8 +11,17 @@ from dataclasses import dataclass
 from tidegate.errors import Invalid
 from tidegate.pipeline.graph.event_time import event_time_problems
 from tidegate.pipeline.graph.fingerprint import function_fingerprint, logic_of
-from tidegate.pipeline.graph.jobs import Job, ahead, cut, job_problems, jobs_of, overtakable
-from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SinkNode, SourceNode, StageNode, gate_problems
+from tidegate.pipeline.graph.jobs import ahead, cut, job_problems, jobs_of, overtakable
+from tidegate.pipeline.graph.nodes import (
+    GateNode,
+    Job,
+    Node,
+    OperatorNode,
+    SinkNode,
+    SourceNode,
+    StageNode,
+    gate_problems,
+)
 from tidegate.pipeline.graph.updates import update_problems, updating_streams
 from tidegate.pipeline.hooks import Hook, OnSuspended
 from tidegate.records.codec import fingerprint

@@ -13,49 +13,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SinkNode, SourceNode, StageNode
+from tidegate.pipeline.graph.nodes import Job, Node, SinkNode, SourceNode, StageNode
 
-__all__ = ["MAIN", "Job", "ahead", "cut", "job_problems", "jobs_of", "overtakable", "share_of"]
+__all__ = ["MAIN", "ahead", "cut", "job_problems", "jobs_of", "overtakable", "share_of"]
 
 T = TypeVar("T")
 
 MAIN = "main"
-
-
-@dataclass(frozen=True)
-class Job:
-    """Operators that run in one Spark job and share one ack."""
-
-    name: str
-    sources: tuple[SourceNode, ...]
-    stages: tuple[Node, ...]
-    sinks: tuple[SinkNode, ...]
-    takes: tuple[str, ...] = ()
-    """Streams that other jobs make."""
-    gives: tuple[str, ...] = ()
-    """Streams that other jobs take."""
-    after: tuple[str, ...] = ()
-    """The jobs that make what it takes."""
-
-    @property
-    def operators(self) -> tuple[OperatorNode, ...]:
-        """The stages that keep state."""
-        return tuple(stage for stage in self.stages if isinstance(stage, OperatorNode))
-
-    @property
-    def gates(self) -> tuple[GateNode, ...]:
-        """The stages that judge."""
-        return tuple(stage for stage in self.stages if isinstance(stage, GateNode))
-
-    @property
-    def names(self) -> frozenset[str]:
-        """Its sources and stages."""
-        return frozenset(node.name for node in (*self.sources, *self.stages))
-
-    def users(self, stream: str) -> int:
-        """Count how often this job uses a stream."""
-        stages = sum(stage.inputs.count(stream) for stage in self.stages)
-        return stages + sum(sink.input == stream for sink in self.sinks) + (stream in self.gives)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate.errors import Invalid
-from tidegate.pipeline.graph.event_time import column_of, origins
+from tidegate.pipeline.graph.event_time import column_of, lag_by_source
 from tidegate.records.records import Json
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _is_source(entry: Json) -> bool:
 def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
     meaning = stage.operator.meaning(not graph.updating.isdisjoint(stage.inputs))
     if (chosen := meaning.get("event_time")) is not None:
-        by_stream = origins(graph.sources, graph.stages)
+        by_stream = lag_by_source(graph.sources, graph.stages)
         columns = (column_of(by_stream[name], graph.sources) for name in stage.inputs)
         meaning["event_time"] = [choice or column for choice, column in zip(chosen, columns, strict=True)]
     meaning[ROWS] = [graph.lineage.sources(name) for name in stage.inputs]

@@ -14,7 +14,17 @@ from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Source
 from tidegate.state.table import StateSink, state_sink_name
 
-__all__ = ["GateNode", "Node", "OperatorNode", "SinkNode", "SourceNode", "StageNode", "gate_problems"]
+__all__ = [
+    "GateNode",
+    "Job",
+    "Node",
+    "OperatorNode",
+    "SinkNode",
+    "SourceNode",
+    "StageNode",
+    "gate_problems",
+    "replaced_rows_of",
+]
 
 
 @dataclass(frozen=True)
@@ -138,3 +148,44 @@ def gate_problems(stages: Iterable[object], *, by_interval: bool, at_least_once:
         else:
             problems.append(f"gate {stage.name!r} is a {type(stage.gate).__name__}, not a Gate such as Expectations(…)")
     return problems
+
+
+@dataclass(frozen=True)
+class Job:
+    """Operators that run in one Spark job and share one ack."""
+
+    name: str
+    sources: tuple[SourceNode, ...]
+    stages: tuple[Node, ...]
+    sinks: tuple[SinkNode, ...]
+    takes: tuple[str, ...] = ()
+    """Streams that other jobs make."""
+    gives: tuple[str, ...] = ()
+    """Streams that other jobs take."""
+    after: tuple[str, ...] = ()
+    """The jobs that make what it takes."""
+
+    @property
+    def operators(self) -> tuple[OperatorNode, ...]:
+        """The stages that keep state."""
+        return tuple(stage for stage in self.stages if isinstance(stage, OperatorNode))
+
+    @property
+    def gates(self) -> tuple[GateNode, ...]:
+        """The stages that judge."""
+        return tuple(stage for stage in self.stages if isinstance(stage, GateNode))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Its sources and stages."""
+        return frozenset(node.name for node in (*self.sources, *self.stages))
+
+    def users(self, stream: str) -> int:
+        """Count how often this job uses a stream."""
+        stages = sum(stage.inputs.count(stream) for stage in self.stages)
+        return stages + sum(sink.input == stream for sink in self.sinks) + (stream in self.gives)
+
+
+def replaced_rows_of(stream: str) -> str:
+    """Return the name of the stream with the rows that a stream replaces."""
+    return f"{stream}.-"

@@ -16,12 +16,7 @@ from tidegate.sinks.base import Sink
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.nodes import Node, SinkNode
 
-__all__ = ["update_problems", "updating_streams", "withdrawn_name"]
-
-
-def withdrawn_name(stream: str) -> str:
-    """Return the name of the stream with the rows that a stream replaces."""
-    return f"{stream}.-"
+__all__ = ["update_problems", "updating_streams"]
 
 
 def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:

@@ -21,7 +21,7 @@ from tidegate.delta import (
     read_commit,
     replace,
     spark_reasons,
-    stage,
+    sync_and_list,
 )
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.rewrite import Table, write_parquet
@@ -35,10 +35,9 @@ from tidegate.sinks.delta.interval import (
     refuse_outside,
     replaced_by_column,
     replaced_files,
-    staging_folder,
     trace_of,
 )
-from tidegate.sinks.delta.not_null import refuse_nulls
+from tidegate.sinks.delta.not_null import checked_not_null
 from tidegate.sinks.delta.table import MERGED, DeltaSink, Evolution, StagedBatch, staged_result
 from tidegate.sinks.delta.through_spark import append_by_spark
 from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead, prestage
@@ -111,9 +110,9 @@ class DeltaAppend(DeltaSink):
         location, snapshot = locate(context.place, self.path), self.open(context)
         schema = self.output_schema(frame, context, snapshot)
         seams.fault("S4.stage.before")
-        folder = staging_folder(staging, context)
+        folder = staging.data_folder(context)
         written = write_files(frame, schema, location.full(folder), self.partition_by)
-        files = stage(location, folder, schema, self.partition_by, written=written)
+        files = sync_and_list(location, folder, schema, self.partition_by, written=written)
         return self._prepared(frame, schema, snapshot, files, context, staging)
 
     def ahead(
@@ -130,7 +129,7 @@ class DeltaAppend(DeltaSink):
             return None
         schema = self.output_schema(frame, context, self.open(context))
         seams.fault("S4.stage.before")
-        return prestage(frame, beside, location, staging_folder(staging, context), schema, draft)
+        return prestage(frame, beside, location, staging.data_folder(context), schema, draft)
 
     def prepare_ahead(self, ahead: PrestagedRows, context: SinkContext, staging: Staging) -> Prepared:
         snapshot = self.open(context)
@@ -142,10 +141,10 @@ class DeltaAppend(DeltaSink):
         location, snapshot = locate(context.place, self.path), self.open(context)
         columns = self.fitting(schema, context, snapshot)
         seams.fault("S4.stage.before")
-        folder = staging_folder(staging, context)
+        folder = staging.data_folder(context)
         names = [field["name"] for field in columns["fields"]]
         written = write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(columns, names), rows)
-        files = stage(location, folder, columns, written=written)
+        files = sync_and_list(location, folder, columns, written=written)
         return self._prepared(None, columns, snapshot, files, context, staging)
 
     def _prepared(
@@ -159,7 +158,7 @@ class DeltaAppend(DeltaSink):
     ) -> Prepared:
         """Return the result of `prepare`. Raise Invalid if the table may not have the staged rows."""
         location = locate(context.place, self.path)
-        not_null = refuse_nulls(frame, snapshot, files, context)
+        not_null = checked_not_null(frame, snapshot, files, context)
         seams.fault("S4.stage.after")
         if staging.interval is not None and self.interval_column is not None:
             table = Table(location, schema, self.partition_by)

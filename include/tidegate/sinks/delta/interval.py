@@ -29,7 +29,7 @@ from tidegate.errors import Corrupt, Invalid
 from tidegate.records.codec import sha256
 from tidegate.records.interval import Interval
 from tidegate.records.records import Json
-from tidegate.sinks.base import Publication, SinkContext, Staging
+from tidegate.sinks.base import Publication, SinkContext
 
 __all__ = [
     "column_problems",
@@ -40,7 +40,6 @@ __all__ = [
     "refuse_outside",
     "replaced_by_column",
     "replaced_files",
-    "staging_folder",
     "trace_of",
 ]
 
@@ -49,12 +48,6 @@ _LOOK_BACK = 1000
 
 _TRUNCATED = timedelta(milliseconds=1)
 """Delta's statistics keep only milliseconds of timestamps: the real maximum may be this much greater."""
-
-
-def staging_folder(staging: Staging, context: SinkContext) -> str:
-    """Return the folder in which an attempt stages. In an interval pipeline it has the interval's name."""
-    folder = staging.folder(context)
-    return folder if staging.interval is None else f"{folder}/{staging.interval.key}"
 
 
 def trace_of(paths: Iterable[str]) -> Json:

@@ -14,10 +14,10 @@ from tidegate.sinks.base import SinkContext
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["refuse_nulls"]
+__all__ = ["checked_not_null"]
 
 
-def refuse_nulls(
+def checked_not_null(
     frame: DataFrame | None, snapshot: Snapshot | None, files: Sequence[StagedFile], context: SinkContext
 ) -> list[str]:
     """Return the table's NOT NULL columns. Raise Invalid unless Spark's schema or the files' statistics prove that they

@@ -26,7 +26,7 @@ from tidegate.delta import (
     refuse_difference,
     replace,
     spark_reasons_to_rewrite,
-    stage,
+    sync_and_list,
 )
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.duplicates import outdated_rows
@@ -38,7 +38,7 @@ from tidegate.delta.rewrite import InputFile, Table, key_rows, rewrite
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
-from tidegate.sinks.delta.not_null import refuse_nulls
+from tidegate.sinks.delta.not_null import checked_not_null
 from tidegate.sinks.delta.properties import list_problems
 from tidegate.sinks.delta.table import (
     MERGED,
@@ -175,7 +175,7 @@ class DeltaUpsert(DeltaSink):
         folder = staging.folder(context)
         batch = self._write_rows(frame, withdrawn, schema, location, folder)
         batch = self._settle_keys(batch, Table(location, schema, self.partition_by), f"{folder}/settled")
-        not_null = refuse_nulls(output, snapshot, batch.files, context)
+        not_null = checked_not_null(output, snapshot, batch.files, context)
         seams.fault("S4.stage.after")
         rows = sum(file.rows for file in (*batch.files, *batch.deletes))
         if not rows and snapshot is not None:
@@ -241,7 +241,7 @@ class DeltaUpsert(DeltaSink):
         if self.delete_when is None and withdrawn is None:
             written = write_files(frame.drop(*self.omit), schema, location.full(folder), self.partition_by)
             return StagedBatch(
-                columns=schema, files=stage(location, folder, schema, self.partition_by, written=written)
+                columns=schema, files=sync_and_list(location, folder, schema, self.partition_by, written=written)
             )
         mark = {"name": _DELETED, "type": "boolean", "nullable": True, "metadata": {}}
         marked = {"type": "struct", "fields": [*schema["fields"], mark]}
@@ -251,7 +251,7 @@ class DeltaUpsert(DeltaSink):
             deletes = withdrawn.selectExpr(*names, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
             rows = rows.unionByName(_without(deletes, frame, self.keys))
         written = write_files(rows, marked, location.full(folder), (_DELETED, *self.partition_by))
-        files = stage(location, folder, marked, (_DELETED, *self.partition_by), written=written)
+        files = sync_and_list(location, folder, marked, (_DELETED, *self.partition_by), written=written)
         files_by_mark: dict[str | None, list[StagedFile]] = {"false": [], "true": []}
         for file in files:
             files_by_mark[file.partition[_DELETED]].append(file.without_partition(_DELETED))

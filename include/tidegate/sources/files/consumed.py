@@ -40,7 +40,7 @@ class ConsumedFiles:
                 del pending[digest]
         return list(pending.values())
 
-    def with_added(self, names: Iterable[str]) -> list[Json]:
+    def write_with(self, names: Iterable[str]) -> list[Json]:
         """Return the segments of the set with `names` added. Writes one blob: the new names, merged with the segments
         that are not much larger."""
         remaining = list(zip(self._segments, self._loaded, strict=True))

@@ -15,7 +15,7 @@ from typing import Final
 from tidegate.records.names import quoted
 from tidegate.sources.ddl import Column, parse_ddl
 
-__all__ = ["doubt", "doubtful_values", "inner_types", "is_read_as_text", "narrow", "wide"]
+__all__ = ["as_declared", "as_read", "doubt", "doubtful_values", "inner_types", "is_read_as_text"]
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _MAX_DIGITS: Final = 38
@@ -36,7 +36,7 @@ def inner_types(kind: str) -> tuple[str, list[Column]]:
     return kind, []
 
 
-def wide(columns: list[Column]) -> list[Column]:
+def as_read(columns: list[Column]) -> list[Column]:
     """Return the columns as they are read: decimals with as many places as possible, or as text."""
     return [Column(column.name, _wide_type(column.type)) for column in columns]
 
@@ -47,7 +47,7 @@ def is_read_as_text(kind: str) -> bool:
     return re.search(rf"decimal\({_MAX_DIGITS},", kind) is not None
 
 
-def narrow(columns: list[Column]) -> list[str]:
+def as_declared(columns: list[Column]) -> list[str]:
     """Return SQL that casts the columns that were read to their declared types. Only rows without a doubtful value get
     here."""
     casts = []

@@ -21,12 +21,12 @@ from urllib.parse import unquote
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.sources.ddl import Column as Field
-from tidegate.sources.files.exact_values import doubt, doubtful_values, narrow
+from tidegate.sources.files.exact_values import as_declared, doubt, doubtful_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["flagged", "free_name", "malformed_record", "note", "refused"]
+__all__ = ["fail_at_malformed", "flag_malformed", "free_name", "malformed_record", "note"]
 
 MARK: Final = "TIDEGATE_MALFORMED "
 SAMPLE: Final = 256
@@ -63,7 +63,7 @@ CAUSES: Final = {
 """By the cause: the name of the problem, what was expected (empty: the schema), and what to do."""
 
 
-def refused(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -> DataFrame:
+def fail_at_malformed(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -> DataFrame:
     """Fail at the first record that has text in column `corrupt`, or a value that its column cannot hold. Good rows
     lose column `corrupt`.
 
@@ -75,10 +75,10 @@ def refused(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -
     fail = f"raise_error({note(quoted(corrupt), columns, source)})"
     misfit = f"raise_error({note(doubtful_values(columns), columns, source, why=MISFIT)})"
     good = f"CASE WHEN {quoted(corrupt)} IS NOT NULL THEN {fail} WHEN {doubt(columns)} THEN {misfit} ELSE true END"
-    return frame.where(F.expr(good)).selectExpr(*narrow(columns))
+    return frame.where(F.expr(good)).selectExpr(*as_declared(columns))
 
 
-def flagged(frame: DataFrame, columns: list[Field], corrupt: str, *, replaced: bool) -> DataFrame:
+def flag_malformed(frame: DataFrame, columns: list[Field], corrupt: str, *, replaced: bool) -> DataFrame:
     """Keep all rows. `corrupt` depends on all columns, even if a query needs only some. replaced: the reader has
     replaced invalid bytes by U+FFFD."""
     from pyspark.sql import functions as F
@@ -89,7 +89,7 @@ def flagged(frame: DataFrame, columns: list[Field], corrupt: str, *, replaced: b
         f"CASE WHEN {name} IS NOT NULL THEN substring(concat({name}, {text}), 1, length({name})) "
         f"WHEN {doubt(columns)} THEN {text}{when_replaced} END"
     )
-    return frame.withColumn(corrupt, F.expr(judged)).selectExpr(*narrow(columns), name)
+    return frame.withColumn(corrupt, F.expr(judged)).selectExpr(*as_declared(columns), name)
 
 
 def note(record: str, columns: list[Field], source: str, why: str = "") -> str:

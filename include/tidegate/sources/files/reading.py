@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from tidegate.records.names import quoted
 from tidegate.sources.base import SourceContext
 from tidegate.sources.ddl import Column, parse_ddl
-from tidegate.sources.files.exact_values import wide
+from tidegate.sources.files.exact_values import as_read
 from tidegate.sources.files.folder import Folder
 from tidegate.sources.files.json_lines import as_text, no_utf8, strange_keys, unread
-from tidegate.sources.files.malformed import flagged, free_name, note, refused
+from tidegate.sources.files.malformed import fail_at_malformed, flag_malformed, free_name, note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -63,16 +63,16 @@ def read_files(
     if source.format == "parquet":
         return reader.schema(_schema_ddl(columns)).format("parquet").load(escaped(paths))
     corrupt = free_name(CORRUPT, columns)
-    read = [*wide(columns), Column(corrupt, "string")]
+    read = [*as_read(columns), Column(corrupt, "string")]
     reader = reader.schema(_schema_ddl(read)).option("columnNameOfCorruptRecord", corrupt)
     if "enforceschema" not in {key.lower() for key in options}:
         reader = reader.option("enforceSchema", "false")  # else Spark takes columns by position, whatever the header
     frame = reader.option("mode", "PERMISSIVE").format(str(source.format)).load(escaped(paths))
     if keep:
         replaced = source.format == "csv" and _is_utf8(options)
-        judged = flagged(frame, columns, corrupt, replaced=replaced)
+        judged = flag_malformed(frame, columns, corrupt, replaced=replaced)
     else:
-        judged = refused(frame, columns, corrupt, context.source)
+        judged = fail_at_malformed(frame, columns, corrupt, context.source)
     overlooked = _overlooked(spark, source, paths, columns, options, context)
     return judged if overlooked is None else judged.unionByName(overlooked)
 

@@ -154,7 +154,7 @@ class Files(Source):
         end = start
         if files:
             after = max(position.after, files[-1]["name"])
-            end = _Position(pattern.folder, after, consumed.with_added(fingerprints)).json
+            end = _Position(pattern.folder, after, consumed.write_with(fingerprints)).json
         return Planned(
             end=end,
             splits={"folder": pattern.folder, "files": files},

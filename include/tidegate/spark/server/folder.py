@@ -137,7 +137,7 @@ class ServerFolder:
         self.write_private(self.launch_file, json.dumps(vars(launch), indent=1) + "\n")
 
     def write_properties(self, conf: Mapping[str, str]) -> None:
-        """Return Spark's configuration, which may hold passwords."""
+        """Write Spark's configuration, which may hold passwords."""
         self.write_private(self.properties_file, properties(conf))
 
     def write_private(self, path: Path, text: str) -> None:

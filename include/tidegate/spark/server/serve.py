@@ -15,7 +15,7 @@ from typing import NoReturn
 from tidegate.errors import Invalid
 from tidegate.spark.conf import SparkSettings, server_conf
 from tidegate.spark.server.folder import ServerFolder
-from tidegate.spark.server.launch import command, environment
+from tidegate.spark.server.server import command, environment
 
 __all__ = ["serve"]
 

@@ -1,5 +1,5 @@
 // The actions: each dialog says what will be done, and asks for confirmation. Only allowed actions are offered; the server checks again.
-import { get, of, post } from "./api.js";
+import { get, dagPath, post } from "./api.js";
 import { facts, h, table } from "./dom.js";
 import { rows } from "./format.js";
 import { examples } from "./overview.js";
@@ -13,7 +13,7 @@ export function toast(text) {
 }
 
 // fields: [{name, label, kind, required, pattern}]. make: turns the fields' values into the request's body.
-function ask({ title, body = [], fields = [], verb, danger = false, path, make }) {
+function confirmAndPost({ title, body = [], fields = [], verb, danger = false, path, make }) {
   if (document.querySelector("dialog")) return; // the button was pressed twice
   const inputs = new Map(fields.map((field) => [field.name, input(field)]));
   const problem = h("p", { class: "said", role: "alert" });
@@ -91,7 +91,7 @@ function input({ name, kind = "text", required, pattern, options, value = "" }) 
 
 const NOTE = { name: "note", label: "Note: the reason, for the record" };
 const NAME = "[a-z0-9][a-z0-9_\\-]{0,62}";
-const path = (dag, action) => `${of(dag)}/actions/${action}`;
+const path = (dag, action) => `${dagPath(dag)}/actions/${action}`;
 
 const named = ({ savepoint, note }) => ({ note, ...(savepoint ? { savepoint } : {}) });
 
@@ -108,7 +108,7 @@ export function buttons(dag, about) {
         "act-resume",
         "Resume",
         () =>
-          ask({
+          confirmAndPost({
             title: "Let runs plan checkpoints again?",
             verb: "Resume",
             path: path(dag, "resume"),
@@ -142,7 +142,7 @@ export function buttons(dag, about) {
       !stopped &&
       about.started &&
       button("act-suspend", "Suspend", () =>
-        ask({
+        confirmAndPost({
           title: "Suspend the pipeline?",
           verb: "Suspend",
           path: path(dag, "suspend"),
@@ -160,7 +160,7 @@ export function buttons(dag, about) {
         "act-trigger",
         "Trigger",
         () =>
-          ask({
+          confirmAndPost({
             title: "Make a checkpoint now?",
             verb: "Trigger",
             path: path(dag, "trigger"),
@@ -175,7 +175,7 @@ export function buttons(dag, about) {
       about.started &&
       !about.by_interval &&
       button("act-drain", "Finish", () =>
-        ask({
+        confirmAndPost({
           title: "Make the last checkpoint?",
           verb: "Finish",
           danger: true,
@@ -204,7 +204,7 @@ export function releaseRows(dag, page, { ids, rules, discard }) {
     { name: "value", label: "New value" },
     { name: "null", label: "Set it to null", kind: "checkbox" },
   ];
-  ask({
+  confirmAndPost({
     title: discard ? `Discard ${choice}?` : `Release ${choice}?`,
     verb: discard ? "Discard" : "Release",
     danger: discard,
@@ -237,7 +237,7 @@ export function disposeOf(dag, name, about) {
         id: `act-dispose-${name}`,
         class: "link",
         onclick: () =>
-          ask({
+          confirmAndPost({
             title: `Dispose of savepoint ${name}?`,
             verb: "Dispose",
             danger: true,
@@ -259,7 +259,7 @@ export function nameIt(dag, row, about) {
     {
       id: "act-savepoint",
       onclick: () =>
-        ask({
+        confirmAndPost({
           title: `Make checkpoint #${row.id} a savepoint?`,
           verb: "Make it a savepoint",
           path: path(dag, "savepoint"),
@@ -282,12 +282,12 @@ export function goBack(dag, row, about) {
       onclick: async () => {
         let preview;
         try {
-          preview = await get(`${of(dag)}/rollback?to=${row.id}`);
+          preview = await get(`${dagPath(dag)}/rollback?to=${row.id}`);
         } catch (error) {
           toast(error.message);
           return;
         }
-        ask({
+        confirmAndPost({
           title: `Roll back to checkpoint #${row.id}?`,
           verb: "Roll back",
           danger: true,
@@ -335,7 +335,7 @@ export function answers(dag, row, about, brokenRules) {
         id: `act-${action}`,
         class: action === "approve" ? "main" : "danger",
         onclick: () =>
-          ask({
+          confirmAndPost({
             title,
             verb: title,
             danger: action === "reject",

@@ -38,7 +38,7 @@ export const post = async (path, body) =>
     }),
   );
 
-export const of = (dag) => `/dags/${encodeURIComponent(dag)}`;
+export const dagPath = (dag) => `/dags/${encodeURIComponent(dag)}`;
 
 // A frame must not navigate the page around it. So the link is added to that page, and clicked there.
 export function toAirflow(path) {

@@ -1,5 +1,5 @@
 // Chooses the page, and redraws it when its data has changed.
-import { get, of, base, Refused } from "./api.js";
+import { get, dagPath, base, Refused } from "./api.js";
 import { h, replace, badge } from "./dom.js";
 import { buttons } from "./actions.js";
 import { banner, overview } from "./overview.js";
@@ -106,13 +106,13 @@ async function ofDag(dag) {
   const at = place();
   if (path[0] === "run" && !location.hash) {
     const run = decodeURIComponent(path.slice(2).join("/"));
-    const { checkpoint } = await get(`${of(dag)}/runs/${encodeURIComponent(run)}`);
+    const { checkpoint } = await get(`${dagPath(dag)}/runs/${encodeURIComponent(run)}`);
     if (checkpoint === null) return withoutCheckpoint(dag, run);
     [at.page, at.id] = ["checkpoint", String(checkpoint)];
   }
   const page = Object.hasOwn(PAGES, at.page) && at.page !== "pipelines" ? PAGES[at.page] : overview;
   const failed = (error) => ({ key: error.message, draw: () => [wrong(error)] });
-  const [about, view] = await Promise.all([get(`${of(dag)}/overview`), page({ dag, at, go }).catch(failed)]);
+  const [about, view] = await Promise.all([get(`${dagPath(dag)}/overview`), page({ dag, at, go }).catch(failed)]);
   return {
     key: [ageless(about), view.key],
     wait: view.wait,
@@ -122,7 +122,7 @@ async function ofDag(dag) {
 
 // A run that has made no checkpoint: if something is wrong, show the cause and the remedy.
 async function withoutCheckpoint(dag, run) {
-  const { condition } = await get(`${of(dag)}/overview`);
+  const { condition } = await get(`${dagPath(dag)}/overview`);
   const notice = condition.good ? h("p", {}, condition.said) : banner(dag, condition);
   const isCause = condition.run_id === run;
   return {
@@ -161,7 +161,7 @@ function frame(dag, at, about) {
       h("h1", {}, about.pipeline),
       badge(about.condition.state),
       h("span", { class: "grow" }),
-      buttons(dag, about, () => refresh(false)),
+      buttons(dag, about),
     ),
     h("nav", { class: "tabs", "aria-label": "Checkpoints" }, tabs),
   ];

@@ -1,5 +1,5 @@
 // One checkpoint: its input, the work of each job, operator and gate, and its tables.
-import { get, of, outside, runPath } from "./api.js";
+import { get, dagPath, outside, runPath } from "./api.js";
 import { badge, card, facts, h, table } from "./dom.js";
 import { bytes, count, durations, none, seconds, time } from "./format.js";
 import { answers, disposeOf, goBack, nameIt } from "./actions.js";
@@ -7,7 +7,7 @@ import { lanes } from "./lanes.js";
 import { banner, examples, findings } from "./overview.js";
 
 export async function checkpoint({ dag, at }) {
-  const row = await get(`${of(dag)}/checkpoints/${encodeURIComponent(at.id)}`);
+  const row = await get(`${dagPath(dag)}/checkpoints/${encodeURIComponent(at.id)}`);
   const open = row.decided === null;
   const gates = Object.entries(row.details.gates)
     .filter(([, verdict]) => row.kept && ["hold", "abort"].includes(verdict.outcome))
@@ -174,7 +174,7 @@ function drawn(dag, row, about, brokenRules) {
         h(
           "pre",
           {},
-          JSON.stringify((await get(`${of(dag)}/checkpoints/${row.id}/manifest`)).manifest, null, 1) ?? "none",
+          JSON.stringify((await get(`${dagPath(dag)}/checkpoints/${row.id}/manifest`)).manifest, null, 1) ?? "none",
         ),
       ),
     ),
@@ -294,7 +294,7 @@ function steps(d) {
 
 function gate(dag, row, [name, verdict], log) {
   const values = async () => {
-    const { rules } = await get(`${of(dag)}/checkpoints/${row.id}/gates/${encodeURIComponent(name)}`);
+    const { rules } = await get(`${dagPath(dag)}/checkpoints/${row.id}/gates/${encodeURIComponent(name)}`);
     return table(
       [
         { head: "Rule", cell: (rule) => rule.rule },

@@ -1,12 +1,12 @@
 // The declared pipeline, left to right, each part with its figures of the last completed checkpoint.
-import { get, of } from "./api.js";
+import { get, dagPath } from "./api.js";
 import { h, s } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
 
 const [WIDE, HIGH, ACROSS, DOWN] = [178, 74, 214, 96];
 
 export async function graph({ dag }) {
-  const data = await get(`${of(dag)}/graph`);
+  const data = await get(`${dagPath(dag)}/graph`);
   return {
     key: data,
     wait: 6000,

@@ -1,5 +1,5 @@
 // The list of checkpoints, sorted, filtered and paged by the server; live while its first page is shown.
-import { get, of } from "./api.js";
+import { get, dagPath } from "./api.js";
 import { badge, h, table } from "./dom.js";
 import { bytes, count, none, seconds, time } from "./format.js";
 
@@ -17,7 +17,7 @@ export async function history({ dag, at, go }) {
     ...Object.fromEntries(at.query),
   };
   const query = new URLSearchParams(Object.entries(filters).filter(([, value]) => value !== ""));
-  const page = await get(`${of(dag)}/checkpoints?${query}`);
+  const page = await get(`${dagPath(dag)}/checkpoints?${query}`);
   const change = (parameters) => go("history", { ...filters, offset: "0", ...parameters });
   return { key: page, wait: filters.offset === "0" ? 2500 : 15000, draw: () => drawn(page, filters, change, go) };
 }

@@ -1,12 +1,12 @@
 // The pipeline's state and remedy, counts, open checkpoints, and the latest of each kind, as in Flink's overview.
-import { get, of, outside, runPath } from "./api.js";
+import { get, dagPath, outside, runPath } from "./api.js";
 import { badge, card, facts, h } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
 import { answers, disposeOf } from "./actions.js";
 import { lanes } from "./lanes.js";
 
 export async function overview({ dag }) {
-  const [about, quarantine] = await Promise.all([get(`${of(dag)}/overview`), get(`${of(dag)}/quarantine`)]);
+  const [about, quarantine] = await Promise.all([get(`${dagPath(dag)}/overview`), get(`${dagPath(dag)}/quarantine`)]);
   const brokenRules = await findings(dag, about.condition);
   const wait = about.open.length ? 1500 : 4000;
   return {
@@ -20,7 +20,7 @@ export async function overview({ dag }) {
 export async function findings(dag, { entry, gates }) {
   const all = await Promise.all(
     (gates ?? []).map((gate) =>
-      get(`${of(dag)}/checkpoints/${entry}/gates/${encodeURIComponent(gate)}`).catch(() => ({ rules: [] })),
+      get(`${dagPath(dag)}/checkpoints/${entry}/gates/${encodeURIComponent(gate)}`).catch(() => ({ rules: [] })),
     ),
   );
   return all.flatMap(({ rules }) => rules.filter((rule) => !rule.success && rule.values.length > 0));

@@ -1,5 +1,5 @@
 // Measures over time, one small plot each. Failures are red lines; the numbers are also in a table below, for screen readers.
-import { get, of } from "./api.js";
+import { get, dagPath } from "./api.js";
 import { card, h, s, table } from "./dom.js";
 import { MEASURES, time } from "./format.js";
 
@@ -20,7 +20,7 @@ const [WIDTH, HEIGHT, LEFT, BOTTOM] = [420, 150, 58, 18];
 export async function plots({ dag, at, go }) {
   const limit = at.query.get("limit") ?? "200";
   const query = new URLSearchParams([["limit", limit], ...SHOWN.map((name) => ["name", name])]);
-  const data = await get(`${of(dag)}/plots?${query}`);
+  const data = await get(`${dagPath(dag)}/plots?${query}`);
   const choice = h(
     "select",
     { id: "limit", "aria-label": "how many", onchange: (event) => go("plots", { limit: event.target.value }) },

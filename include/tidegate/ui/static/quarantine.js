@@ -1,5 +1,5 @@
 // Quarantined rows, to release or discard: all, those of a rule, or the ticked ones.
-import { get, of } from "./api.js";
+import { get, dagPath } from "./api.js";
 import { releaseRows } from "./actions.js";
 import { card, h, table } from "./dom.js";
 import { count, rows } from "./format.js";
@@ -7,7 +7,7 @@ import { count, rows } from "./format.js";
 const chosen = new Set();
 
 export async function quarantine({ dag, at, go }) {
-  const { gates } = await get(`${of(dag)}/quarantine`);
+  const { gates } = await get(`${dagPath(dag)}/quarantine`);
   const names = Object.keys(gates);
   const filters = { gate: names[0] ?? "", rule: "", offset: "0", limit: "50", ...Object.fromEntries(at.query) };
   const change = (parameters) => {
@@ -21,7 +21,7 @@ export async function quarantine({ dag, at, go }) {
     limit: filters.limit,
     ...(filters.rule ? { rule: filters.rule } : {}),
   });
-  const page = await get(`${of(dag)}/quarantine/${encodeURIComponent(filters.gate)}?${query}`);
+  const page = await get(`${dagPath(dag)}/quarantine/${encodeURIComponent(filters.gate)}?${query}`);
   return {
     key: [gates, page],
     wait: page.complete ? 8000 : 2000,

@@ -1,5 +1,5 @@
 // Pages with one table each: summary, configuration, actions of users, and two checkpoints side by side.
-import { get, of } from "./api.js";
+import { get, dagPath } from "./api.js";
 import { badge, card, h, table } from "./dom.js";
 import { MEASURES, none, seconds, time } from "./format.js";
 
@@ -7,7 +7,7 @@ export async function summary({ dag, at, go }) {
   const since = at.query.get("since") ?? "";
   const begin = { "": null, hour: 3600, day: 86400, week: 604800 }[since] ?? null;
   const query = begin ? `?since=${encodeURIComponent(new Date(Date.now() - begin * 1000).toISOString())}` : "";
-  const data = await get(`${of(dag)}/summary${query}`);
+  const data = await get(`${dagPath(dag)}/summary${query}`);
   const rows = Object.entries(data.measures).filter(([name]) => name in MEASURES);
   const cell =
     (key) =>
@@ -55,7 +55,7 @@ export async function summary({ dag, at, go }) {
 }
 
 export async function configuration({ dag }) {
-  const data = await get(`${of(dag)}/configuration`);
+  const data = await get(`${dagPath(dag)}/configuration`);
   return {
     key: data,
     wait: 30000,
@@ -87,7 +87,7 @@ export async function configuration({ dag }) {
 }
 
 export async function audit({ dag }) {
-  const data = await get(`${of(dag)}/audit`);
+  const data = await get(`${dagPath(dag)}/audit`);
   return {
     key: data,
     wait: 5000,
@@ -151,7 +151,9 @@ export async function compare({ dag, at, go }) {
         h("p", { class: "quiet" }, "Enter the numbers of two checkpoints, or tick two in the history."),
       ],
     };
-  const data = await get(`${of(dag)}/compare?before=${encodeURIComponent(before)}&after=${encodeURIComponent(after)}`);
+  const data = await get(
+    `${dagPath(dag)}/compare?before=${encodeURIComponent(before)}&after=${encodeURIComponent(after)}`,
+  );
   return { key: data, wait: 0, draw: () => [form(), ...compared(data)] };
 }
 
