@@ -226,8 +226,8 @@ def plan_of(id: int, historic: int, control: Coordinator, start: Json | None, en
         triggers=["ticks"],
         acks=list(SINKS),
         commits=list(SINKS),
-        timeout_s=control.limits.timeout,
-        config=control.limits.record(),
+        timeout_s=control.settings.timeout,
+        config=control.settings.record(),
         config_fingerprint="0" * 16,
         code_fingerprint="0" * 16,
     )
