@@ -246,7 +246,7 @@ def test_one_row_in_quarantine_is_corrected_and_released(page: Page, airflow: Ai
     done(page, "act-trigger")
     assert ended(airflow, before + 1) == "success"
     at(page, f"checkpoint/{made.entries[-1].id}")
-    page.has("1 let back in", "main")
+    page.has("1 released", "main")
     assert [id for id, _ in made.rows("every") if id == 4200] == [4200]
 
 
