@@ -12,7 +12,7 @@ import pytest
 from tests.kit.delta import KV, kv, rows_of, staged
 from tidegate import seams
 from tidegate.cli.lifecycle.rollback import coordinator_of
-from tidegate.cli.targets import find
+from tidegate.cli.targets import open_target
 from tidegate.coordinator import Triggered
 from tidegate.delta import Location, live_files, locate, missing_files, open_table
 from tidegate.ledger.ledger import stamp
@@ -52,7 +52,7 @@ class Run:
 
     def __init__(self, name: str, **settings: Any) -> None:
         self.name = name
-        self.coordinator = coordinator_of(find(f"shop:{name}", settings, started=False))
+        self.coordinator = coordinator_of(open_target(f"shop:{name}", settings, started=False))
         self.ledger = self.coordinator.ledger
 
     def checkpoint(self, **options: Any) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.kit.delta import kv, rows_of, staged
 from tidegate import seams
-from tidegate.cli.targets import find
+from tidegate.cli.targets import open_target
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.delta import locate
 from tidegate.ledger.ledger import stamp
@@ -43,7 +43,7 @@ class Shop:
 
     def __init__(self, folder: Path, code: str = SHOP) -> None:
         (folder / "shop.py").write_text(code)
-        target = find(CODE, {}, started=False)
+        target = open_target(CODE, {}, started=False)
         place = target.settings.place()
         assert target.pipeline is not None
         self.coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)

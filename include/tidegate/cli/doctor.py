@@ -18,7 +18,7 @@ from typing import Any
 from tidegate import seams
 from tidegate.cli.inspect.documents import size_text
 from tidegate.cli.output import Output
-from tidegate.cli.targets import Target, find, open_root, pipeline_names
+from tidegate.cli.targets import Target, open_root, open_target, pipeline_names
 from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, TidegateError
 from tidegate.history.health import SPARE_BYTES, free_bytes, local_folders
@@ -63,11 +63,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
             help="`tidegate doctor` without --repair takes a name, too",
             reason="BAD_PIPELINE_ARGUMENT",
         )
-    target = find(args.pipeline, args.settings, started=False) if args.pipeline else None
+    target = open_target(args.pipeline, args.settings, started=False) if args.pipeline else None
     settings = target.settings if target else load_settings(args.settings)
     findings = [*_machine(settings), *_storage(settings)]
     if target is not None and args.pipeline and target.pipeline is None:
-        target = find(args.pipeline, args.settings)
+        target = open_target(args.pipeline, args.settings)
     for verified in [target] if target else _all(settings, args, findings):
         findings += verify_pipeline(verified, args.repair)
     return _show(findings, out)
@@ -81,7 +81,7 @@ def _all(settings: Settings, args: argparse.Namespace, findings: list[Finding]) 
         return
     for name in names:
         try:
-            yield find(name, args.settings)
+            yield open_target(name, args.settings)
         except TidegateError as error:
             findings.append(finding_of(name, "identity", error))
 

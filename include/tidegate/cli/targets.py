@@ -25,7 +25,7 @@ from tidegate.protocol.view import Entry
 from tidegate.records.names import NAME, check_name
 from tidegate.records.place import is_url
 
-__all__ = ["Target", "entry_of", "find", "load_pipeline", "open_root", "override", "pipeline_names", "program"]
+__all__ = ["Target", "entry_of", "load_pipeline", "open_root", "open_target", "override", "pipeline_names", "program"]
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Target:
         return " ".join([program(), verb, *map(shlex.quote, [self.argument, *map(str, words), *root_option])])
 
 
-def find(text: str, overrides: Mapping[str, str], *, started: bool = True) -> Target:
-    """Find the pipeline that `text` names: its name, or MODULE:pipeline if its code sets the ledger's place.
+def open_target(text: str, overrides: Mapping[str, str], *, started: bool = True) -> Target:
+    """Open the pipeline that `text` names: its name, or MODULE:pipeline if its code sets the ledger's place.
 
     started: it must have run before; otherwise the command would have nothing to show.
     """

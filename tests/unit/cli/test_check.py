@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.shop import CODE, Shop
 from tidegate.cli.lifecycle.rollback import coordinator_of
-from tidegate.cli.targets import find
+from tidegate.cli.targets import open_target
 from tidegate.errors import Invalid, TidegateError
 
 SHOP = """
@@ -71,7 +71,7 @@ def change(shop, before, after):
 
 def refusal():
     """What the next run is told by the changed code."""
-    coordinator = coordinator_of(find(CODE, {}))
+    coordinator = coordinator_of(open_target(CODE, {}))
     hours = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
     with pytest.raises(TidegateError) as caught:
         coordinator.trigger("next", interval=hours)
@@ -85,7 +85,7 @@ def test_what_is_new_is_fine(shop, tidegate, what):
     assert (said.code, said.json["possible"], said.json["from"]) == (0, True, 2)
     assert bool(said.json["new"]) is (what == "a sink is new")
     assert "can continue" in tidegate("check", CODE).out
-    assert coordinator_of(find(CODE, {})).trigger("next").plan.base == 2
+    assert coordinator_of(open_target(CODE, {})).trigger("next").plan.base == 2
 
 
 @pytest.mark.parametrize("what", STOPS)
@@ -136,7 +136,7 @@ def test_a_removed_state_is_left_behind_when_that_is_allowed(shop, tidegate, cap
 
     changed = Shop(shop.folder, SHOP.replace(*REMOVED))
     assert "allow_non_restored_state" in refusal().help
-    changed.coordinator = coordinator_of(find(CODE, {"allow_non_restored_state": "true"}))
+    changed.coordinator = coordinator_of(open_target(CODE, {"allow_non_restored_state": "true"}))
     assert changed.checkpoint() == 3
     assert "State state.totals is left behind with checkpoint 2" in caplog.text
     told = tidegate("explain", "orders", "3").out
@@ -200,7 +200,7 @@ def test_an_operator_that_is_added_above_another_takes_nothing_over(unnamed, tid
 
 def test_nor_does_one_that_is_just_like_it_but_for_its_input(unnamed, tidegate):
     written(unnamed, UNNAMED.replace("\nevents.aggregate(", LIKE_IT, 1))
-    added, kept = (each.name for each in find(CODE, {}).pipeline.graph().operators)
+    added, kept = (each.name for each in open_target(CODE, {}).pipeline.graph().operators)
     said = tidegate("check", CODE, "--json")
     assert said.code == 0
     assert f"state {added} is new: it begins with the next checkpoint" in said.json["new"]
@@ -254,7 +254,7 @@ def test_a_source_is_let_go_of_when_that_is_allowed(shop, tidegate):
     assert "source events is gone: it is not known any more how far it was read" in said.json["new"]
 
     changed = Shop(shop.folder, SHOP.replace(*STOPS["SOURCE_REMOVED"]))
-    changed.coordinator = coordinator_of(find(CODE, {"allow_non_restored_state": "true"}))
+    changed.coordinator = coordinator_of(open_target(CODE, {"allow_non_restored_state": "true"}))
     assert changed.checkpoint() == 3
     assert set(changed.coordinator.ledger.plan(3).sources) == {"happenings"}
     assert tidegate("check", CODE).code == 0, "once is enough"

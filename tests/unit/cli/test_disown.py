@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from tests.kit.delta import by_foreigner, kv, rows_of, staged
 from tests.kit.shop import COLUMNS
 from tidegate import seams
-from tidegate.cli.targets import find
+from tidegate.cli.targets import open_target
 from tidegate.coordinator import Coordinator
 from tidegate.delta import locate, open_table
 from tidegate.errors import Invalid
@@ -44,7 +44,7 @@ class Daily:
         (folder / "daily.py").write_text(DAILY)
         (folder / "landing").mkdir()
         self.landing = folder / "landing"
-        target = find(CODE, {}, started=False)
+        target = open_target(CODE, {}, started=False)
         place = target.settings.place()
         self.coordinator = Coordinator(target.pipeline.graph(place), target.ledger, target.settings, place)
         self.table = locate(place, "tables/good")

@@ -377,7 +377,7 @@ def test_the_code_of_a_pipeline_says_where_its_ledger_is(project, tidegate):
     ],
 )
 def test_commands_to_copy_are_written_as_this_one_was_called(project, monkeypatch, called, on_path, shown):
-    from tidegate.cli.targets import find
+    from tidegate.cli.targets import open_target
 
     for place in ("bin", "other"):
         program = project.folder / place / "tidegate"
@@ -386,8 +386,8 @@ def test_commands_to_copy_are_written_as_this_one_was_called(project, monkeypatc
         program.chmod(0o755)
     monkeypatch.setattr(sys, "argv", [called.format(folder=project.folder)])
     monkeypatch.setenv("PATH", on_path.format(folder=project.folder))
-    assert find("orders", {}).command("list").endswith(shown)
-    moved = find("orders", {"root": "ledger"}).command("show", 3)
+    assert open_target("orders", {}).command("list").endswith(shown)
+    moved = open_target("orders", {"root": "ledger"}).command("show", 3)
     assert moved.endswith(f"show orders 3 -D root={project.folder}/ledger")
 
 

@@ -12,7 +12,7 @@ from tidegate.cli.inspect.documents import measure_text
 from tidegate.cli.inspect.read import as_of, count_rows, open_as_of, plain, row_limit, shown
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
-from tidegate.cli.targets import Target, entry_of, find
+from tidegate.cli.targets import Target, entry_of, open_target
 from tidegate.delta import query
 from tidegate.history.query import view_of
 from tidegate.history.row import MEASURES
@@ -45,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Print what differs."""
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     entries = entry_of(target.ledger, args.before), entry_of(target.ledger, args.after)
     tables = as_of(target, args.before), as_of(target, args.after)
     states = offline.states_of(target.ledger, tables[0]), offline.states_of(target.ledger, tables[1])

@@ -19,7 +19,7 @@ from tidegate.cli.inspect.documents import (
 from tidegate.cli.inspect.health_text import standing, standing_document, tell_standing
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.config import duration_text
 from tidegate.errors import Rejected, TidegateError
 from tidegate.execution.runs import abandoned_reason
@@ -61,7 +61,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Print the story of the checkpoint; or the pipeline's health, and the story of the checkpoint behind it."""
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     if args.id is not None:
         story = explain(target, args.id)
         out.document(story.document())

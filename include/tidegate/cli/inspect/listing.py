@@ -16,7 +16,7 @@ from tidegate.cli.inspect.documents import (
     rows_text,
 )
 from tidegate.cli.output import Output
-from tidegate.cli.targets import Target, find, pipeline_names, program
+from tidegate.cli.targets import Target, open_target, pipeline_names, program
 from tidegate.cli.times import moment
 from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, TidegateError
@@ -56,10 +56,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.pipeline is None:
         return _pipelines(load_settings(args.settings), out)
     if not asks_for_past(args):
-        return _checkpoints(find(args.pipeline, args.settings), args, out)
+        return _checkpoints(open_target(args.pipeline, args.settings), args, out)
     if args.before is not None:
         raise Invalid("--before goes with none of the others", expected="--skip N", help="leave it out", reason="USAGE")
-    return list_past(find(args.pipeline, args.settings), args, out)
+    return list_past(open_target(args.pipeline, args.settings), args, out)
 
 
 def _limit(text: str) -> int:

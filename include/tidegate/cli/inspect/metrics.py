@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate import seams
 from tidegate.cli.output import Output, error_document
-from tidegate.cli.targets import Target, find, pipeline_names
+from tidegate.cli.targets import Target, open_target, pipeline_names
 from tidegate.config import load_settings
 from tidegate.errors import TidegateError
 from tidegate.execution.runs import abandoned_reason
@@ -48,12 +48,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
             print(text, end="", file=out.out)
         return 0
     if args.pipeline is not None:
-        target = find(args.pipeline, args.settings)
+        target = open_target(args.pipeline, args.settings)
         return _print({target.name: _metrics(target)}, {}, out)
     metrics_by_name, failed = {}, {}
     for name in pipeline_names(load_settings(args.settings)):
         try:
-            metrics_by_name[name] = _metrics(find(name, args.settings))
+            metrics_by_name[name] = _metrics(open_target(name, args.settings))
         except TidegateError as error:  # a damaged one does not hide the others
             metrics_by_name[name], failed[name] = [Metric("readable", 0)], error
     return _print(metrics_by_name, failed, out)

@@ -13,7 +13,7 @@ from typing import Any
 from tidegate import offline
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.delta import Snapshot
 from tidegate.delta.dataset import dataset
 from tidegate.errors import Invalid
@@ -42,7 +42,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Print the rows, or the tables."""
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     published = as_of(target, args.checkpoint)
     if args.sink is None:
         return _list_tables(target, published, out)

@@ -20,7 +20,7 @@ from tidegate.cli.inspect.documents import (
     who_and_why,
 )
 from tidegate.cli.output import Output
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.gates.examples import examples_text
 from tidegate.history.details import CheckpointDetails, seconds_between
 from tidegate.history.row import MEASURES
@@ -61,7 +61,7 @@ def checkpoint_id(text: str) -> int:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Print the checkpoint."""
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     view, entry = find_view(target, args.id)
     examples = find_examples(target.ledger, entry)
     document = checkpoint_document(view, examples)

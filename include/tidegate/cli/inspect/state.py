@@ -10,7 +10,7 @@ from tidegate.cli.inspect.documents import size_text
 from tidegate.cli.inspect.read import as_of, open_as_of, plain, row_limit, shown
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.delta import Snapshot, query
 from tidegate.errors import Invalid
 from tidegate.ledger.refusals import no_such_state
@@ -43,7 +43,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Print the rows, the query, or the states."""
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     published = as_of(target, args.checkpoint)
     offline.refuse_discarded(target.ledger, published.id)
     states = offline.states_of(target.ledger, published)

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.cli.inspect.documents import measure_text
 from tidegate.cli.output import Output
-from tidegate.cli.targets import find
+from tidegate.cli.targets import open_target
 from tidegate.cli.times import moment
 from tidegate.history.query import CheckpointHistory, HistoryFilter
 from tidegate.history.row import MEASURES
@@ -35,7 +35,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Print the figures of the whole history, or of a part of it."""
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     history = CheckpointHistory(target.ledger, dict(target.settings.storage_options))
     chosen = HistoryFilter(since=args.since, until=args.until)
     spreads, reasons = history.summary(chosen), history.reasons(chosen)

@@ -16,7 +16,7 @@ from tidegate import seams
 from tidegate.cli.inspect.documents import cell, clock, rows_text
 from tidegate.cli.inspect.health_text import standing_document
 from tidegate.cli.output import Output, clean
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.config.keys import seconds_in
 from tidegate.errors import Unavailable
 from tidegate.execution.runs import abandoned_reason
@@ -76,7 +76,7 @@ def _last(text: str) -> int:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Show the pipeline once, or until Ctrl-C."""
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     if args.once or out.json:
         shown = frame(target, args.last)
         out.document(shown.document(target.name))

@@ -9,7 +9,7 @@ from tidegate.checkpoint import approvals
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import who
-from tidegate.cli.targets import find
+from tidegate.cli.targets import open_target
 
 __all__ = ["add_parser", "run"]
 
@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     approve = args.command == "approve"
     answered = approvals.answer(target.ledger, args.id, args.gate, approve=approve, by=who(), note=args.note)
     answers = {answer.gate: {"approved": answer.approve, "by": answer.by, "note": answer.note} for answer in answered}

@@ -10,7 +10,7 @@ from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm
 from tidegate.cli.running.run import data_interval
-from tidegate.cli.targets import find
+from tidegate.cli.targets import open_target
 from tidegate.coordinator import Coordinator
 from tidegate.errors import TidegateError
 from tidegate.records.interval import Interval
@@ -44,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     coordinator, interval = coordinator_of(target), Interval.of(*args.interval)
     preview = disown(coordinator, args.sink, interval, take_out=args.take_out, look=True)
     rows = f"{preview.rows} rows of interval {interval} go" if args.take_out else f"rows of interval {interval} stay"

@@ -9,7 +9,7 @@ from typing import Any
 from tidegate.cli.lifecycle.rollback import checkpoint_or_savepoint, coordinator_of
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import who
-from tidegate.cli.targets import Target, find, program
+from tidegate.cli.targets import Target, open_target, program
 from tidegate.errors import Corrupt, Invalid
 from tidegate.lifecycle.copies import Copied, open_copy, verify
 from tidegate.lifecycle.fork import fork, forked_already, look
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             help=f"declare it: Pipeline({args.into!r}), with sinks on its own tables; then name it here",
             reason="NEEDS_CODE",
         )
-    new = find(args.into, args.settings, started=False)
+    new = open_target(args.into, args.settings, started=False)
     coordinator = coordinator_of(new)
     copied = _open_folder(args, new) if is_folder(args.pipeline) else None
     if copied is not None and forked_already(copied, coordinator, claims=args.claim and not args.dry_run):
@@ -97,7 +97,7 @@ def _snapshot_of_pipeline(args: argparse.Namespace) -> CheckpointSnapshot:
             help="`tidegate list` and `tidegate savepoint list` show the choices",
             reason="BAD_CHOICE",
         )
-    old = find(args.pipeline, args.settings)
+    old = open_target(args.pipeline, args.settings)
     id = checkpoint_or_savepoint(args.base, old)
     return snapshot_at(old.ledger, id, old.settings.storage_options, by=who(), note=args.note)
 

@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.cli.lifecycle.rollback import coordinator_of, report_rollback
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, who
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Rejected
 from tidegate.execution.runs import abandoned_reason, new_run
@@ -40,7 +40,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     coordinator = coordinator_of(target)
     findings = verify_next_run(coordinator, abandoned_reason)
     if args.dry_run:

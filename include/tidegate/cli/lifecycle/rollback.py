@@ -9,7 +9,7 @@ from tidegate.cli.inspect.documents import clock
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, who
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.execution.runs import new_run
@@ -54,7 +54,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     coordinator = coordinator_of(target)
     choices, to = _choices(args), checkpoint_or_savepoint(args.to, target)
     proposal = examine(coordinator, to, choices)

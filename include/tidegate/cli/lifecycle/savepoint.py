@@ -14,7 +14,7 @@ from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, who
 from tidegate.cli.running.progress import progress_for
 from tidegate.cli.running.run import refuse_submit, run_loop
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.config import load_settings
 from tidegate.errors import Invalid, Rejected
 from tidegate.execution.loop import Schedule
@@ -85,7 +85,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     if args.verb == "verify" and is_folder(args.pipeline):
         return _verify_copy(args, out)
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     if args.verb == "create" and args.new:
         args.checkpoint = _make_checkpoint(target, args.name, out)
     if args.verb == "create" and args.copy is not None:

@@ -12,7 +12,7 @@ from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, who
 from tidegate.cli.running.progress import progress_for
 from tidegate.cli.running.run import refuse_submit, run_loop
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.config.keys import RETENTIONS
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected
@@ -64,7 +64,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     if args.command == "cancel":
         return _cancel(target, args, out)
     name = args.savepoint

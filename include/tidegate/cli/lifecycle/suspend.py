@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.checkpoint import control
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import who
-from tidegate.cli.targets import find
+from tidegate.cli.targets import open_target
 from tidegate.errors import Rejected
 
 __all__ = ["add_parser", "run"]
@@ -41,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     by = who()
     if args.command == "suspend":
         id = control.suspend(target.ledger, by, args.reason)

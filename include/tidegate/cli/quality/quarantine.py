@@ -12,7 +12,7 @@ from tidegate.cli.inspect.read import plain, shown
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, who
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.reader import SetAside, open_quarantine
@@ -83,7 +83,7 @@ def _correction(text: str) -> tuple[str, str]:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    target = find(args.pipeline, args.settings)
+    target = open_target(args.pipeline, args.settings)
     if args.verb == "list":
         return _list(target, out)
     if args.verb == "withdraw":

@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.checkpoint.compatibility import additions, check
 from tidegate.cli.lifecycle.rollback import checkpoint_or_savepoint, coordinator_of
 from tidegate.cli.output import Output, error_document
-from tidegate.cli.targets import Target, entry_of, find
+from tidegate.cli.targets import Target, entry_of, open_target
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.protocol.view import Entry
 
@@ -31,7 +31,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    target = find(args.pipeline, args.settings, started=False)
+    target = open_target(args.pipeline, args.settings, started=False)
     coordinator = coordinator_of(target)
     base = _base(args.base, target)
     if base is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
-from tidegate.cli.targets import find
+from tidegate.cli.targets import open_target
 from tidegate.pipeline.graph.graph import Graph, Job
 from tidegate.pipeline.picture import picture
 from tidegate.records.records import Json
@@ -33,7 +33,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    target = find(args.pipeline, args.settings, started=False)
+    target = open_target(args.pipeline, args.settings, started=False)
     graph = coordinator_of(target).graph
     jobs = [_job_document(graph, job) for job in graph.jobs]
     mode = target.settings.mode

@@ -11,7 +11,7 @@ from tidegate.cli.inspect.read import as_of, count_rows, open_as_of
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.running.interrupts import Interrupts
 from tidegate.cli.running.progress import ProgressPrinter, progress_for
-from tidegate.cli.targets import Target, find
+from tidegate.cli.targets import Target, open_target
 from tidegate.config import Settings
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, TidegateError
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             help="name the Python module that declares the pipeline, and the variable that holds it",
             reason="BAD_PIPELINE_ARGUMENT",
         )
-    target = find(args.pipeline, args.settings, started=False)
+    target = open_target(args.pipeline, args.settings, started=False)
     assert target.pipeline is not None
     refuse_submit(target.settings)
     place = target.settings.place()
