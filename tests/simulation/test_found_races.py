@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,9 +14,11 @@ from tests.simulation.day import Day
 from tidegate import Pipeline
 from tidegate.checkpoint import approvals
 from tidegate.coordinator import Coordinator
-from tidegate.errors import Fenced, Rejected, Unavailable
+from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
 from tidegate.execution.job.run_job import run_job
 from tidegate.ledger.ledger import Ledger
+from tidegate.lifecycle import savepoint
+from tidegate.verify.ledger import check_ledger
 
 
 def others_go_on(day: Day, runs: Iterable[str]) -> None:
@@ -188,6 +192,31 @@ def test_whoever_slept_between_two_records_of_an_entry_does_not_take_anothers_fo
     assert day.published() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("dies", [True, False], ids=["dies", "aborts it"])
+def test_the_doctor_is_not_alarmed_by_what_a_sleeper_left_below_a_checkpoint(dies: bool) -> None:
+    """Seed 3022 of the years. A checkpoint rested on the one whose id was claimed anew: to the doctor it was completed
+    on one that was not, and people were told to restore records from a copy."""
+    day = Day()
+    day.checkpoint("a")
+
+    def sleep() -> None:
+        others_go_on(day, "bc")
+        if dies:
+            day.weather.before("sync checkpoints/00000002/plan.json", die)
+
+    class Killed(BaseException):
+        pass
+
+    def die() -> None:
+        raise Killed
+
+    day.weather.before("create checkpoints/00000002/plan.json", sleep)
+    with contextlib.suppress(Killed):
+        assert day.trigger("sleeper") == 4
+    assert {"00000002", "00000003"} <= set(day.disk.listing("checkpoints")), "3 rests on 2, which is another one now"
+    assert wrong(day) == []
+
+
 def test_a_job_that_wakes_up_when_its_checkpoint_is_retired_is_fenced_not_alarmed() -> None:
     """Its plan's side file is gone: that is no damage."""
     day = Day(padding=40_000)
@@ -233,6 +262,98 @@ def test_a_job_whose_checkpoint_another_attempt_has_made_is_not_alarmed_that_the
     with pytest.raises(Fenced):
         day.work(id)
     assert day.published() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("others_finish", [True, False], ids=["acked by another", "acked by nobody"])
+def test_an_attempt_that_fails_on_what_is_retired_takes_the_ack_of_another(others_finish: bool) -> None:
+    """Seeds 9251 and 11863 of the years. It slept while another attempt did the job, and retention took the files of
+    the state from which it continued: it told of damage, which suspends a pipeline, and left its own files behind."""
+    day = Day()
+    day.checkpoint("a")
+    id = day.trigger("b")
+
+    def lost() -> None:
+        if others_finish:
+            day.work(id)
+            day.coordinator().complete(id)
+            day.coordinator().publish()
+        raise Corrupt("the state has lost a file", reason="STATE_FILES_GONE")
+
+    day.weather.before(f"stage {id} on out", lost)
+    attempt = lambda: run_job(day.coordinator(), id, "main", None)  # type: ignore[arg-type]  # noqa: E731
+    if others_finish:
+        acked = day.coordinator().ledger.ack(id, "main")
+        assert acked is None
+        acked = attempt()
+        assert acked == day.coordinator().ledger.ack(id, "main").ack  # type: ignore[union-attr]
+        assert day.published() == [1, 2]
+    else:
+        with pytest.raises(Corrupt, match="the state has lost a file"):
+            attempt()
+
+
+def test_the_doctor_is_not_alarmed_by_holes_that_retention_made_before_a_rollback() -> None:
+    """Seed 13876 of the years. Retention passed 2 and 3, because 1 was named; then the name went, and a rollback to 4
+    made 1 count again."""
+    day = Day()
+    day.limit(num_retained=3)
+    day.checkpoint("a")
+    savepoint.create(day.coordinator().ledger, "named", 1, "x")
+    others_go_on(day, "bcdef")
+    assert day.disk.listing("checkpoints") == ["00000001", "00000004", "00000005", "00000006"]
+    savepoint.dispose(day.coordinator().ledger, "named")
+    day.coordinator().roll_back(4, run="back", by="x")
+    day.coordinator().retire()
+    assert "00000001" in day.disk.listing("checkpoints")
+    assert wrong(day) == []
+
+
+def test_the_doctor_is_not_alarmed_by_a_decision_that_came_when_its_checkpoint_was_retired() -> None:
+    """Seed 16800 of the years, in which a sleeper had also put back how far retention had got."""
+    day = Day()
+    day.limit(num_retained=3)
+    day.checkpoint("a")
+    savepoint.create(day.coordinator().ledger, "named", 1, "x")
+    id = day.trigger("b")
+
+    def others() -> None:
+        day.coordinator().abort(id, "CANCELLED")
+        others_go_on(day, "cdefg")
+
+    day.weather.before(f"create checkpoints/{id:08d}/decision.json", others)
+    day.coordinator().abort(id, "SLOW")
+    savepoint.dispose(day.coordinator().ledger, "named")
+    day.coordinator().roll_back(5, run="back", by="x")
+    day.coordinator().retire()
+    assert day.disk.listing("checkpoints")[:3] == ["00000001", "00000002", "00000005"]
+    assert wrong(day) == []
+
+
+def test_a_sleeper_does_not_put_back_how_far_retention_has_got() -> None:
+    day = Day()
+    for run in "abc":
+        day.checkpoint(run)
+    sleeper, ledger = day.coordinator(), day.coordinator().ledger
+    reads = iter(range(9))
+
+    def others() -> None:
+        if next(reads) == 0:  # the read with which it begins
+            day.weather.before("read kept.json", others)
+        else:
+            others_go_on(day, "def")
+
+    day.weather.before("read kept.json", others)
+    sleeper.retire()
+    kept = ledger.kept()
+    assert kept is not None
+    assert (kept.low, kept.upto) == (6, 6)
+
+
+def wrong(day: Day) -> list[str]:
+    """What the doctor finds in the ledger."""
+    subject = SimpleNamespace(name="day", ledger=day.coordinator().ledger)
+    _, findings = check_ledger(subject)  # type: ignore[arg-type]
+    return [each.detail for each in findings if each.state == "bad"]
 
 
 def test_a_trigger_that_slept_until_what_it_was_to_rest_on_is_retired_is_not_alarmed() -> None:

@@ -140,12 +140,12 @@ def _suspended_by(control: Control, entry: int) -> Suspended:
 
 def suspend(ledger: Ledger, by: str, reason: str) -> int:
     """Let no run plan a checkpoint until somebody resumes. Planned checkpoints continue. Return the id of the entry."""
-    return _act(ledger, Control(action="suspend", by=by, reason=reason))
+    return _create_entry_for(ledger, Control(action="suspend", by=by, reason=reason))
 
 
 def stop(ledger: Ledger, by: str, reason: str) -> int:
     """End the pipeline: no run plans a checkpoint unless somebody resumes it. Planned checkpoints continue."""
-    return _act(ledger, Control(action="stop", by=by, reason=reason))
+    return _create_entry_for(ledger, Control(action="stop", by=by, reason=reason))
 
 
 def cancel(ledger: Ledger, by: str, reason: str, *, final: bool = False) -> tuple[int, tuple[int, ...]]:
@@ -156,7 +156,7 @@ def cancel(ledger: Ledger, by: str, reason: str, *, final: bool = False) -> tupl
     """
     already = for_good(ledger.view()) if final else None
     act = Control(action="cancel", by=by, reason=reason, final=final)
-    id = already.id if already is not None else _act(ledger, act)
+    id = already.id if already is not None else _create_entry_for(ledger, act)
     return id, end_open(ledger, id, by)
 
 
@@ -200,7 +200,7 @@ def resume(
             help=_help_after_end(ledger.pipeline, view),
             reason=FINISHED,
         )
-    return _act(ledger, Control(action="resume", by=by, reason=reason, set_aside=set_aside))
+    return _create_entry_for(ledger, Control(action="resume", by=by, reason=reason, set_aside=set_aside))
 
 
 def _rejected(view: View) -> bool:
@@ -328,7 +328,7 @@ def _refuse_early(pipeline: PipelineContext, view: View, pause_s: float) -> None
     raise early
 
 
-def _act(ledger: Ledger, control: Control) -> int:
+def _create_entry_for(ledger: Ledger, control: Control) -> int:
     """Create the entry at the end of the log, wherever that is by then. Return its id."""
     check_run(control.by)
     ledger.start()

@@ -41,7 +41,7 @@ from tidegate.records.records import (
     Trouble,
 )
 
-__all__ = ["TOO_LATE", "EntryLog", "OperatorRecords"]
+__all__ = ["TOO_LATE", "EntryLog", "OperatorRecords", "is_too_late"]
 
 
 AUDIT = "audit"
@@ -175,7 +175,7 @@ class EntryLog(OperatorRecords):
             raise
         if entry is None or entry.plan.run != run:
             return id
-        return id if below and (entry.decision is None or entry.decision.reason == TOO_LATE) else entry
+        return id if below and is_too_late(entry) else entry
 
     def entry(self, id: int) -> Entry | None:
         """Return one entry with all its records, or None if it does not exist or was retired.
@@ -496,6 +496,14 @@ _FAR: tuple[int | None, ...] = (1, 32, None)
 
 def _intervals_of(names: Sequence[str]) -> list[Interval]:
     return [interval for name in names if (interval := Interval.of_key(name)) is not None]
+
+
+def is_too_late(entry: Entry) -> bool:
+    """Return whether an entry below the view only has the id of one that is retired: its creator was paused meanwhile.
+
+    The real entries there are all decided, and none of them was too late.
+    """
+    return entry.decision is None or entry.decision.reason == TOO_LATE
 
 
 def _key_before(moment: datetime, span: timedelta) -> str:

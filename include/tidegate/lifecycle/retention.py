@@ -78,7 +78,7 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
         return may_go and _retire(pipeline, id, num_retained, remaining)
 
     retired = list(itertools.takewhile(retire, old))
-    if counted is not None and counted != ledger.kept():
+    if counted is not None and not _is_known(ledger, counted):
         ledger.hint_kept(counted)
     if counted is not None and any(id % LOGS_EVERY == 0 for id in retired):
         _forget_logs(pipeline, counted.low)
@@ -152,22 +152,36 @@ def _kept(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple[int, int]
         return None
     previous = ledger.kept()
     last = rollbacks[-1][0] if rollbacks else 0
+    reached = max(previous.low, previous.reached) if previous is not None else 0
     if previous is None or previous.upto > settled or previous.rollback != last:
-        return _counted(ledger, num_retained, settled, rollbacks)
+        return _counted(ledger, num_retained, settled, rollbacks, reached)
     low, completed = previous.low, previous.completed
     for id in range(previous.upto + 1, settled + 1):
         completed += _counts(ledger, id, rollbacks) or False
     while (counted := _counts(ledger, low, rollbacks)) is not True or completed > num_retained:
         if counted is None or low == settled:  # others have retired it since, or the count was wrong
-            return _counted(ledger, num_retained, settled, rollbacks)
+            return _counted(ledger, num_retained, settled, rollbacks, reached)
         completed -= counted
         low += 1
     if settled == previous.upto and low == previous.low:
         return previous
-    return _note(low, settled, completed, last)
+    return _note(low, settled, completed, last, previous.reached)
 
 
-def _counted(ledger: Ledger, num_retained: int, settled: int, rollbacks: Sequence[tuple[int, int]]) -> Kept:
+def _is_known(ledger: Ledger, counted: Kept) -> bool:
+    """Return whether the ledger has this count, or a later one: somebody who slept must not put back how far retention
+    has got. A count beyond the log is of another log, from before a restored copy."""
+    known = ledger.kept()
+    if known is None or known == counted:
+        return known is not None
+    is_later = known.upto >= counted.upto and known.rollback >= counted.rollback
+    is_same_range = (known.upto, known.rollback) == (counted.upto, counted.rollback)
+    return is_later and not is_same_range and known.upto <= ledger.view().settled
+
+
+def _counted(
+    ledger: Ledger, num_retained: int, settled: int, rollbacks: Sequence[tuple[int, int]], reached: int
+) -> Kept:
     """Return the same, counted from the end."""
     low, completed = settled, 0
     for id in reversed(ledger.ids(before=settled + 1)):
@@ -176,11 +190,12 @@ def _counted(ledger: Ledger, num_retained: int, settled: int, rollbacks: Sequenc
             low, completed = id, completed + counted
         if completed == num_retained:
             break
-    return _note(low, settled, completed, rollbacks[-1][0] if rollbacks else 0)
+    return _note(low, settled, completed, rollbacks[-1][0] if rollbacks else 0, reached)
 
 
-def _note(low: int, upto: int, completed: int, rollback: int) -> Kept:
-    return Kept(**stamp(seams.new_id()), low=low, upto=upto, completed=completed, rollback=rollback)
+def _note(low: int, upto: int, completed: int, rollback: int, reached: int) -> Kept:
+    reached = reached if reached > low else 0
+    return Kept(**stamp(seams.new_id()), low=low, upto=upto, completed=completed, rollback=rollback, reached=reached)
 
 
 def _counts(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> bool | None:

@@ -716,6 +716,8 @@ class Kept(Record, frozen=True, kw_only=True):
     completed: Annotated[int, msgspec.Meta(ge=0)]
     rollback: Annotated[int, msgspec.Meta(ge=0)] = 0
     """The last rollback then known: the entries that it had undone are not counted."""
+    reached: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The highest `low` before a rollback took it down again: below it there may be holes."""
 
     def flaw(self) -> str | None:
         if not 0 <= self.completed <= self.upto - self.low + 1:

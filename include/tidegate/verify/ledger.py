@@ -8,6 +8,7 @@ from itertools import pairwise
 from tidegate.checkpoint.manifests import manifest_flaws
 from tidegate.errors import Corrupt, TidegateError
 from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.ledger.log import is_too_late
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.names import entry_id, entry_name
@@ -26,6 +27,9 @@ def check_ledger(subject: Subject, repair: bool = False) -> tuple[list[Entry], l
         return [], [Finding(subject.name, "ledger", "bad", error.what, error.help)]
     entries: list[Entry] = []
     problems: list[str] = []
+    # Ids of retired entries that a process which was paused has claimed, or written to, since: retention removes that.
+    ghosts: set[int] = set()
+    settled = _settled(subject.ledger)
     for id in subject.ledger.ids():
         try:
             entry = subject.ledger.entry(id)
@@ -33,12 +37,16 @@ def check_ledger(subject: Subject, repair: bool = False) -> tuple[list[Entry], l
             problems += [error.what] if is_still_retained(subject.ledger, id) else []
             continue
         if entry is None:
-            problems += _without_plan(subject.ledger, id)
+            problem = _without_plan(subject.ledger, id)
+            problems += problem
+            ghosts |= {id} if not problem else set()
             continue
         entries.append(entry)
+        if id < settled and is_too_late(entry):
+            ghosts.add(id)
         flaws = list(_entry(subject.ledger, entry))
         problems += flaws if flaws and is_still_retained(subject.ledger, id) else []
-    problems += _log(subject.ledger, entries)
+    problems += _log(subject.ledger, entries, ghosts)
     notes = list(_forks(subject, repair))
     if not problems:
         fine = Finding(subject.name, "ledger", "ok", f"{len(entries)} checkpoints, all records as written")
@@ -85,16 +93,25 @@ def is_still_retained(ledger: Ledger, id: int) -> bool:
         return True
 
 
+def _settled(ledger: Ledger) -> int:
+    try:
+        return ledger.view().settled
+    except TidegateError:
+        return 0  # `_log` tells of it
+
+
 def _without_plan(ledger: Ledger, id: int) -> list[str]:
     """Return the problem of a folder without a plan, if it is one.
 
     The last folder may lack its plan: its creator stopped in between. So may one that is being retired, or was retired
-    before somebody slow wrote into it again: retention removes that, too.
+    before somebody slow wrote into it again: retention removes that, too. What had completed would have a manifest.
     """
-    floor = ledger.kept()
-    if floor is not None and id < floor.low and all(pin.entry != id for pin in ledger.pins()):
-        return []
-    if id >= max(ledger.ids(), default=id) and not ledger.store.names(f"checkpoints/{entry_name(id)}"):
+    floor, records = ledger.kept(), ledger.store.names(f"checkpoints/{entry_name(id)}")
+    if all(pin.entry != id for pin in ledger.pins()):
+        had_completed = any(name.startswith("manifest-") for name in records)
+        if floor is not None and (id < floor.low or (id < floor.reached and not had_completed)):
+            return []
+    if id >= max(ledger.ids(), default=id) and not records:
         return []
     return [] if ledger.retired(id) else [f"checkpoint {id} has a folder but no plan.json"]
 
@@ -142,9 +159,9 @@ def _blob(ledger: Ledger, blob: Blob, id: int) -> Iterator[str]:
         yield f"checkpoint {id}: {error.what}"
 
 
-def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
+def _log(ledger: Ledger, entries: list[Entry], ghosts: set[int]) -> Iterator[str]:
     """Check the log as a whole: no holes, each base below its entry, completed entries only on completed ones."""
-    by_id = {entry.id: entry for entry in entries}
+    by_id = {entry.id: entry for entry in entries if entry.id not in ghosts}
     try:
         ledger.view()
     except TidegateError as error:
@@ -155,8 +172,9 @@ def _log(ledger: Ledger, entries: list[Entry]) -> Iterator[str]:
         # Retention works upwards and records how far it got. Below that, an entry that is pinned, or was until a moment
         # ago, has a hole above it. Where that is not known, only a pinned entry has one, or an entry that could not be
         # deleted yet. A rollback makes retention start again further down: what it had retired by then is among the
-        # entries that do not count any more.
-        passed = floor is not None and after <= floor.low
+        # entries that do not count any more, or below what it had reached.
+        passed = floor is not None and after <= max(floor.low, floor.reached)
+        passed = passed or before in ghosts
         passed = passed or all(rolled_back_by(id, rollbacks) is not None for id in (before + 1, after - 1))
         if after != before + 1 and not passed and before not in pinned and not ledger.retired(before):
             yield f"checkpoint {before + 1} is missing between {before} and {after}"

@@ -15,7 +15,7 @@ from tests.kit.toy_world import ToyWorld, quietly, toy_limits
 from tests.kit.toys import ToySink
 from tidegate import seams
 from tidegate.errors import Corrupt, Fenced, Rejected, Unavailable
-from tidegate.execution.job.run_job import run_job
+from tidegate.execution.job.run_job import Attempt, run_job
 from tidegate.lifecycle.rollback_proposal import examine
 
 
@@ -80,13 +80,17 @@ POINTS = {
 """Where a process dies, and who writes rows once more then: a retry of its run, or another run."""
 
 
+def no_ack(attempt: Attempt) -> None:
+    """What a dead process finds out about its own ack."""
+
+
 @pytest.mark.parametrize("who", ["retried", "another"])
 @pytest.mark.parametrize(("point", "nth"), POINTS)
 def test_a_process_that_dies_anywhere_loses_no_row(world: ToyWorld, point: str, nth: int, who: str) -> None:
     world.checkpoint("one", 2)
     world.feed_more(2)
-    no_clean_up = mock.patch("tidegate.execution.job.run_job.Attempt.release")
-    with no_clean_up, seams.installed(Fault(point, "E", nth).installed()):
+    dead = mock.patch.multiple("tidegate.execution.job.run_job.Attempt", release=mock.DEFAULT, done_by_another=no_ack)
+    with dead, seams.installed(Fault(point, "E", nth).installed()):
         quietly(lambda: world.checkpoint("two"))
     id = world.trigger("two" if who == "retried" else "three", give_up=lambda plan: "RUN_GONE")
     world.work(id)

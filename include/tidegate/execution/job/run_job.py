@@ -85,7 +85,14 @@ def run_job(
 
 def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
     ack, prev = attempt.ask()
-    return ack if ack is not None else attempt.do(spark, prev)
+    if ack is not None:
+        return ack
+    try:
+        return attempt.do(spark, prev)
+    except (Corrupt, Invalid, Unavailable):
+        if (done := attempt.done_by_another()) is None:
+            raise
+        return done
 
 
 def change_by_hand(coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, by_hand: ByHand) -> Ack:
@@ -155,7 +162,7 @@ class Attempt:
         self.exchange: Exchange
         self.operating: OperatorRunner
         self.gating: GateRunner
-        self.through: DirectWriter
+        self.direct: DirectWriter
 
     def ask(self) -> tuple[Ack | None, Handle | None]:
         """J1: return the ack that exists already, or the ack to continue from."""
@@ -189,7 +196,7 @@ class Attempt:
         )
         self.operating.event_times.stands = self.by_hand is not None
         self.gating = GateRunner(self.coordinator, self.plan, self.staging, before, self.operating.held)
-        self.through = DirectWriter(self.coordinator, self.plan, self.staging, self.refuse_ended)
+        self.direct = DirectWriter(self.coordinator, self.plan, self.staging, self.refuse_ended)
         return None, answer.prev
 
     def do(self, spark: SparkSession, prev: Handle | None) -> Ack:
@@ -232,6 +239,16 @@ class Attempt:
             raise self._fenced(answer.why)
         if entry is None or entry.aborted:  # though another attempt has done it in time
             raise self._fenced(f"checkpoint {self.id} was aborted")
+
+    def done_by_another(self) -> Ack | None:
+        """Return the ack that counts if another attempt has created it. Then no failure of this one matters: what it
+        continues from may be retired."""
+        try:
+            entry = self.coordinator.ledger.entry(self.id)
+        except TidegateError:
+            return None
+        acked = entry.acks.get(self.job.name) if entry is not None and not entry.aborted else None
+        return acked.ack if acked is not None else None
 
     @contextlib.contextmanager
     def fenced_if_ended(self) -> Iterator[None]:
@@ -351,7 +368,7 @@ class Attempt:
         directly nor replace others."""
         taking = [sinking for sinking in self.job.sinks if sinking.input == stage.name]
         alone = len(taking) == self.job.users(stage.name) == 1 and replaced_rows_of(stage.input) not in streams
-        return taking[0] if alone and not self.through.takes(taking[0].name) else None
+        return taking[0] if alone and not self.direct.takes(taking[0].name) else None
 
     def _keep(self, streams: dict[str, DataFrame], names: Any, cached: list[DataFrame]) -> None:
         for name in names:
@@ -369,7 +386,7 @@ class Attempt:
             self.step(f"staging {sinking.name}")
             frame, withdrawn = streams[sinking.input], streams.get(replaced_rows_of(sinking.input))
             with self.measuring.timed(f"stage {sinking.name}"):
-                context = self.through.context(sinking.name)
+                context = self.direct.context(sinking.name)
                 if sinking.input in self.gating.ahead:
                     ahead = self.gating.ahead[sinking.input]
                     staged[sinking.name] = sinking.sink.prepare_ahead(ahead, context, self.staging)
@@ -377,9 +394,9 @@ class Attempt:
                     staged[sinking.name] = sinking.sink.prepare(frame, context, self.staging)
                 else:
                     staged[sinking.name] = sinking.sink.prepare_updates(frame, withdrawn, context, self.staging)
-            if self.through.takes(sinking.name):
+            if self.direct.takes(sinking.name):
                 with self.measuring.timed(f"write {sinking.name}"):
-                    self.through.write(sinking, staged[sinking.name], frame)
+                    self.direct.write(sinking, staged[sinking.name], frame)
         for stream in self.job.gives if by_hand is None else by_hand.streams.intersection(self.job.gives):
             self.step(f"sending {stream}")
             with self.measuring.timed(f"send {stream}"):
@@ -390,7 +407,7 @@ class Attempt:
         """Release the files staged before the verdict: nothing of this checkpoint can count."""
         for sinking in self.job.sinks:
             if sinking.input in self.gating.ahead:
-                sinking.sink.discard(self.through.context(sinking.name), self.staging)
+                sinking.sink.discard(self.direct.context(sinking.name), self.staging)
         return {}
 
     def prepare(self) -> None:
@@ -405,7 +422,7 @@ class Attempt:
         """J5: create the ack. If another attempt's exists, that one counts, whole, and our files are released."""
         self.step("acknowledging")
         ledger = self.coordinator.ledger
-        owed = {name: prepared.committable for name, prepared in staged.items() if not self.through.takes(name)}
+        owed = {name: prepared.committable for name, prepared in staged.items() if not self.direct.takes(name)}
         sinks: dict[str, Payload] = {
             name: ledger.pack(committable, self.graph.parts) for name, committable in owed.items() if committable
         }
@@ -421,7 +438,7 @@ class Attempt:
             inputs=self.exchange.inputs,
             ahead=self.exchange.ahead,
             channels=self.exchange.sent,
-            through=self.through.written,
+            through=self.direct.written,
             stats=self.measuring.stats(staged, self.operating, self.exchange, self.gating.verdicts),
         )
         created = ledger.create_ack(record)
@@ -437,7 +454,7 @@ class Attempt:
             with contextlib.suppress(TidegateError):
                 sink.discard(self.coordinator.context(name), self.staging)
         for sinking in self.job.sinks:
-            self.through.release(sinking)
+            self.direct.release(sinking)
         self.exchange.release()
 
     @contextlib.contextmanager
@@ -446,7 +463,8 @@ class Attempt:
         try:
             yield
         except (TidegateError, KeyboardInterrupt) as error:
-            if not isinstance(error, Corrupt):  # leave everything as it is for people to look into
+            # Damage: leave everything as it is for people to look into.
+            if not isinstance(error, Corrupt) or self.done_by_another() is not None:
                 self.release()
             raise
 
