@@ -17,8 +17,8 @@ setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the secon
 run: setup ## Airflow with the example pipeline, fed, until Ctrl-C; again: goes on. CHECKPOINTS=3 to end after three
 	@$(BIN)/tidegate up --beside "$(BIN)/python -m jobs.orders_feed --live 12" $(if $(CHECKPOINTS),--checkpoints $(CHECKPOINTS))
 
-test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest
-	@tools/with_test_folder.sh $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(T) $(ARGS)
+test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest; ALL=1: with all cases that resemble others
+	@$(if $(ALL),ALL_CASES=1) tools/with_test_folder.sh $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(T) $(ARGS)
 
 FAST := tests/unit tests/contract tests/model tests/test_bad_inputs.py tests/test_docs.py tests/test_reference.py tests/test_tidy.py
 test-fast: setup ## run the tests that start no JVM, no Airflow and few processes. T=tests/unit/cli, ARGS="-k name" for pytest

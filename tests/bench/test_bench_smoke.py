@@ -10,7 +10,7 @@ import pytest
 
 from tests.bench import __main__ as bench
 from tests.bench.harness import ROOT, Budget, Options, Result, in_turn
-from tests.kit.jvm import QUICK
+from tests.kit.jvm import OPTIONS
 
 KEYS = {
     "append": {"rival_s", "ratio", "ratio_partitioned"},
@@ -34,7 +34,7 @@ def results(tmp_path_factory):
     """One process for all, so that one JVM does."""
     out = tmp_path_factory.mktemp("bench")
     command = [sys.executable, "-m", "tests.bench", "--quick", "--out", str(out)]
-    env = {**os.environ, "JAVA_TOOL_OPTIONS": QUICK["spark.driver.extraJavaOptions"]}
+    env = {**os.environ, "JAVA_TOOL_OPTIONS": OPTIONS}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return {name: json.loads((out / f"{name}.json").read_text()) for name in bench.BENCHES}

@@ -13,7 +13,7 @@ from typing import Any
 from tests.chaos.reference import DAG, NAME, PIPELINE, SUITE
 from tests.dags import processes
 from tests.dags.up_project import Project
-from tests.kit.jvm import QUICK_TOML
+from tests.kit.jvm import QUICK, toml
 from tidegate.cli.up.airflow import Airflow
 from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger, open_ledger
@@ -52,7 +52,7 @@ class Deployment:
             "jobs/chaos_pipeline.py": PIPELINE,
             "dags/chaos.py": DAG,
             "include/expectations/chaos.yaml": SUITE,
-            "tidegate.toml": SETTINGS.format(store=self.store) + QUICK_TOML,
+            "tidegate.toml": SETTINGS.format(store=self.store) + toml(QUICK),
         }.items():
             (project / path).parent.mkdir(parents=True, exist_ok=True)
             (project / path).write_text(text)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.kit.jvm import QUICK
+from tests.kit.jvm import INTERPRETED
 from tidegate.spark.conf import SparkSettings, session_conf
 from tidegate.spark.server.client import loopback, open_session
 from tidegate.spark.server.server import acquire, stop
@@ -17,7 +17,7 @@ _open: list[Any] = []
 
 
 def settings(home: Path) -> SparkSettings:
-    return SparkSettings(home=home, master="local[2]", memory="1g", idle_timeout=120, conf=QUICK)
+    return SparkSettings(home=home, master="local[2]", memory="1g", idle_timeout=120, conf=INTERPRETED)
 
 
 @contextlib.contextmanager

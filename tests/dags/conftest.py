@@ -1,7 +1,7 @@
 """Airflow for tests. Its environment is set before anything imports it; nothing is written until a test asks for it.
 
 airflow_db: Airflow inside this process, for `dag.test()`. project: a folder with pipelines and their DAG files.
-airflow: a real one, all its processes, one for all tests of a module that ask for it.
+airflow: a real one, all its processes, one for all tests of a process that ask for it.
 """
 
 import atexit
@@ -53,7 +53,7 @@ def project(airflow_db: Path) -> Iterator[Project]:
     made.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """A real Airflow with a project of its own."""
     with Airflow(tmp_path_factory.mktemp("airflow")) as started:

@@ -20,11 +20,6 @@ def children(of: int) -> list[int]:
     return [pid for pid in pids if parent(pid) == of]
 
 
-def tasks(scheduler: int) -> list[tuple[int, int]]:
-    """(worker, task process) of every task that runs now. A worker is the scheduler's child, a task the worker's."""
-    return [(worker, task) for worker in children(scheduler) for task in children(worker)]
-
-
 def _stat(pid: int) -> list[str]:
     """state, ppid, pgrp, session …"""
     try:

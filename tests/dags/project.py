@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.kit.jvm import QUICK_TOML
+from tests.kit.jvm import INTERPRETED, toml
 from tests.kit.waiting import eventually
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.protocol.view import Entry
@@ -116,7 +116,7 @@ class Project:
         self.folder = folder
         self.dags = folder / "dags"
         self.dags.mkdir(parents=True)
-        (folder / "tidegate.toml").write_text(SETTINGS + QUICK_TOML)
+        (folder / "tidegate.toml").write_text(SETTINGS + toml(INTERPRETED))
 
     def pipeline(self, name: str, *, stage: str = "pass", gate: str = "", arguments: str = "", **settings: Any) -> Made:
         """A pipeline and its DAG file. `stage`: what its stage does before it passes the rows on; `gate`: behind it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.example import two_files_each_time
-from tests.kit.jvm import QUICK_TOML
+from tests.kit.jvm import INTERPRETED, toml
 from tests.kit.waiting import eventually
 from tidegate.cli.up.home import Home
 
@@ -35,7 +35,9 @@ class Project:
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         two_files_each_time(folder)
         settings = (ROOT / "tidegate.toml").read_text()
-        (folder / "tidegate.toml").write_text(f'{settings}\n[spark]\nmemory = "1g"\nmaster = "local[2]"\n{QUICK_TOML}')
+        (folder / "tidegate.toml").write_text(
+            f'{settings}\n[spark]\nmemory = "1g"\nmaster = "local[2]"\n{toml(INTERPRETED)}'
+        )
         foreign = {name for name in os.environ if name.startswith(("AIRFLOW", "TIDEGATE_"))}
         return cls(folder, {k: v for k, v in os.environ.items() if k not in foreign} | more)
 

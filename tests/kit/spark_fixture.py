@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.jvm import INTERPRETED, QUICK
+from tests.kit.jvm import INTERPRETED
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.session import SparkSettings, session
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    home, conf = tmp_path_factory.mktemp("spark-local"), QUICK | INTERPRETED
+    home, conf = tmp_path_factory.mktemp("spark-local"), INTERPRETED
     with session(SparkSettings(mode="local", home=home, master="local[2]", memory="2g", conf=conf)) as opened:
         yield opened
 
@@ -31,7 +31,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 def connect_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSettings]:
     """Settings of the server that this process's tests share; it is started by whoever opens a session."""
     home = tmp_path_factory.mktemp("spark-connect")
-    yield SparkSettings(home=home, master="local[2]", memory="1g", idle_timeout=120, conf=QUICK | INTERPRETED)
+    yield SparkSettings(home=home, master="local[2]", memory="1g", idle_timeout=120, conf=INTERPRETED)
     connect_server.stop(home, force=True)
 
 

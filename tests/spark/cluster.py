@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from types import TracebackType
 
+from tests.kit.jvm import environment
 from tests.kit.waiting import eventually
 from tidegate.spark.installation import spark_home
 
@@ -71,7 +72,7 @@ class Cluster:
         return re.findall(pattern, self.log.read_text(errors="replace"))
 
     def _start(self, name: str, role: str, *arguments: str) -> None:
-        env = dict(os.environ) | {"SPARK_HOME": str(spark_home()), "SPARK_DAEMON_MEMORY": "256m"}
+        env = dict(os.environ) | environment() | {"SPARK_HOME": str(spark_home()), "SPARK_DAEMON_MEMORY": "256m"}
         with (self.home / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 [str(spark_home() / "bin" / "spark-class"), f"{DEPLOY}.{role}", *arguments],

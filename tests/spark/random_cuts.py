@@ -25,6 +25,7 @@ from typing import Any
 
 import pyarrow.parquet
 
+from tests.kit.jvm import INTERPRETED
 from tests.spark.changelog_check import given, plain_rows
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline, seams
@@ -32,7 +33,7 @@ from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Fenced, Unavailable
 from tidegate.execution.job.run_job import run_job
 
-__all__ = ["FAULTS", "Event", "Graph", "Story", "counted", "interpreted", "told"]
+__all__ = ["FAULTS", "Event", "Graph", "Story", "counted", "told"]
 
 Row = dict[str, Any]
 Event = tuple[str, Row]
@@ -169,12 +170,26 @@ class Telling:
 
     def attempt(self, coordinator: Coordinator, id: int, job: str = "main") -> None:
         """An attempt with a parallelism of its own; what it has staged is noted when it comes to its ack."""
-        tasks = next(self.tasks)
-        self.spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
-        self.spark.conf.set("spark.sql.adaptive.enabled", str(tasks == 3).lower())
-        known = set(self.files(id))
-        with self.at("S6.ack.before", lambda: self.staged.append(self.rows_of(set(self.files(id)) - known))):
+        known, tasks = set(self.files(id)), next(self.tasks)
+        noted = self.at("S6.ack.before", lambda: self.staged.append(self.rows_of(set(self.files(id)) - known)))
+        with self.parallel(tasks), noted:
             run_job(coordinator, id, job, self.spark)
+
+    @contextmanager
+    def parallel(self, tasks: int) -> Iterator[None]:
+        """So many tasks behind each shuffle, and adaptive plans with one of these numbers."""
+        wanted = {
+            "spark.sql.shuffle.partitions": str(tasks),
+            "spark.sql.adaptive.enabled": str(tasks == 3).lower(),
+        }
+        before = {key: self.spark.conf.get(key) for key in wanted}
+        try:
+            for key, value in wanted.items():
+                self.spark.conf.set(key, value)
+            yield
+        finally:
+            for key, value in before.items():
+                self.spark.conf.set(key, value)
 
     def dies(
         self, coordinator: Coordinator, id: int, job: str, point: str, how: Callable[[], object], told: type
@@ -260,25 +275,6 @@ def told(graph: Graph, story: Story, play: SmallPipeline) -> list[str]:
     return wrong
 
 
-@contextmanager
-def interpreted(spark: Any) -> Iterator[None]:
-    """Few rows and long plans: compiling them would take most of the time."""
-    wanted = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": spark.conf.get("spark.sql.shuffle.partitions"),
-    }
-    before = {key: spark.conf.get(key) for key in wanted}
-    try:
-        for key, value in wanted.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, value in before.items():
-            spark.conf.set(key, value)
-
-
 def main() -> int:
     """Many stories of every graph, or one seed's again."""
     from tests.spark.graphs import GRAPHS
@@ -293,8 +289,10 @@ def main() -> int:
     seeds = [options.seed] if options.seed is not None else range(options.start, options.start + options.seeds)
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
-        settings = SparkSettings(mode="local", home=Path(folder) / "spark", master="local[2]", memory="2g")
-        with session(settings) as spark, interpreted(spark):
+        settings = SparkSettings(
+            mode="local", home=Path(folder) / "spark", master="local[2]", memory="2g", conf=INTERPRETED
+        )
+        with session(settings) as spark:
             chosen = [graph for graph in GRAPHS if options.graph in (None, graph.name)]
             for seed, graph in itertools.product(seeds, chosen):
                 bad += _one(graph, seed, Path(folder), spark)

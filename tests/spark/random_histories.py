@@ -27,8 +27,9 @@ from typing import Any
 
 import pytest
 
+from tests.kit.jvm import INTERPRETED
 from tests.spark.changelog_check import given, plain_rows
-from tests.spark.random_cuts import Telling, interpreted
+from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.checkpoint import control
@@ -344,8 +345,10 @@ def main() -> int:
     seeds = [options.seed] if options.seed is not None else range(options.start, options.start + options.seeds)
     bad = 0
     with tempfile.TemporaryDirectory() as folder:
-        settings = SparkSettings(mode="local", home=Path(folder) / "spark", master="local[2]", memory="1g")
-        with session(settings) as spark, interpreted(spark):
+        settings = SparkSettings(
+            mode="local", home=Path(folder) / "spark", master="local[2]", memory="1g", conf=INTERPRETED
+        )
+        with session(settings) as spark:
             for seed in seeds:
                 bad += _one(seed, options.steps, Path(folder) / str(seed), spark)
     print(f"{bad} histories went wrong" if bad else "all tables are as they must be")

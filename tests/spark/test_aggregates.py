@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -96,19 +95,6 @@ def close(one: object, other: object) -> bool:
     return one == other
 
 
-@pytest.fixture
-def interpreted(spark: Any) -> Iterator[None]:
-    """Few rows and long plans: compiling them would take most of the time."""
-    wanted = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    before = {key: spark.conf.get(key) for key in wanted}
-    for key, value in wanted.items():
-        spark.conf.set(key, value)
-    yield
-    for key, value in before.items():
-        spark.conf.set(key, value)
-
-
-@pytest.mark.usefixtures("interpreted")
 def test_kept_over_cuts_each_aggregate_gives_what_spark_gives_at_once_in_its_type(tmp_path: Path, spark: Any) -> None:
     rows = some_rows(400)
     play = SmallPipeline(tmp_path, spark, everything)

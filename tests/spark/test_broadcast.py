@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.random_cuts import Telling, interpreted
+from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.sinks import DeltaAppend
@@ -18,12 +18,11 @@ PLANS: list[str] = []
 
 
 @pytest.fixture(autouse=True)
-def _interpreted(spark: Any) -> Iterator[None]:
-    with interpreted(spark):
-        known = spark.conf.get("spark.sql.autoBroadcastJoinThreshold")
-        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")  # so that only the hint can do it
-        yield
-        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", known)
+def _without_broadcasts_by_size(spark: Any) -> Iterator[None]:
+    known = spark.conf.get("spark.sql.autoBroadcastJoinThreshold")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")  # so that only the hint can do it
+    yield
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", known)
 
 
 def taxed(pipeline: Pipeline) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from jobs import orders_feed
 from tests.kit.example import Expected, sent, two_files_each_time
-from tests.kit.jvm import QUICK_TOML
+from tests.kit.jvm import INTERPRETED, toml
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 60
@@ -114,7 +114,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     two_files_each_time(home)
     (home / "slow.py").write_text(SLOW)
     settings = '[spark]\nmemory = "1g"\nmaster = "local[2]"\nidle_timeout = "2 min"\n'
-    (home / "tidegate.toml").write_text(settings + QUICK_TOML)
+    (home / "tidegate.toml").write_text(settings + toml(INTERPRETED))
     yield home
     subprocess.run([sys.executable, "-m", "tidegate", "spark", "stop"], cwd=home, capture_output=True, timeout=60)
 

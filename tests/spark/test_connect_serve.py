@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.kit.jvm import QUICK_TOML
+from tests.kit.jvm import QUICK, toml
 from tests.kit.waiting import eventually
 from tidegate.cli.main import main
 from tidegate.cli.up.home import any_port
@@ -22,7 +22,7 @@ TOKEN = "a-token-for-this-test-0123456789"
 def port(tmp_path_factory):
     folder = tmp_path_factory.mktemp("served")
     (folder / "token").write_text(f"{TOKEN}\n")
-    (folder / "tidegate.toml").write_text('[spark]\nmemory = "1g"\nmaster = "local[2]"\n' + QUICK_TOML)
+    (folder / "tidegate.toml").write_text('[spark]\nmemory = "1g"\nmaster = "local[2]"\n' + toml(QUICK))
     free = any_port()
     command = [sys.executable, "-m", "tidegate", "spark", "serve", "--port", str(free), "--token-file", "token"]
     with (folder / "log").open("wb") as log:

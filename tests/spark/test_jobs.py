@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark.random_cuts import counted, interpreted
+from tests.spark.random_cuts import counted
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.coordinator import Triggered
@@ -73,12 +73,6 @@ def channels(play: SmallPipeline) -> set[tuple[str, int]]:
     """(stream, checkpoint) of all files that lie in channels."""
     root = play.root / "ledger/play/channels"
     return {(path.relative_to(root).parts[0], int(path.parts[-4])) for path in root.rglob("*.parquet")}
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(spark: Any) -> Iterator[None]:
-    with interpreted(spark):
-        yield
 
 
 def test_tables_are_the_same_in_one_job_and_in_four(tmp_path: Path, spark: Any) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.spark.changelog_check import given, plain_rows
-from tests.spark.random_cuts import interpreted
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, offline, seams
 from tidegate.cli.main import main
@@ -189,37 +188,36 @@ def test_what_is_changed_by_hand_is_given_on_to_all_that_lies_behind(tmp_path: P
     history = spark.createDataFrame([("a", 5), ("a", 6), ("b", 7), ("d", 1)], "k string, v long")
     play.feed([{"k": key, "name": name} for key, name in names.items()], "names")
     play.feed([row("c", 9)])
-    with interpreted(spark):
-        editing.bootstrap(play.coordinator(), spark, "totals", {"rows": history})
-        assert tables(play) == behind({"a": (2, 11), "b": (1, 7), "d": (1, 1)}, {})
-        play.checkpoint()
-        play.in_jobs = True
-        known = {"a": (2, 11), "b": (1, 7), "c": (1, 9), "d": (1, 1)}
-        assert tables(play) == behind(known, names)
+    editing.bootstrap(play.coordinator(), spark, "totals", {"rows": history})
+    assert tables(play) == behind({"a": (2, 11), "b": (1, 7), "d": (1, 1)}, {})
+    play.checkpoint()
+    play.in_jobs = True
+    known = {"a": (2, 11), "b": (1, 7), "c": (1, 9), "d": (1, 1)}
+    assert tables(play) == behind(known, names)
 
-        def change(rows: Any) -> Any:
-            doubled = rows.where("k <> 'b'").selectExpr("k", "n", "IF(k = 'c', sum * 2, sum) AS sum")
-            return doubled.unionAll(spark.sql("SELECT 'e' AS k, 2L AS n, 40L AS sum"))
+    def change(rows: Any) -> Any:
+        doubled = rows.where("k <> 'b'").selectExpr("k", "n", "IF(k = 'c', sum * 2, sum) AS sum")
+        return doubled.unionAll(spark.sql("SELECT 'e' AS k, 2L AS n, 40L AS sum"))
 
-        editing.edit_state(play.coordinator(), spark, "totals", change)
-        known = {"a": (2, 11), "c": (1, 18), "d": (1, 1), "e": (2, 40)}
-        assert tables(play) == behind(known, names)
-        editing.edit_state(play.coordinator(), spark, "top", lambda rows: rows.where("k <> 'e'"))
-        assert ("e", 2, 40, 1) not in tables(play)["top"]
-        editing.edit_state(play.coordinator(), spark, "top", lambda rows: rows)
-        editing.edit_state(play.coordinator(), spark, "named", lambda rows: rows.where("k = 'a'"), "right")
-        names = {"a": "Ann"}
-        editing.edit_state(play.coordinator(), spark, "bands", lambda rows: rows.where("true"))
-        with pytest.raises(Invalid, match="takes 'totals', which replaces rows that it gave before"):
-            editing.bootstrap(
-                play.coordinator(), spark, "most", {"totals": spark.sql("SELECT 'x' AS k, 1L AS n, 2L AS sum")}
-            )
-        with pytest.raises(Rejected, match="which changes operator 'totals', was aborted"):
-            editing.edit_state(
-                play.coordinator(), spark, "totals", lambda rows: rows.selectExpr("k", "n - 90L AS n", "sum")
-            )
-        play.feed([row("a", 1), row("b", 7), row("c", -18)])
-        play.checkpoint()
+    editing.edit_state(play.coordinator(), spark, "totals", change)
+    known = {"a": (2, 11), "c": (1, 18), "d": (1, 1), "e": (2, 40)}
+    assert tables(play) == behind(known, names)
+    editing.edit_state(play.coordinator(), spark, "top", lambda rows: rows.where("k <> 'e'"))
+    assert ("e", 2, 40, 1) not in tables(play)["top"]
+    editing.edit_state(play.coordinator(), spark, "top", lambda rows: rows)
+    editing.edit_state(play.coordinator(), spark, "named", lambda rows: rows.where("k = 'a'"), "right")
+    names = {"a": "Ann"}
+    editing.edit_state(play.coordinator(), spark, "bands", lambda rows: rows.where("true"))
+    with pytest.raises(Invalid, match="takes 'totals', which replaces rows that it gave before"):
+        editing.bootstrap(
+            play.coordinator(), spark, "most", {"totals": spark.sql("SELECT 'x' AS k, 1L AS n, 2L AS sum")}
+        )
+    with pytest.raises(Rejected, match="which changes operator 'totals', was aborted"):
+        editing.edit_state(
+            play.coordinator(), spark, "totals", lambda rows: rows.selectExpr("k", "n - 90L AS n", "sum")
+        )
+    play.feed([row("a", 1), row("b", 7), row("c", -18)])
+    play.checkpoint()
     told, right = tables(play), behind({"a": (3, 12), "b": (1, 7), "c": (2, 0), "d": (1, 1), "e": (2, 40)}, names)
     assert {name: rows for name, rows in told.items() if name != "top"} == {
         n: r for n, r in right.items() if n != "top"
@@ -253,20 +251,19 @@ def test_an_edit_neither_revives_what_has_expired_nor_keeps_anything_from_expiri
         seen.append({each["k"] for each in rows.collect()})
         return rows
 
-    with interpreted(spark):
-        with at(0):
-            play.play([[row("old", 1), row("kept", 1)]])
-        with at(50):
-            play.play([[row("kept", 1), row("young", 1)]])
-        before = play.state("totals")
-        with at(70):
-            editing.edit_state(play.coordinator(), spark, "totals", looked_at)
-            assert seen == [{"kept", "young"}], "what has expired is gone for whoever changes the rest"
-            assert play.state("totals") == before, "a change that changes nothing writes nothing"
-            twice = "CASE WHEN k = 'young' THEN sum + 100 ELSE sum END AS sum"
-            editing.edit_state(play.coordinator(), spark, "totals", lambda rows: rows.selectExpr("k", "n", twice))
-        with at(115):  # "kept" was written more than an hour ago, "young" was changed in between
-            play.play([[row("old", 1), row("kept", 1), row("young", 1)]])
+    with at(0):
+        play.play([[row("old", 1), row("kept", 1)]])
+    with at(50):
+        play.play([[row("kept", 1), row("young", 1)]])
+    before = play.state("totals")
+    with at(70):
+        editing.edit_state(play.coordinator(), spark, "totals", looked_at)
+        assert seen == [{"kept", "young"}], "what has expired is gone for whoever changes the rest"
+        assert play.state("totals") == before, "a change that changes nothing writes nothing"
+        twice = "CASE WHEN k = 'young' THEN sum + 100 ELSE sum END AS sum"
+        editing.edit_state(play.coordinator(), spark, "totals", lambda rows: rows.selectExpr("k", "n", twice))
+    with at(115):  # "kept" was written more than an hour ago, "young" was changed in between
+        play.play([[row("old", 1), row("kept", 1), row("young", 1)]])
     assert held(play) == {"old": (1, 1), "kept": (1, 1), "young": (2, 102)}
 
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.spark.graphs import GRAPHS
-from tests.spark.random_cuts import Graph, Story, counted, interpreted, told
+from tests.spark.random_cuts import Graph, Story, counted, told
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
@@ -20,12 +20,6 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(spark: Any) -> Iterator[None]:
-    with interpreted(spark):
-        yield
 
 
 @pytest.mark.parametrize(("graph", "fault"), zip(GRAPHS, ("crash", "twice", "early"), strict=True), ids=str)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.jvm import QUICK
+from tests.kit import jvm
 from tests.kit.waiting import eventually
 from tests.spark.cluster import Cluster
 from tests.spark.small_pipeline import SmallPipeline, sources
@@ -200,7 +200,7 @@ def serving(home: Path, hidden: Path) -> Iterator[SparkSettings]:
     home.mkdir()
     port, token = _free_port(), "t" * 32
     (home / "token").write_text(token)
-    (home / "serve.py").write_text(SERVE.format(home=str(home), port=port, conf=dict(QUICK)))
+    (home / "serve.py").write_text(SERVE.format(home=str(home), port=port, conf=dict(jvm.QUICK)))
     words = [
         "unshare",
         "-m",
@@ -284,6 +284,7 @@ class HalfBlind(Cluster):
 
 DRIVER = """
 import sys
+import time
 from pathlib import Path
 from pyspark.sql import SparkSession
 from tests.spark.cluster import Cluster
@@ -299,7 +300,7 @@ for key, value in conf.items():
     builder = builder.config(key, value)
 spark = builder.getOrCreate()
 while len(spark._jsc.sc().statusTracker().getExecutorInfos()) < 3:  # the driver is one
-    pass
+    time.sleep(0.1)
 play = SmallPipeline(data, spark, append)
 for _ in range(4):
     play.feed(ROWS)
@@ -325,7 +326,7 @@ def test_a_cluster_of_which_one_worker_has_another_disk_completes_nothing(tmp_pa
     home.mkdir()
     (data / "tables").mkdir()
     with HalfBlind(home, data / "tables") as cluster:
-        env = environment(SparkSettings(home=home)) | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        env = environment(SparkSettings(home=home)) | jvm.environment() | {"PYTHONPATH": os.pathsep.join(sys.path)}
         words = [sys.executable, "-c", DRIVER, cluster.master, str(data)]
         done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=400, check=False)
     told = [line.split(" ", 2)[1] for line in done.stdout.splitlines() if line.startswith("refused")]

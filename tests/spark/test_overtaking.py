@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark.random_cuts import counted, interpreted
+from tests.spark.random_cuts import counted
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.coordinator import Triggered
@@ -41,12 +40,6 @@ def tables(play: SmallPipeline) -> dict[str, Any]:
 
 def batch(number: int) -> list[dict[str, Any]]:
     return [{"id": 10 * number + n, "k": "abc"[n % (number % 3 + 1)], "v": n % 4} for n in range(9)]
-
-
-@pytest.fixture(autouse=True)
-def _interpreted(spark: Any) -> Iterator[None]:
-    with interpreted(spark):
-        yield
 
 
 class Story:

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.spark.random_cuts import interpreted
 from tests.spark.random_histories import Life, over, told
 
 
 @pytest.mark.parametrize("seed", [2])
 def test_whatever_befell_it_its_tables_are_as_if_nothing_had(spark: Any, tmp_path: Path, seed: int) -> None:
     life = Life(seed, tmp_path / "life", spark)
-    with interpreted(spark):
-        life.live(9)
-        assert told(life) == [], str(life)
-        assert over(life) == [], str(life)
+    life.live(9)
+    assert told(life) == [], str(life)
+    assert over(life) == [], str(life)

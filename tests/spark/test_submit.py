@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from tests.dags import by_hand
 from tests.dags.processes import alive, children
 from tests.dags.project import Made, Project
+from tests.kit.jvm import environment
 from tests.kit.waiting import eventually
 from tests.spark.cluster import Cluster
 
@@ -37,7 +38,9 @@ rows = rows.repartition(2).withColumn("file", udf(same, "long")("file"))
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
+    with pytest.MonkeyPatch.context() as patch, Cluster(tmp_path_factory.mktemp("cluster")) as started:
+        for name, value in environment().items():
+            patch.setenv(name, value)
         yield started
 
 

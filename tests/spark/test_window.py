@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.spark.random_cuts import interpreted
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
@@ -146,8 +145,7 @@ def test_a_break_exactly_as_long_as_the_gap_is_within_a_session_as_in_spark(tmp_
     b = [row("b", 16, minutes(at)) for at in (0, 4, 8, 12, 99)]
     # Each time the watermark stands just where a's session ends so far; and what follows is not late.
     cuts = [[b[0], a[0]], [b[1]], [a[1]], [b[2]], [a[2], b[3]], [a[3], b[4]]]
-    with interpreted(spark):
-        play.play(cuts)
+    play.play(cuts)
     frame = spark.createDataFrame([(r["k"], r["v"], datetime.fromisoformat(r["at"])) for r in a + b[:4]], SCHEMA)
     frame.createOrReplaceTempView("rows_with_gaps")
     whole = spark.sql(

@@ -1,6 +1,7 @@
 """compose.yaml, as far as it can be told without Docker: it parses, waits for health, and holds no secret itself."""
 
 import base64
+import json
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
 ONE_SHOT = {"db-migrate"}
+COMMANDED = [name for name in SERVICES if name not in ("postgres", "network")]
 
 
 def text_of(value: object) -> str:
@@ -114,19 +116,56 @@ def test_airflow_gets_its_secrets_from_the_files(tmp_path):
     assert told == [made["fernet"], made["session"], made["jwt"], url]
 
 
-@pytest.mark.parametrize("name", [name for name in SERVICES if name not in ("postgres", "network")])
-def test_every_command_is_one_that_there_is(name):
-    """The last program of each command line: of airflow or of tidegate, with options that it knows."""
+AIRFLOW_HELP = """
+import contextlib, io, json, sys
+from airflow.cli.cli_parser import get_parser
+told = {}
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+        get_parser().parse_args([*words, "--help"])
+    told[" ".join(words)] = out.getvalue()
+print(json.dumps(told))
+"""
+
+
+def command_of(name):
+    """The last program of the service's command line: its module and its words."""
     command = [text_of(word) for word in SERVICES[name]["command"]]
     if command[:2] == ["sh", "-c"]:
         assert subprocess.run(["sh", "-n", "-c", command[2]]).returncode == 0
         command = shlex.split(command[2].rpartition("exec ")[2])
-    module, words = command[0], [word for word in command[1:] if not word.startswith(("-", "/")) and not word.isdigit()]
-    words = [word for word in words if word != "0.0.0.0"]
-    done = subprocess.run([sys.executable, "-m", module, *words, "--help"], capture_output=True, text=True, cwd=ROOT)
+    return command
+
+
+def words_of(command):
+    """Its subcommands, without options and their values."""
+    words = [word for word in command[1:] if not word.startswith(("-", "/")) and not word.isdigit()]
+    return [word for word in words if word != "0.0.0.0"]
+
+
+@pytest.fixture(scope="module")
+def airflow_help():
+    """What `airflow … --help` says of each command: from one process, because each takes seconds to start."""
+    commands = [command_of(name) for name in COMMANDED]
+    asked = [words_of(command) for command in commands if command[0] == "airflow"]
+    done = subprocess.run([sys.executable, "-c", AIRFLOW_HELP, json.dumps(asked)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", COMMANDED)
+def test_every_command_is_one_that_there_is(name, airflow_help):
+    """Of airflow or of tidegate, with options that it knows."""
+    command = command_of(name)
+    words = words_of(command)
+    if command[0] == "airflow":
+        told = airflow_help[" ".join(words)]
+    else:
+        asked = [sys.executable, "-m", command[0], *words, "--help"]
+        told = subprocess.run(asked, capture_output=True, text=True, cwd=ROOT).stdout
+    assert f"{' '.join(words)} " in told, f"the help is not that of {words}"
     options = [word for word in command if word.startswith("--")]
-    assert [option for option in options if option not in done.stdout] == []
+    assert [option for option in options if option not in told] == []
 
 
 def test_nobody_hangs_on_the_network_of_what_may_be_restarted():
