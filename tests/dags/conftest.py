@@ -53,7 +53,7 @@ def project(airflow_db: Path) -> Iterator[Project]:
     made.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airflow]:
     """A real Airflow with a project of its own."""
     with Airflow(tmp_path_factory.mktemp("airflow")) as started:
