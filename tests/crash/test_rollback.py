@@ -53,7 +53,7 @@ def test_killed_at_every_seam_then_the_next_runs_come(tmp_path: Path, crew: Crew
         assert go_on(crew, world, f"{point}-{nth}") == 2, f"{point}: two files are read again"
         check(world, FILES)
     ledger = world.coordinator().ledger
-    assert {pin.restart for pin in ledger.pins()} <= set(ledger.ids()), "none that is of no use"
+    assert {pin.rollback for pin in ledger.pins()} <= set(ledger.ids()), "none that is of no use"
 
 
 def test_hangs_while_others_go_on_then_resumes(tmp_path: Path, crew: Crew) -> None:

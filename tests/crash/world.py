@@ -140,7 +140,7 @@ def check_ledger(world: CrashWorld) -> None:
         if entry.completed:
             assert id in ledger.run_ids(entry.plan.run), "a run that is cleared finds what it completed"
             assert entry.manifest is not None
-            if position is not None and entry.restart is None:
+            if position is not None and entry.rollback is None:
                 assert entry.plan.sources["events"].start == position, "ranges join without gap or overlap"
             position = entry.plan.sources["events"].end
             assert ledger.published(id) is not None or id > ledger.view().settled

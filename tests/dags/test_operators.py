@@ -210,8 +210,8 @@ def test_a_run_goes_back_if_that_was_asked_for_on_the_page(made: Made):
     for _ in range(2):
         with pytest.raises(AirflowSkipException, match=f"entry {third + 1} goes back"):
             dag.task_dict["trigger"].execute(context(dag, "back", conf={"request": key, "note": "wrong prices"}))
-    restart = ledger.plan(third + 1).restart
-    assert (restart.target, restart.by, restart.suspended.reason) == (first, "ann in Airflow", "wrong prices")
+    record = ledger.plan(third + 1).rollback
+    assert (record.target, record.by, record.suspended.reason) == (first, "ann in Airflow", "wrong prices")
     with pytest.raises(AirflowFailException, match="NOT_ASKED_FOR"):
         dag.task_dict["trigger"].execute(context(dag, "again", conf={"request": key}))
     assert ledger.ids() == [first, second, third, third + 1]

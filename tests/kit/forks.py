@@ -185,8 +185,8 @@ class Compacting(Run):
     def state(self, id: int) -> StateTable:
         """As of a checkpoint; of a rollback, as of what it went back to."""
         entry = self.entry(id)
-        restart = entry.plan.restart
-        return super().state(restart.target if restart is not None else id)
+        rollback = entry.plan.rollback
+        return super().state(rollback.target if rollback is not None else id)
 
     def merge(self) -> int:
         self.compact = True

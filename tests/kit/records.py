@@ -43,9 +43,9 @@ from tidegate.records.records import (
     Record,
     RecordedRule,
     Request,
-    Restart,
     Restored,
     Retired,
+    Rollback,
     TablePart,
     Timed,
     Told,
@@ -193,7 +193,7 @@ SAMPLES: dict[str, Record] = {
         run="process:host:4711:123:0123456789abcdef",
         generation=3,
         base=42,
-        restart=Restart(
+        rollback=Rollback(
             target=40,
             manifest="cd" * 32,
             by="ann on host",
@@ -235,7 +235,7 @@ SAMPLES: dict[str, Record] = {
         kind="rollback",
         entry=40,
         manifest="cd" * 32,
-        restart=43,
+        rollback=43,
         by="ann on host",
         note="wrong prices",
     ),
@@ -411,8 +411,8 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
         kind=st.just("restart"),
         run=texts,
         base=ids,
-        restart=st.builds(
-            Restart, target=ids, manifest=shas, by=texts, tables=by_name(restored), suspended=st.none() | acts
+        rollback=st.builds(
+            Rollback, target=ids, manifest=shas, by=texts, tables=by_name(restored), suspended=st.none() | acts
         ),
         sources=by_name(ranges),
         triggers=st.just([]),
@@ -440,7 +440,7 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
         kind=st.just("rollback"),
         entry=ids,
         manifest=shas,
-        restart=ids,
+        rollback=ids,
         by=texts,
         note=texts,
     ),

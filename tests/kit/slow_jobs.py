@@ -135,7 +135,7 @@ class Life:
 
     def go_back(self) -> None:
         if self.dice.random() < 0.1:
-            done = [e.id for e in self.ledger.view().entries if e.completed and e.restart is None]
+            done = [e.id for e in self.ledger.view().entries if e.completed and e.rollback is None]
             self.runs += 1
             if done:
                 self.coordinator().roll_back(self.dice.choice(done), run=f"back {self.runs}", by="mia")

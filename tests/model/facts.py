@@ -22,8 +22,8 @@ from tidegate.records.records import (
     Plan,
     Position,
     Range,
-    Restart,
     Restored,
+    Rollback,
     TablePart,
     Verdict,
 )
@@ -87,7 +87,7 @@ class Fact(NamedTuple):
     """What a person, or the time limit, says to the verdicts."""
     filed: bool = False
     """The index tells that its interval is completed by it."""
-    restart: int | None = None
+    rollback: int | None = None
     """Of a rollback: the entry that it goes back to."""
 
     @property
@@ -147,7 +147,7 @@ def view_of(
 def entry_of(shape: Shape, id: int, fact: Fact) -> Entry:
     """One entry as the ledger would hand it out."""
     acks = {}
-    for job, name in enumerate(shape.job_names() if fact.restart is None else ()):
+    for job, name in enumerate(shape.job_names() if fact.rollback is None else ()):
         if fact.acked(job):
             handle = handle_of(id, fact.acks[job])
             gates = {name: HOLDS} if shape.held else {}
@@ -158,7 +158,7 @@ def entry_of(shape: Shape, id: int, fact: Fact) -> Entry:
         decision = Decision(attempt="x", created="", id=id, outcome="aborted")
     elif fact.made is not None:
         decision = Decision(attempt="x", created="", id=id, outcome="completed", manifest="sha")
-        manifest = manifest_of(shape, id, fact.made, fact.restart)
+        manifest = manifest_of(shape, id, fact.made, fact.rollback)
     answers = {name: answer_of(id, name, acked.handle, fact.answer) for name, acked in acks.items()}
     told = {name: answer for name, answer in answers.items() if answer is not None}
     return Entry(plan=plan_of(shape, id, fact), acks=acks, decision=decision, manifest=manifest, answers=told)
@@ -186,15 +186,15 @@ def plan_of(shape: Shape, id: int, fact: Fact) -> Plan:
         attempt="x",
         created="",
         id=id,
-        kind="scheduled" if fact.restart is None else "restart",
+        kind="scheduled" if fact.rollback is None else "restart",
         run=fact.run,
         base=fact.base,
         interval=_texts(shape.interval(fact.run)) if shape.intervals else None,
         by_interval=bool(shape.intervals),
         sources={"in": offsets},
         triggers=[],
-        restart=_restart(shape, fact.restart) if fact.restart is not None else None,
-        acks=shape.job_names() if fact.restart is None else [],
+        rollback=_rollback_record(shape, fact.rollback) if fact.rollback is not None else None,
+        acks=shape.job_names() if fact.rollback is None else [],
         commits=[],
         timeout_s=1.0,
         config={},
@@ -209,25 +209,25 @@ def _texts(number: int) -> tuple[str, str]:
     return start.isoformat(), (start + timedelta(hours=1)).isoformat()
 
 
-def _restart(shape: Shape, target: int) -> Restart:
+def _rollback_record(shape: Shape, target: int) -> Rollback:
     tables = {table_name(table): BACK for table in range(shape.tables)}
-    return Restart(target=target, manifest="sha", by="a person", tables=tables)
+    return Rollback(target=target, manifest="sha", by="a person", tables=tables)
 
 
 BACK = Restored(how="restore", to=None)
 
 
-def manifest_of(shape: Shape, id: int, made: Made, restart: int | None = None) -> Manifest:
+def manifest_of(shape: Shape, id: int, made: Made, rollback: int | None = None) -> Manifest:
     """manifest-<sha>.json"""
     tables = {}
     for table in range(shape.tables):
         content = made.content[table]
-        if restart is not None:
+        if rollback is not None:
             tables[table_name(table)] = TablePart(after=None, committables=[], restore=BACK)
             continue
         committables = [] if content is None else [Payload(data={"content": list(content)})]
         tables[table_name(table)] = TablePart(after=made.after[table], committables=committables)
-    jobs = {name: handle_of(restart or id, made.acks[job]) for job, name in enumerate(shape.job_names())}
+    jobs = {name: handle_of(rollback or id, made.acks[job]) for job, name in enumerate(shape.job_names())}
     return Manifest(
         attempt="x",
         created="",

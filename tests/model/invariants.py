@@ -38,7 +38,7 @@ def _rewritten(world: World, before: State, after: State) -> Iterator[str]:
             yield f"I3: plan {id} was rewritten"
         if not old.open and (old.aborted, old.made) != (new.aborted, new.made):
             yield f"I3: the decision of {id} was rewritten"
-        if old.restart != new.restart:
+        if old.rollback != new.rollback:
             yield f"I3: plan {id} was rewritten"
         if old.answer is not None and old.answer != new.answer:
             yield f"I3: the answer to {id} was rewritten"
@@ -57,7 +57,7 @@ def _log(world: World, before: State, after: State) -> Iterator[str]:
             yield f"run {fact.run} has checkpoint {other} and checkpoint {id}"
         if fact.made is None:
             continue
-        if fact.restart is not None:
+        if fact.rollback is not None:
             yield from rollback.broken_log(id, fact, after.log)
             reached = fact.end
             continue
@@ -83,7 +83,7 @@ def _completed(id: int, fact: Fact, log: Log, reached: int) -> Iterator[str]:
 
 def _tables(world: World, before: State, after: State) -> Iterator[str]:
     """I1, I4: a table shows the contents of a prefix of the completed entries: none twice, no hole, none beyond."""
-    rollbacks = any(fact is not None and fact.restart is not None for fact in after.log)
+    rollbacks = any(fact is not None and fact.rollback is not None for fact in after.log)
     for table, commits in enumerate(after.tables):
         if rollbacks:
             yield from rollback.broken_tables(after.log, table, commits, after.hint)
@@ -138,7 +138,7 @@ def _owed(state: State, by_interval: bool) -> str | None:
         completed = [
             id for id, f in enumerate(state.log, 1) if f.made is not None and f.made.content[table] is not None
         ]
-        if any(fact.restart is not None for fact in state.log):
+        if any(fact.rollback is not None for fact in state.log):
             if rollback.shown(commits) != rollback.wanted(state.log, table, len(state.log)):
                 return f"I8: after a lone process was done, table {table} does not show what is completed"
         elif completed and last(commits) != completed[-1]:

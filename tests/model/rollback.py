@@ -52,7 +52,7 @@ def create(at: Stepper, id: int, base: int | None, target: int) -> Iterator[Step
     if at.broken("go on from where the last one ended") and base is not None:
         end = at.log[base - 1].end
     if id == len(at.log) + 1:
-        fact = Fact(f"R{id}", base, end, end, (), restart=target)
+        fact = Fact(f"R{id}", base, end, end, (), rollback=target)
         log = (*at.log, fact)
         yield f"creates entry {id}: back to {target}", at.create(("RD", id, target), log, "plan", id)
     else:
@@ -74,10 +74,10 @@ def decide(at: Stepper, id: int, target: int) -> Iterator[Step]:
 
 def commit_of(at: Stepper, table: int, id: int, content: Content) -> Commit:
     """The commit that an entry makes: of a rollback one that shows again what was there as of its target."""
-    restart = at.log[id - 1].restart
-    if restart is None:
+    rollback = at.log[id - 1].rollback
+    if rollback is None:
         return Commit(id, content)
-    back = sum(commit.id <= restart for commit in at.state.tables[table])
+    back = sum(commit.id <= rollback for commit in at.state.tables[table])
     return Commit(id, content, back)
 
 
@@ -88,8 +88,8 @@ def without_fence(at: Stepper, table: int, facts: Log, first: int, answer: objec
         owed = fact.made is not None and fact.made.content[table] is not None
         if not owed or id <= (at.head(table)[1] or 0):
             continue
-        if fact.restart is None:
-            if any(later.restart is not None and later.made and later.restart < id for later in facts[id - first :]):
+        if fact.rollback is None:
+            if any(later.rollback is not None and later.made and later.rollback < id for later in facts[id - first :]):
                 continue  # it was rolled back
             return rules.Publish(id, None)
         if shown((*commits, commit_of(at, table, id, ()))) != shown(commits):
@@ -117,8 +117,8 @@ def wanted(log: Log, table: int, upto: int) -> Rows:
         if fact.made is None:
             continue
         content = fact.made.content[table]
-        if fact.restart is not None:
-            rows = as_of[fact.restart]
+        if fact.rollback is not None:
+            rows = as_of[fact.rollback]
         elif content is not None:
             rows = (*rows, (id, content))
         as_of[id] = rows
@@ -144,7 +144,7 @@ def broken_log(id: int, fact: Fact, log: Log) -> Iterator[str]:
     """R2: a rollback is decided when all lower entries are, and goes on from where its target ended."""
     if any(lower.open for lower in log[: id - 1]):
         yield f"rollback {id} is decided, and something below it is open"
-    assert fact.restart is not None
-    ended = log[fact.restart - 1].end
+    assert fact.rollback is not None
+    ended = log[fact.rollback - 1].end
     if fact.end != ended:
-        yield f"I7: rollback {id} goes on from {fact.end}, its target {fact.restart} ended at {ended}"
+        yield f"I7: rollback {id} goes on from {fact.end}, its target {fact.rollback} ended at {ended}"

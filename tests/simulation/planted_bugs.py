@@ -225,8 +225,8 @@ def _roll_back_over_what_is_open() -> Patches:
 def _go_on_from_where_the_last_one_ended() -> Patches:
     real = rollback._plan
 
-    def plan(answer: Any, proposal: Any, restart: Any, *rest: Any) -> Any:
-        made = real(answer, proposal, restart, *rest)
+    def plan(answer: Any, proposal: Any, record: Any, *rest: Any) -> Any:
+        made = real(answer, proposal, record, *rest)
         sources = rollback.standing_ranges(proposal.base.plan, {})
         return msgspec.structs.replace(made, sources=sources)
 
@@ -245,12 +245,12 @@ def name_without_looking_for_the_tombstone() -> Patches:
 
 
 def _answer_a_suspension_by_a_rollback() -> Patches:
-    real = rollback._restart
+    real = rollback._rollback_record
 
-    def restart(*args: Any) -> Any:
+    def rollback_record(*args: Any) -> Any:
         return msgspec.structs.replace(real(*args), suspended=None)
 
-    yield mock.patch.object(rollback, "_restart", restart)
+    yield mock.patch.object(rollback, "_rollback_record", rollback_record)
 
 
 def _make_no_fence() -> Patches:

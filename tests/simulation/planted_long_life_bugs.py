@@ -118,7 +118,7 @@ def _take_all_that_a_retired_state_names() -> Patches:
 
 
 def _let_go_of_a_rollbacks_target() -> Patches:
-    yield mock.patch.object(retention, "_is_stale", lambda ledger, pin: pin.restart is not None)
+    yield mock.patch.object(retention, "_is_stale", lambda ledger, pin: pin.rollback is not None)
 
 
 def _take_what_lies_here_for_all() -> Patches:

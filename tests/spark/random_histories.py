@@ -286,9 +286,9 @@ def _gone_back_to(ledger: Ledger, named: set[int]) -> set[int]:
     left = set(named)
     while left:
         entry = ledger.entry(left.pop())
-        if entry is not None and entry.restart is not None:
-            found.add(entry.restart.target)
-            left.add(entry.restart.target)
+        if entry is not None and entry.rollback is not None:
+            found.add(entry.rollback.target)
+            left.add(entry.rollback.target)
     return found
 
 

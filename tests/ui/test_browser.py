@@ -219,7 +219,7 @@ def test_a_checkpoint_gets_a_name_and_is_gone_back_to(page: Page, airflow: Airfl
     sent(page)
     assert ended(airflow, before + 1) == "success"
     last = made.entries[-1]
-    assert (last.restart.target, last.restart.by) == (2, "user in Airflow")
+    assert (last.rollback.target, last.rollback.by) == (2, "user in Airflow")
     at(page, "history")
     page.has("rolled back", "tbody")
     page.has("rollback", "tbody")

@@ -137,7 +137,7 @@ class PipelineContext:
         """
         if approvals.awaits_person(entry):
             return False
-        waits = entry.restart is not None or bool(lacking(self.ledger, entry))
+        waits = entry.rollback is not None or bool(lacking(self.ledger, entry))
         return waits and self.ledger.expired(entry.plan)
 
     def why_overdue(self, entry: Entry) -> tuple[str, str]:

@@ -86,8 +86,8 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
     """
     failed: list[Entry] = []
     for entry in reversed(view.entries):
-        if entry.restart is not None and not entry.aborted and entry.restart.suspended is not None:
-            return _suspended_by(entry.restart.suspended, entry.id)
+        if entry.rollback is not None and not entry.aborted and entry.rollback.suspended is not None:
+            return _suspended_by(entry.rollback.suspended, entry.id)
         if entry.control is not None:
             if entry.control.action != "resume":
                 return _suspended_by(entry.control, entry.id)
@@ -275,7 +275,7 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
 def _help_after_end(name: str, view: View) -> str:
     """Return the advice for a pipeline that is finished."""
     last = finished(view)
-    before = last.plan.base if last is not None and last.restart is None else None
+    before = last.plan.base if last is not None and last.rollback is None else None
     return (
         f"to take the end back: tidegate rollback MODULE:pipeline --to {before or 'N'}; to continue after it, where "
         f"all rows are late: tidegate resume {name} --after-end"

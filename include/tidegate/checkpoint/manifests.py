@@ -107,7 +107,7 @@ def all_below(ledger: Ledger, entry: Entry | None, base: Entry | None) -> list[E
     while ancestor is not None:
         if ancestor.manifest is not None and low is None:
             low = lowest_ack(ancestor)
-        if ancestor.restart is not None or ancestor.plan.base is None or (low is not None and ancestor.id <= low):
+        if ancestor.rollback is not None or ancestor.plan.base is None or (low is not None and ancestor.id <= low):
             break
         ancestor = ledger.entry(ancestor.plan.base)
         if ancestor is not None:

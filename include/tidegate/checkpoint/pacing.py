@@ -53,7 +53,7 @@ def _seen(view: View, base: Entry | None, name: str, unit: str) -> list[Timed]:
     before = _pace(base, name)
     by_id = {timed.id: timed for timed in (before.seen if before is not None else ())}
     for entry in view.entries:
-        if entry.completed and entry.restart is None and (timed := _timed(entry, name, unit)) is not None:
+        if entry.completed and entry.rollback is None and (timed := _timed(entry, name, unit)) is not None:
             by_id[entry.id] = timed
     return last_ones([by_id[id] for id in sorted(by_id)])
 

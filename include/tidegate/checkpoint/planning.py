@@ -114,7 +114,7 @@ class Plans:
         )
 
     def _refuse(self, config: Json, base: Entry, view: View) -> None:
-        if base.id > view.settled and _mode(config) != _mode(base.plan.config) and base.restart is None:
+        if base.id > view.settled and _mode(config) != _mode(base.plan.config) and base.rollback is None:
             raise control.busy((base.id,))  # publish first: otherwise older rows would overwrite newer ones
         if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
             raise control.busy((base.id,))  # this code must know the channels that will then be in flight
@@ -167,7 +167,7 @@ class Plans:
         context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger)
         floor = 0
         if base is not None:
-            floor = base.restart.target if base.restart is not None else base.id
+            floor = base.rollback.target if base.rollback is not None else base.id
         decided = self.ledger.beginning(sourcing.name, floor)
         if decided is not None:
             return decided.at
@@ -196,7 +196,7 @@ class Plans:
 
     def _hooks(self, triggering: Triggering, base: Entry | None) -> dict[str, Json]:
         """Return the data that the pipeline's hooks store. After a rollback or a fork they are restored first."""
-        if base is not None and (base.restart is not None or base.plan.kind == "fork"):
+        if base is not None and (base.rollback is not None or base.plan.kind == "fork"):
             if not base.completed:
                 raise control.busy((base.id,))
             for hook in self.graph.hooks:

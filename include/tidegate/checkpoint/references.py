@@ -23,7 +23,7 @@ def states_of(entry: Entry) -> dict[str, Payload]:
 def states_named(entry: Entry) -> dict[str, Payload]:
     """Return every keyed state whose files the entry's own records name. Those of a rollback name the states it
     restores."""
-    if entry.restart is None or entry.manifest is None:
+    if entry.rollback is None or entry.manifest is None:
         return states_of(entry)
     put_back = {name: part.committables for name, part in entry.manifest.tables.items() if name.startswith(STATE)}
     return {name: payloads[0] for name, payloads in put_back.items() if payloads}
@@ -41,7 +41,7 @@ def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
 
 def states_as_of(ledger: Ledger, entry: Entry) -> dict[str, Payload]:
     """Return every keyed state as of a completed checkpoint; for a rollback, the states that it restores."""
-    if entry.restart is not None:
+    if entry.rollback is not None:
         return states_named(entry)
     acks = acks_of(ledger, entry)
     return {name: payload for ack in acks for name, payload in ack.states.items()}
@@ -53,7 +53,7 @@ def blobs_of(entry: Entry) -> set[Blob]:
     for ack in (acked.ack for acked in entry.acks.values()):
         payloads += [*ack.sinks.values(), *ack.states.values(), *ack.channels.values()]
         payloads += [verdict.results for verdict in ack.gates.values()]
-    if entry.restart is not None and entry.manifest is not None:
+    if entry.rollback is not None and entry.manifest is not None:
         payloads += [payload for part in entry.manifest.tables.values() for payload in part.committables]
     blobs = {payload.blob for payload in payloads if payload.blob is not None}
     for part in entry.plan.sources.values():

@@ -20,7 +20,7 @@ __all__ = ["counts", "gaps", "is_news", "making_up", "never_read"]
 def never_read(view: View) -> dict[str, Unread]:
     """Return the input that the newest plan has skipped, by source."""
     for entry in reversed(view.entries):
-        if entry.control is None and entry.restart is None:
+        if entry.control is None and entry.rollback is None:
             return _of(entry.plan)
     return {}
 
@@ -28,7 +28,7 @@ def never_read(view: View) -> dict[str, Unread]:
 def counts(view: View) -> dict[str, int]:
     """Return how much input each source of the newest plan has skipped; mostly 0."""
     for entry in reversed(view.entries):
-        if entry.control is None and entry.restart is None:
+        if entry.control is None and entry.rollback is None:
             return {name: part.unread.count if part.unread else 0 for name, part in entry.plan.sources.items()}
     return {}
 

@@ -34,6 +34,6 @@ def _is_void(ledger: Ledger, entry: Entry, job: str, acked: Acked) -> bool:
         staged = {name: part.committables for name, part in above.manifest.tables.items()}
         if any(payload in staged.get(name, ()) for name, payload in acked.ack.sinks.items()):
             return False
-        if above.restart is None and handle is not None and handle.entry > entry.id:
+        if above.rollback is None and handle is not None and handle.entry > entry.id:
             return True
     return False

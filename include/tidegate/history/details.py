@@ -29,7 +29,7 @@ from tidegate.records.records import (
     PublishedTable,
     Range,
     RecordedRule,
-    Restart,
+    Rollback,
     Verdict,
 )
 
@@ -148,7 +148,7 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
     counts: bool = False
     """Whether the abort counts as a failure."""
     control: Control | None = None
-    restart: Restart | None = None
+    rollback: Rollback | None = msgspec.field(default=None, name="restart")
     drain: Drain | None = None
     draining: Drain | None = None
     by_interval: bool | None = None
@@ -212,7 +212,7 @@ def details_of(
         detail=decision.detail if decision is not None else "",
         counts=decision.counts if decision is not None else False,
         control=entry.control,
-        restart=entry.restart,
+        rollback=entry.rollback,
         drain=plan.drain,
         draining=plan.draining,
         by_interval=plan.by_interval,

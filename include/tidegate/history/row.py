@@ -204,7 +204,7 @@ def row_of(
     details = details_of(entry, published, states, in_flight)
     jobs = list(details.jobs.values())
     decided = decision.created if decision is not None else None
-    act = entry.control or entry.restart or plan.drain
+    act = entry.control or entry.rollback or plan.drain
     watermark = _watermark(jobs)
     return HistoryRow(
         id=entry.id,
@@ -217,7 +217,7 @@ def row_of(
         attempt=plan.attempt,
         base=plan.base,
         generation=plan.generation,
-        back_to=entry.restart.target if entry.restart is not None else None,
+        back_to=entry.rollback.target if entry.rollback is not None else None,
         interval=str(entry.interval) if entry.interval is not None else None,
         planned=plan.created,
         decided=decided,
@@ -248,12 +248,12 @@ def state_name(entry: Entry) -> str:
         return STATE_AFTER[entry.control.action]
     if entry.decision is None:
         return "held" if unanswered(entry) else "open"
-    return "rollback" if entry.restart is not None and entry.completed else entry.decision.outcome
+    return "rollback" if entry.rollback is not None and entry.completed else entry.decision.outcome
 
 
 def _why(entry: Entry) -> str:
     """Return the reason recorded with the decision, or with the act that the entry is."""
-    act = entry.control or entry.restart or entry.plan.drain
+    act = entry.control or entry.rollback or entry.plan.drain
     aborted = entry.aborted and entry.control is None
     if entry.decision is not None and (aborted or act is None):
         return entry.decision.detail

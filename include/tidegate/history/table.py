@@ -146,7 +146,7 @@ def _state_sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
 
 def _in_flight(ledger: Ledger, entry: Entry) -> dict[str, Amount]:
     """By job that the checkpoint went past, how much the job has yet to take."""
-    if entry.manifest is None or entry.restart is not None:
+    if entry.manifest is None or entry.rollback is not None:
         return {}
     return {
         job: sum_of(_sent(ledger, payload) for part in waiting for payload in part.channels.values())

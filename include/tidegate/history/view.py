@@ -44,5 +44,5 @@ class CheckpointView(ListedCheckpoint, frozen=True, kw_only=True):
     @property
     def cause(self) -> str:
         """Why it was aborted, or what the person wrote whose act it is."""
-        act = self.details.control or self.details.restart
+        act = self.details.control or self.details.rollback
         return act.reason if act is not None and self.outcome != "aborted" else self.details.reason

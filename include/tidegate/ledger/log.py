@@ -472,13 +472,13 @@ class EntryLog(OperatorRecords):
 
     def rollbacks(self, pins: Sequence[Pin] | None = None) -> list[tuple[int, int]]:
         """Return all completed rollbacks that are retained, as (entry, target). pins: all pins, if already read."""
-        ids = {pin.restart for pin in (self.pins() if pins is None else pins) if pin.restart is not None}
+        ids = {pin.rollback for pin in (self.pins() if pins is None else pins) if pin.rollback is not None}
         rollbacks = []
         for id in sorted(ids):
             plan, decision = self.plan(id), self.decision(id)
-            if plan is None or plan.restart is None or decision is None or decision.manifest is None:
+            if plan is None or plan.rollback is None or decision is None or decision.manifest is None:
                 continue
-            rollbacks.append((id, plan.restart.target))
+            rollbacks.append((id, plan.rollback.target))
         return rollbacks
 
     def _hole(self, id: int) -> Corrupt:

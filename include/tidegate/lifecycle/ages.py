@@ -132,6 +132,6 @@ def _day_of(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> da
     if decision is None or decision.outcome != "completed" or rolled_back_by(id, rollbacks) is not None:
         return None
     plan = ledger.plan(id)
-    if plan is None or plan.restart is not None or ledger.published(id) is None:
+    if plan is None or plan.rollback is not None or ledger.published(id) is None:
         return None
     return datetime.fromisoformat(decision.created).date()

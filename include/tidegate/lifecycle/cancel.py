@@ -84,9 +84,9 @@ def _unneeded_rollback_pins(ledger: Ledger) -> list[Pin]:
     """Return the pins of rollbacks, except those of rollbacks that stay: these rest on their targets."""
     pins = ledger.pins()
     spared = {pin.entry for pin in pins if pin.kind != "rollback"}
-    while targets := {pin.entry for pin in pins if pin.restart in spared} - spared:
+    while targets := {pin.entry for pin in pins if pin.rollback in spared} - spared:
         spared |= targets
-    return [pin for pin in pins if pin.restart is not None and pin.restart not in spared]
+    return [pin for pin in pins if pin.rollback is not None and pin.rollback not in spared]
 
 
 def _pinned(ledger: Ledger) -> set[int]:

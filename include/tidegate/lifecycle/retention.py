@@ -110,7 +110,7 @@ def _spared(ledger: Ledger, pins: Sequence[Pin]) -> set[int]:
 def _resting(ledger: Ledger, id: int) -> set[int]:
     """Return the entry, and those with acks from which it continues, or with rows that it has in flight."""
     entry = ledger.entry(id)
-    behind = entry is not None and entry.manifest is not None and entry.restart is None
+    behind = entry is not None and entry.manifest is not None and entry.rollback is None
     return set(range(lowest_ack(entry) if behind and entry is not None else id, id + 1))
 
 
@@ -119,13 +119,13 @@ def _is_stale(ledger: Ledger, pin: Pin) -> bool:
 
     An entry that does not exist yet may still be created, by a slow process that has pinned its target.
     """
-    if pin.restart is None:
+    if pin.rollback is None:
         return False
-    plan = ledger.plan(pin.restart)
+    plan = ledger.plan(pin.rollback)
     if plan is None:
         view = ledger.view()
-        return bool(view.entries) and pin.restart < view.entries[0].id
-    decision = ledger.decision(pin.restart)
+        return bool(view.entries) and pin.rollback < view.entries[0].id
+    decision = ledger.decision(pin.rollback)
     return plan.attempt != pin.attempt or (decision is not None and decision.outcome == "aborted")
 
 
@@ -369,7 +369,7 @@ def _clear_quarantines(pipeline: PipelineContext, entry: Entry, remaining: _Rema
             continue
         staged = [acked.ack.sinks[name] for acked in above.acks.values() if name in acked.ack.sinks]
         follows = (
-            above.plan.base == entry.id and above.restart is None
+            above.plan.base == entry.id and above.rollback is None
         )  # otherwise entries in between may have marked rows, too
         if not follows or any(sink.replaces(pipeline.ledger.unpack(payload)) for payload in staged):
             # Nobody rolls back to an aborted entry; its base is completed, and in the list by its own number.

@@ -35,7 +35,7 @@ from tidegate.records.records import (
     Manifest,
     Pin,
     Plan,
-    Restart,
+    Rollback,
     TablePart,
 )
 
@@ -96,10 +96,10 @@ def roll_back(
             if decided.outcome == "aborted" and answer.reason == rules.ROLLED_BACK:
                 aborted.append(answer.id)
             continue
-        restart = _restart(pipeline, view, proposal, by, reason, suspend)
-        plan = _plan(answer, proposal, restart, run, pipeline.settings.timeout)
+        record = _rollback_record(pipeline, view, proposal, by, reason, suspend)
+        plan = _plan(answer, proposal, record, run, pipeline.settings.timeout)
         reach = plan.id
-        pin = _pin(ledger, plan, restart)
+        pin = _pin(ledger, plan, record)
         if not ledger.is_kept(to):  # pin first, then check for the tombstone: retention does it the other way round
             _unpin(ledger, pin)
             raise claimed(pipeline, to)
@@ -122,7 +122,7 @@ def _decided_before(ledger: Ledger, view: View, run: str, to: int) -> int | None
             help="check where the pipeline is; to roll back nevertheless, use a run of its own",
             reason="RETIRED",
         )
-    if entry.restart is None or entry.restart.target != to:
+    if entry.rollback is None or entry.rollback.target != to:
         raise Invalid(
             f"run {run!r} of pipeline {ledger.pipeline!r} has made entry {id}, which is no rollback to checkpoint {to}",
             expected="a run that has done nothing else",
@@ -198,7 +198,9 @@ def _published(pipeline: PipelineContext, id: int, proposal: Proposal) -> Rolled
 # -- records -----------------------------------------------------------------------------------------------
 
 
-def _restart(pipeline: PipelineContext, view: View, proposal: Proposal, by: str, reason: str, suspend: str) -> Restart:
+def _rollback_record(
+    pipeline: PipelineContext, view: View, proposal: Proposal, by: str, reason: str, suspend: str
+) -> Rollback:
     decision = proposal.target.decision
     assert decision is not None
     assert decision.manifest is not None
@@ -209,7 +211,7 @@ def _restart(pipeline: PipelineContext, view: View, proposal: Proposal, by: str,
         suspended = Control(action=current.action, by=author, reason=current.why)
     elif suspend:
         suspended = Control(action="suspend", by=by, reason=suspend)
-    return Restart(
+    return Rollback(
         target=proposal.target.id,
         manifest=decision.manifest,
         by=by,
@@ -220,7 +222,7 @@ def _restart(pipeline: PipelineContext, view: View, proposal: Proposal, by: str,
     )
 
 
-def _plan(answer: rules.CreateEntry, proposal: Proposal, restart: Restart, run: str, timeout_s: float) -> Plan:
+def _plan(answer: rules.CreateEntry, proposal: Proposal, record: Rollback, run: str, timeout_s: float) -> Plan:
     """Return the plan of an entry that reads nothing and has no jobs: its content is that of the target."""
     target_plan = proposal.target.plan
     return Plan(
@@ -230,7 +232,7 @@ def _plan(answer: rules.CreateEntry, proposal: Proposal, restart: Restart, run: 
         run=run,
         generation=answer.generation,
         base=answer.base,
-        restart=restart,
+        rollback=record,
         drain=target_plan.drain,
         reach=target_plan.reach,
         sources=standing_ranges(target_plan, {}),
@@ -250,13 +252,13 @@ def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
     target_manifest, base_manifest = proposal.target.manifest, proposal.base.manifest
     assert target_manifest is not None
     assert base_manifest is not None
-    assert plan.restart is not None
+    assert plan.rollback is not None
     states = {change.table: change.state for change in proposal.changes}
     tables = {}
     for name in base_manifest.tables:
-        restore, state = plan.restart.tables.get(name), states.get(name)
+        restore, state = plan.rollback.tables.get(name), states.get(name)
         after = rules.after_publish([base_manifest], name) if restore is None else None
-        if name in plan.restart.left:
+        if name in plan.rollback.left:
             after = next(change.held for change in proposal.changes if change.table == name)
         committables = [state] if restore is not None and state is not None else []
         tables[name] = TablePart(after=after, committables=committables, restore=restore)
@@ -277,18 +279,18 @@ def _aborted(id: int, reason: str, detail: str) -> Decision:
     return Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason=reason, detail=detail)
 
 
-def _pin(ledger: Ledger, plan: Plan, restart: Restart) -> Pin:
+def _pin(ledger: Ledger, plan: Plan, record: Rollback) -> Pin:
     """Pin the target: it cannot be retired before the rollback is, or is found to have failed."""
     pin = Pin(
         attempt=plan.attempt,
         created=plan.created,
         owner=f"rollback-{entry_name(plan.id)}-{plan.attempt}",
         kind="rollback",
-        entry=restart.target,
-        manifest=restart.manifest,
-        restart=plan.id,
-        by=restart.by,
-        note=restart.reason,
+        entry=record.target,
+        manifest=record.manifest,
+        rollback=plan.id,
+        by=record.by,
+        note=record.reason,
     )
     return ledger.create_pin(pin).record
 

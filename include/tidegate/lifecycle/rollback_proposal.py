@@ -103,7 +103,7 @@ def _examined(
     above = [
         entry
         for entry in _between(pipeline.ledger, target.id, view)
-        if entry.restart is None and rolled_back_by(entry.id, before) is None
+        if entry.rollback is None and rolled_back_by(entry.id, before) is None
     ]
     return Proposal(
         target=target,

@@ -58,7 +58,7 @@ def _entries_on(entry: Entry, above: Iterable[Entry]) -> Sequence[Entry]:
     tip = entry
     for later in above:
         same = later.plan.code_fingerprint == entry.plan.code_fingerprint and later.plan.through is not None
-        if later.plan.base == tip.id and same and not later.aborted and later.restart is None:
+        if later.plan.base == tip.id and same and not later.aborted and later.rollback is None:
             descendants.append(later)
             tip = later
     return descendants

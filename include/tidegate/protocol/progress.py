@@ -97,7 +97,7 @@ def _counting(line: Sequence[Entry], floor: Entry | None) -> list[Entry]:
     """Return the entries whose acks may count, highest first. Below a rollback only acks in its manifest count (R4)."""
     counting = []
     for entry in line:
-        if entry.restart is not None:
+        if entry.rollback is not None:
             break
         counting.append(entry)
     return counting
@@ -140,7 +140,7 @@ def _unread_after(chain: Sequence[Acked], sent: Sequence[InFlight]) -> list[InFl
 def behind(entry: Entry) -> dict[str, dict[str, Any]]:
     """Return, for display, the jobs that a completed checkpoint went past: how far each was (None: nowhere), and the
     checkpoints whose rows it had not read yet."""
-    if entry.manifest is None or entry.restart is not None:
+    if entry.manifest is None or entry.rollback is not None:
         return {}
     jobs = {}
     for job, unread in entry.manifest.in_flight.items():

@@ -248,7 +248,7 @@ def next_abort(view: View, give_up: Mapping[int, str]) -> Abort | None:
         if base_aborted(view, entry):
             return Abort(entry.id, "BASE_ABORTED", f"checkpoint {entry.plan.base}, its base, was aborted", False)
         if entry.id in give_up:
-            counts = give_up[entry.id] in COUNTED and entry.restart is None
+            counts = give_up[entry.id] in COUNTED and entry.rollback is None
             return Abort(entry.id, give_up[entry.id], "", counts)
     return None
 
@@ -355,7 +355,7 @@ def on_job(
         return Stop("the checkpoint is not in the log any more")
     if entry.control is not None:
         return Stop(f"entry {entry.id} is no checkpoint: it was made to {entry.control.action}")
-    if entry.restart is not None:
+    if entry.rollback is not None:
         return Stop(f"entry {entry.id} is a rollback: it has no jobs")
     if job in entry.acks:
         return DoneAlready()
@@ -369,7 +369,7 @@ def on_job(
         return Stop(f"checkpoint {dead.id}, {relation} {entry.id}, was aborted")
     if after and (refused := gate_failure(entry)):
         return Stop(f"checkpoint {entry.id} cannot be completed any more: {refused}")
-    waits_for_rollback = base is not None and base.restart is not None and base.open
+    waits_for_rollback = base is not None and base.rollback is not None and base.open
     if loose and not waits_for_rollback:
         return on_job_behind(line, job, after, gone, time_up=time_up, beyond=beyond)
     if any(maker not in entry.acks for maker in after):
@@ -377,7 +377,7 @@ def on_job(
     if base is None:
         return RunJob(prev=None)
     prev = last_ack(base, job)
-    new = base.completed if base.restart is not None else job not in base.plan.acks
+    new = base.completed if base.rollback is not None else job not in base.plan.acks
     if prev is None and new:
         return RunJob(prev=None)  # the job is new since then
     return RunJob(prev) if prev else Wait((base.id,))
@@ -430,7 +430,7 @@ def unfinished(line: Sequence[Entry], job: str, last_ack: Handle | None) -> list
     """Return the entries below the first in which the job may be running: no ack there, and not overtaken."""
     entries = []
     for entry in line[1:]:
-        if entry.restart is not None or (last_ack is not None and entry.id <= last_ack.entry):
+        if entry.rollback is not None or (last_ack is not None and entry.id <= last_ack.entry):
             break
         makers = set(entry.plan.takes.get(job, {}).values())
         may_run = makers <= set(entry.acks) or job not in entry.overtakable
@@ -458,7 +458,7 @@ def on_completion(
     """
     if entry is None or not entry.open:
         return DoneAlready()
-    if entry.restart is not None:  # the rollback decides it at once; others can only abort it
+    if entry.rollback is not None:  # the rollback decides it at once; others can only abort it
         return Abort(entry.id, *failure, counts=False) if failure is not None else Wait((entry.id,))
     if base is not None and base.aborted:
         return Abort(entry.id, "BASE_ABORTED", f"checkpoint {base.id}, its base, was aborted", counts=False)
@@ -515,7 +515,7 @@ def on_publish(view: View, table: str, last: int | None) -> Publish | Nothing | 
 def left_by(view: View, table: str) -> int:
     """Return the last rollback that let go of the table; 0 if none did. Earlier entries owe it nothing any more."""
     for entry in reversed(view.entries):
-        if entry.restart is not None and entry.completed and table in entry.restart.left:
+        if entry.rollback is not None and entry.completed and table in entry.rollback.left:
             return entry.id
     return 0
 

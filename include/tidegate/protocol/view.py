@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.records.interval import Interval
-from tidegate.records.records import Ack, Answer, Control, Decision, Handle, Manifest, Plan, Restart
+from tidegate.records.records import Ack, Answer, Control, Decision, Handle, Manifest, Plan, Rollback
 
 __all__ = ["Acked", "Entry", "View", "rolled_back_by"]
 
@@ -77,9 +77,9 @@ class Entry:
         return self.plan.control
 
     @property
-    def restart(self) -> Restart | None:
+    def rollback(self) -> Rollback | None:
         """The target of the entry, if it is a rollback."""
-        return self.plan.restart
+        return self.plan.rollback
 
     @property
     def open(self) -> bool:
@@ -130,7 +130,7 @@ class View:
 
     def rolled_back_by(self, id: int) -> int | None:
         """Return the rollback that undid entry `id`; None: the entry counts, as far as this view shows."""
-        rollbacks = [(e.id, e.restart.target) for e in self.entries if e.restart is not None and e.completed]
+        rollbacks = [(e.id, e.rollback.target) for e in self.entries if e.rollback is not None and e.completed]
         return rolled_back_by(id, rollbacks)
 
     @property

@@ -411,7 +411,7 @@ class Restored(Struct, frozen=True, kw_only=True):
     """The state of the table as of the target. None: the table was created later, and becomes empty."""
 
 
-class Restart(Struct, frozen=True, kw_only=True):
+class Rollback(Struct, frozen=True, kw_only=True):
     """A rollback: positions, state and outputs return to checkpoint `target`. Entries in between no longer count."""
 
     target: Id
@@ -444,7 +444,7 @@ class Plan(Record, frozen=True, kw_only=True):
     base: Id | None
     control: Control | None = None
     """The action that the entry records, if it is not a checkpoint."""
-    restart: Restart | None = None
+    rollback: Rollback | None = msgspec.field(default=None, name="restart")
     """The rollback that the entry is, if it is one; it reads no input."""
     drain: Drain | None = None
     """For the last checkpoint: event time ends with it. For a rollback: its target is such a checkpoint."""
@@ -484,10 +484,10 @@ class Plan(Record, frozen=True, kw_only=True):
             return f"checkpoint {self.id} cannot rest on {self.base}"
         if (self.kind == "control") != (self.control is not None):
             return "a control entry names its action, a checkpoint does not"
-        if (self.kind == "restart") != (self.restart is not None):
+        if (self.kind == "restart") != (self.rollback is not None):
             return "a rollback names its target, a checkpoint does not"
-        if self.restart is not None and self.restart.target >= self.id:
-            return f"entry {self.id} cannot go back to {self.restart.target}"
+        if self.rollback is not None and self.rollback.target >= self.id:
+            return f"entry {self.id} cannot go back to {self.rollback.target}"
         if not all(texts is None or Interval.is_record(texts) for texts in (self.interval, self.reach)):
             return f"{self.interval} or {self.reach} is no interval"
         if self.by_interval and (self.interval is None or self.base is not None):
@@ -650,13 +650,13 @@ class Pin(Record, frozen=True, kw_only=True):
     kind: Literal["rollback", "savepoint", "fork", "copy", "day"]
     entry: Id
     manifest: Sha
-    restart: Id | None = None
+    rollback: Id | None = msgspec.field(default=None, name="restart")
     """For a rollback: its planned entry. If that is retired, or belongs to somebody else, the pin is of no use."""
     by: str = ""
     note: str = ""
 
     def flaw(self) -> str | None:
-        if (self.kind == "rollback") != (self.restart is not None):
+        if (self.kind == "rollback") != (self.rollback is not None):
             return "the pin of a rollback names its entry, other pins name none"
         return None
 

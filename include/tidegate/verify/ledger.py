@@ -133,7 +133,7 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
                 yield f"checkpoint {entry.id} is completed, but the ack of job {job} is missing"
             elif acked.handle != handle:
                 yield f"the ack of job {job} in checkpoint {entry.id} is not the one that its manifest names"
-        if entry.restart is None and entry.plan.kind != "fork":
+        if entry.rollback is None and entry.plan.kind != "fork":
             yield from (f"checkpoint {entry.id}: {flaw}" for flaw in manifest_flaws(entry.manifest, entry))
     if entry.completed and entry_name(entry.id) not in _run_index(ledger, entry):
         yield f"checkpoint {entry.id} is completed, but runs/ does not know that its run made it"

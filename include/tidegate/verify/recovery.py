@@ -119,4 +119,4 @@ def _between(pipeline: PipelineContext, view: View, low: int, high: int) -> tupl
     rollbacks = pipeline.ledger.rollbacks()
     entries = ((id, view.get(id) or pipeline.ledger.entry(id)) for id in range(low + 1, high + 1))
     counted = ((id, entry) for id, entry in entries if entry is not None and rolled_back_by(id, rollbacks) is None)
-    return tuple(id for id, entry in counted if entry.completed and entry.restart is None)
+    return tuple(id for id, entry in counted if entry.completed and entry.rollback is None)

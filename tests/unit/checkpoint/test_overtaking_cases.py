@@ -249,7 +249,7 @@ def test_nobody_reads_what_lies_below_a_rollback_and_nothing_of_it_counts(tmp_pa
     entry, base = story.coordinator().entry_and_base(last)
     assert entry is not None
     assert base is not None
-    assert base.restart is not None
+    assert base.rollback is not None
     assert all_below(story.ledger, entry, base) == []
     second = story.ledger.entry(2)
     assert second is not None

@@ -12,7 +12,7 @@ from tidegate.checkpoint.planning import Plans
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
-from tidegate.records.records import Restart
+from tidegate.records.records import Rollback
 
 
 def test_runs_in_a_row_read_each_row_once_and_in_order(world):
@@ -448,6 +448,6 @@ def test_a_rollback_to_before_a_source_begins_it_where_it_began_and_one_put_back
     assert plans._beginning(sourcing, 6, base) == {"at": 10}, "whoever proposes another id meanwhile"
     later = replace(base, plan=msgspec.structs.replace(base.plan, id=9))
     assert plans._beginning(sourcing, 10, later) == {"at": 17}, "it was there, was taken out, and is put back"
-    restart = Restart(target=first, manifest="ab" * 32, by="ann", tables={})
-    back = replace(later, plan=msgspec.structs.replace(later.plan, kind="restart", restart=restart))
+    record = Rollback(target=first, manifest="ab" * 32, by="ann", tables={})
+    back = replace(later, plan=msgspec.structs.replace(later.plan, kind="restart", rollback=record))
     assert plans._beginning(sourcing, 11, back) == {"at": 10}

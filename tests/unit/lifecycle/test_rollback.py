@@ -159,7 +159,7 @@ def test_two_at_once_one_wins_the_id_and_the_other_comes_behind_it(world):
     done = rollback.roll_back(coordinator, 1, run="another", by="another", choices={})
     assert (first, done.id) == ([5], 6)
     assert shown(world, "a") == [1, 2]
-    assert [pin.restart for pin in world.ledger.pins()] == [5, 6]
+    assert [pin.rollback for pin in world.ledger.pins()] == [5, 6]
 
 
 def test_whoever_slept_does_not_undo_what_was_never_shown(world):
@@ -331,7 +331,7 @@ def test_others_commits_are_told_and_nothing_is_done_without_a_choice(world):
     assert world.ledger.ids() == [1, 2, 3, 4]
     done = rollback.roll_back(world.coordinator(), 2, run="r", by="x", choices={"a": "discard"})
     assert shown(world, "a") == [1, 2, 3, 4]
-    assert world.ledger.entry(done.id).restart.tables["a"].how == "discard"
+    assert world.ledger.entry(done.id).rollback.tables["a"].how == "discard"
 
 
 def test_a_table_that_is_kept_keeps_its_rows_and_is_fenced(world):

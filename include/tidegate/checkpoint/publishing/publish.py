@@ -132,7 +132,7 @@ def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None)
     if not report.stuck:
         return report
     table, error = next(iter(report.stuck.items()))
-    rollbacks = [entry.id for entry in pipeline.ledger.view().entries if entry.restart is not None and entry.completed]
+    rollbacks = [entry.id for entry in pipeline.ledger.view().entries if entry.rollback is not None and entry.completed]
     if rollbacks and pipeline.ledger.published(rollbacks[-1]) is None:
         raise Rejected(
             f"rollback {rollbacks[-1]} is not on table {table!r} yet: {error}",
@@ -211,7 +211,7 @@ def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int
         after=after,
         committables=tuple(map(pipeline.ledger.unpack, entry.manifest.tables[table].committables)),
         restore=entry.manifest.tables[table].restore,
-        target=entry.restart.target if entry.restart is not None else 0,
+        target=entry.rollback.target if entry.rollback is not None else 0,
     )
 
 

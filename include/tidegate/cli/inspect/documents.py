@@ -93,7 +93,7 @@ def who_and_why(view: CheckpointView) -> str:
     """Whose act it is, or what was written down when it was aborted."""
     if view.outcome == "aborted":
         return view.details.detail
-    if view.details.restart is not None:
+    if view.details.rollback is not None:
         return f"to checkpoint {view.back_to}, by {view.by}"
     return f"by {view.by}" if view.details.control is not None else view.details.detail
 

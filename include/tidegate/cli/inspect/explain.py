@@ -33,7 +33,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.rules import ENVIRONMENT_FAILED
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import entry_name
-from tidegate.records.records import Control, Plan, Restart
+from tidegate.records.records import Control, Plan, Rollback
 from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "run"]
@@ -111,8 +111,8 @@ def explain(target: Target, id: int) -> Story:
     if view.details.control is not None:
         events += _act(view, view.details.control)
         return Story(target.name, id, view.shown_state, events)
-    if view.details.restart is not None:
-        events += [*_back(view, view.details.restart), *_shown(view)]
+    if view.details.rollback is not None:
+        events += [*_back(view, view.details.rollback), *_shown(view)]
         return Story(target.name, id, view.shown_state, events, list(_waits_of_rollback(view)))
     base = target.ledger.entry(view.base) if view.base is not None else None
     waits = list(_waits_for(target.ledger, view, entry, base)) if entry is not None else []
@@ -151,26 +151,26 @@ def _because(reason: str) -> str:
     return f", because: {reason}" if reason else ""
 
 
-def _back(view: CheckpointView, restart: Restart) -> Iterator[str]:
+def _back(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
     """A rollback."""
-    reason = _because(restart.reason)
-    yield f"At {clock(view.planned)} UTC {restart.by} went back to checkpoint {restart.target}{reason}."
+    reason = _because(rollback.reason)
+    yield f"At {clock(view.planned)} UTC {rollback.by} went back to checkpoint {rollback.target}{reason}."
     if view.outcome == "aborted":
         yield f"It was ended before it was decided ({view.details.reason}): nothing was changed."
     elif view.outcome == "rollback":
-        yield f"What was completed after {restart.target} no longer counts; its input is read again."
+        yield f"What was completed after {rollback.target} no longer counts; its input is read again."
         effects = {
             "discard": "what others had committed since is lost",
             "keep": "its rows were left as they were",
             "retract": "only this pipeline's own rows were put back",
         }
-        for name, table in restart.tables.items():
+        for name, table in rollback.tables.items():
             if table.how in effects:
                 yield f"Table {name}: {effects[table.how]}."
-        for name in restart.left:
+        for name in rollback.left:
             yield f"Table {name} was let go of: what was owed to it never comes there."
-    if restart.suspended is not None and view.outcome != "aborted":
-        yield f"The pipeline stays suspended, by {restart.suspended.by}: {restart.suspended.reason}."
+    if rollback.suspended is not None and view.outcome != "aborted":
+        yield f"The pipeline stays suspended, by {rollback.suspended.by}: {rollback.suspended.reason}."
 
 
 def _waits_of_rollback(view: CheckpointView) -> Iterator[str]:

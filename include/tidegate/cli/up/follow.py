@@ -54,7 +54,7 @@ class Followed:
                 over = self.ledger.retired(id) if entry is None else entry.control is not None
             except Unavailable:
                 continue
-            if over or (entry is not None and entry.restart is not None):  # not a checkpoint
+            if over or (entry is not None and entry.rollback is not None):  # not a checkpoint
                 self._pending.discard(id)
                 continue
             if view is not None and view.shown_state in ("completed", "aborted"):

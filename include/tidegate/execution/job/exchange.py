@@ -209,7 +209,7 @@ def memory_of_base(
         return None
     ledger = coordinator.ledger
     own_handle = {job.name: prev} if prev is not None else {}
-    if base.restart is None and base.plan.code_fingerprint == plan.code_fingerprint:
+    if base.rollback is None and base.plan.code_fingerprint == plan.code_fingerprint:
         handles = own_handle
     elif base.manifest is not None:
         handles = {**base.manifest.jobs, **own_handle}
