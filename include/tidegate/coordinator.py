@@ -156,7 +156,12 @@ class Coordinator(PipelineContext):
         """Handle a run that gets no checkpoint: publish a covered interval; raise for every other answer."""
         if isinstance(answer, rules.Wait):
             control.refuse_suspended(self, view)
-            raise control.busy(answer.ids, approvals.pending_approvals_text(view, answer.ids))
+            if pending := approvals.pending_approvals_text(view, answer.ids):
+                raise control.held(answer.ids, pending)
+            limit = self.settings.max_concurrent_checkpoints
+            is_full = wanted is None or len(answer.ids) >= limit
+            why = f"max_concurrent_checkpoints is {limit}" if is_full else "its interval overlaps"
+            raise control.busy(answer.ids, why)
         assert wanted is not None
         if isinstance(answer, rules.Misfit):
             raise intervals.misfit(answer, wanted, self.graph)
@@ -244,9 +249,9 @@ class Coordinator(PipelineContext):
         """Let no run plan a checkpoint until somebody resumes. Planned checkpoints continue."""
         return control.suspend(self.ledger, by, reason)
 
-    def resume(self, by: str, reason: str = "", *, set_aside: bool = False) -> int | None:
+    def resume(self, by: str, reason: str = "", *, quarantine_all: bool = False) -> int | None:
         """Let checkpoints be planned again. None: there was nothing to resume from."""
-        return control.resume(self.ledger, by, reason, set_aside=set_aside)
+        return control.resume(self.ledger, by, reason, quarantine_all=quarantine_all)
 
     def roll_back(
         self, to: int, *, run: str, by: str, choices: Mapping[str, How] | None = None, reason: str = ""

@@ -106,7 +106,7 @@ class Life:
         if done is not None:
             return
         with attempt.fenced_if_ended():
-            staged = attempt.stage(attempt.read(NO_SPARK))
+            staged = attempt.stage_sinks(attempt.read(NO_SPARK))
             attempt.exchange.finish()
         self.halves.append((attempt, staged, prev))
 
@@ -191,7 +191,7 @@ class Story(Life):
         """The job is busy with a checkpoint: all is staged, nothing said."""
         attempt = Attempt(self.coordinator(), id, job, lambda _: None, lambda plan, job: at_work)
         _, prev = attempt.ask()
-        staged = attempt.stage(attempt.read(NO_SPARK))
+        staged = attempt.stage_sinks(attempt.read(NO_SPARK))
         attempt.exchange.finish()
         return attempt, staged, prev
 

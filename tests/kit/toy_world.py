@@ -110,7 +110,7 @@ class ToyWorld(World):
         """An attempt that has staged everything and not acked yet."""
         attempt = HalfDone(self.coordinator(), id, "main", lambda _: None)
         attempt.ask()
-        attempt.staged = attempt.stage(attempt.read(NO_SPARK))
+        attempt.staged = attempt.stage_sinks(attempt.read(NO_SPARK))
         return attempt
 
     def decided(self, run: str, rows: int = 0, **options: Any) -> int:

@@ -389,7 +389,7 @@ def test_what_was_rejected_is_set_aside_as_a_whole_if_somebody_chooses_so(spark,
     coordinator = played.coordinator()
     answer(coordinator.ledger, 1, None, approve=False, by="ann")
     assert coordinator.complete(1).reason == "GATE_REJECTED"
-    coordinator.resume("ann", set_aside=True)
+    coordinator.resume("ann", quarantine_all=True)
 
     ack, outcome = checkpoint(played)
     verdict = ack.gates["checked"]

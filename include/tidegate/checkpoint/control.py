@@ -34,11 +34,12 @@ __all__ = [
     "end_open",
     "finished",
     "for_good",
+    "held",
+    "quarantines_all",
     "refuse",
     "refuse_for_good",
     "refuse_suspended",
     "resume",
-    "sets_aside",
     "stop",
     "suspend",
     "suspended",
@@ -174,18 +175,19 @@ def end_open(ledger: Ledger, id: int, by: str) -> tuple[int, ...]:
 
 
 def resume(
-    ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False, set_aside: bool = False
+    ledger: Ledger, by: str, reason: str = "", *, after_end: bool = False, quarantine_all: bool = False
 ) -> int | None:
     """Let checkpoints be planned again, and reset the failure count. None: there was nothing to resume.
 
-    after_end: resume even if event time has ended; otherwise that is refused. set_aside: after a rejection, the next
-    checkpoint quarantines the rows that a gate would hold again; without it, unchanged rows are held once more.
+    after_end: resume even if event time has ended; otherwise that is refused. quarantine_all: after a rejection, the
+    next checkpoint quarantines the rows that a gate would hold again; without it, unchanged rows are held once
+    more.
     """
     view = ledger.view()
     refuse_for_good(ledger, view)
     if suspended(view, tolerable=0) is None and draining(view) is None:
         return None
-    if set_aside and not _rejected(view):
+    if quarantine_all and not _rejected(view):
         raise Rejected(
             f"no checkpoint of pipeline {ledger.pipeline!r} was rejected since the last one completed",
             expected="rows that a gate has held, and that somebody has rejected",
@@ -200,7 +202,7 @@ def resume(
             help=_help_after_end(ledger.pipeline, view),
             reason=FINISHED,
         )
-    return _create_entry_for(ledger, Control(action="resume", by=by, reason=reason, set_aside=set_aside))
+    return _create_entry_for(ledger, Control(action="resume", by=by, reason=reason, quarantine_all=quarantine_all))
 
 
 def _rejected(view: View) -> bool:
@@ -213,7 +215,7 @@ def _rejected(view: View) -> bool:
     return False
 
 
-def sets_aside(view: View) -> bool:
+def quarantines_all(view: View) -> bool:
     """Return whether the next checkpoint quarantines rows that a gate would hold.
 
     True if that was chosen at the last resumption, and no plan since that may still count has done so. Derived from the
@@ -221,8 +223,8 @@ def sets_aside(view: View) -> bool:
     """
     for entry in reversed(view.entries):
         if entry.control is not None and entry.control.action == "resume":
-            return entry.control.set_aside
-        if entry.completed or (entry.plan.set_aside and not entry.aborted):
+            return entry.control.quarantine_all
+        if entry.completed or (entry.plan.quarantine_all and not entry.aborted):
             return False
     return False
 
@@ -266,7 +268,7 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
     raise Rejected(
         message,
         expected="an active pipeline" if ended else "a pipeline that is not suspended",
-        help=f"{'to let it continue' if ended else 'when the cause is mended'}: tidegate resume {name}; "
+        help=f"{'to let it continue' if ended else 'when the cause is fixed'}: tidegate resume {name}; "
         "nothing is lost, its input waits",
         reason=STOPPED if ended else "SUSPENDED",
     )
@@ -287,23 +289,26 @@ def refuse(pipeline: PipelineContext, view: View, kind: str) -> None:
     refuse_suspended(pipeline, view)
     draining_ids = tuple(entry.id for entry in view.still_open() if entry.plan.drain is not None)
     if draining_ids:
-        raise busy(draining_ids)
+        raise busy(draining_ids, "it may be the last one, because the pipeline is being drained")
     if kind == "scheduled":
         _refuse_early(pipeline, view, pipeline.settings.min_pause)
 
 
-def busy(ids: tuple[int, ...], approvals: str = "") -> Rejected:
-    """Return the error for other checkpoints being in progress, or waiting for a person as `approvals` describes."""
-    if approvals:
-        return Rejected(
-            approvals,
-            expected="an answer to what its gates found",
-            help=f"look at it with `tidegate explain`, then say `tidegate approve` or `tidegate reject`, and {ids[0]}",
-            reason="CHECKPOINT_IN_PROGRESS",
-        )
+def held(ids: tuple[int, ...], approvals: str) -> Rejected:
+    """Return the error for checkpoints that wait for a person, as `approvals` describes."""
+    return Rejected(
+        approvals,
+        expected="an answer to what its gates found",
+        help=f"look at it with `tidegate explain`, then say `tidegate approve` or `tidegate reject`, and {ids[0]}",
+        reason="CHECKPOINT_IN_PROGRESS",
+    )
+
+
+def busy(ids: tuple[int, ...], why: str) -> Rejected:
+    """Return the error for other checkpoints being in progress. why: what forbids to plan the next one beside them."""
     listed = ", ".join(map(str, ids))
     return Rejected(
-        f"checkpoint {listed} is still open and max_concurrent_checkpoints allows no more",
+        f"the next checkpoint waits for checkpoint {listed}: {why}",
         expected=f"{listed} to be completed or aborted first",
         help="wait for it; it ends by itself at its timeout, if its run does not end before",
         reason="CHECKPOINT_IN_PROGRESS",

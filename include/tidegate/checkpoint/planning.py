@@ -96,10 +96,10 @@ class Plans:
             draining=drain if more else None,
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
-            set_aside=control.sets_aside(view),
+            quarantine_all=control.quarantines_all(view),
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
-            pins=self._pins(answer, view),
+            fixed_inputs=self._fixed_inputs(answer, view),
             hooks=hooks,
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
@@ -115,9 +115,9 @@ class Plans:
 
     def _refuse(self, config: Json, base: Entry, view: View) -> None:
         if base.id > view.settled and _mode(config) != _mode(base.plan.config) and base.rollback is None:
-            raise control.busy((base.id,))  # publish first: otherwise older rows would overwrite newer ones
+            raise control.busy((base.id,), "it must be published before the commit mode changes")  # or older rows win
         if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
-            raise control.busy((base.id,))  # this code must know the channels that will then be in flight
+            raise control.busy((base.id,), "the code has changed, and its rows between jobs are not all read yet")
         for name in left_behind(self.graph, base):
             log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
         try:
@@ -177,28 +177,28 @@ class Plans:
         beginning = Beginning(**stamp(seams.new_id()), id=id, source=sourcing.name, at=position)
         return self.ledger.create_beginning(beginning).at
 
-    def _pins(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
+    def _fixed_inputs(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
         """Fix the inputs that operators and gates read besides their streams."""
-        pins = {}
+        inputs = {}
         for stage in self.graph.stages:
             context = SourceContext(self.graph.name, stage.name, self.place, self.ledger)
             if isinstance(stage, OperatorNode):
-                pinned = stage.operator.pin(context)
+                fixed = stage.operator.fix_inputs(context)
             elif isinstance(stage, GateNode):
-                if stage.gate.pins_tables and answer.base is not None and answer.base > view.settled:
-                    raise control.busy((answer.base,))  # its rows are not in the table yet
-                pinned = stage.gate.pin(context)
+                if stage.gate.reads_tables and answer.base is not None and answer.base > view.settled:
+                    raise control.busy((answer.base,), f"gate {stage.name!r} reads its rows in the table")
+                fixed = stage.gate.fix_inputs(context)
             else:
                 continue
-            if pinned is not None:
-                pins[stage.name] = self.ledger.pack(pinned, self.graph.parts)
-        return pins
+            if fixed is not None:
+                inputs[stage.name] = self.ledger.pack(fixed, self.graph.parts)
+        return inputs
 
     def _hooks(self, triggering: Triggering, base: Entry | None) -> dict[str, Json]:
         """Return the data that the pipeline's hooks store. After a rollback or a fork they are restored first."""
         if base is not None and (base.rollback is not None or base.plan.kind == "fork"):
             if not base.completed:
-                raise control.busy((base.id,))
+                raise control.busy((base.id,), "the pipeline's hooks are restored when it is completed")
             for hook in self.graph.hooks:
                 hook.restore(base.plan.hooks.get(hook.name))
         return {hook.name: hook.trigger(triggering) for hook in self.graph.hooks if hook.on_trigger is not None}

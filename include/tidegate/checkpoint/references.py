@@ -49,7 +49,7 @@ def states_as_of(ledger: Ledger, entry: Entry) -> dict[str, Payload]:
 
 def blobs_of(entry: Entry) -> set[Blob]:
     """Return every side file that the entry's records name."""
-    payloads = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
+    payloads = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.fixed_inputs.values()]
     for ack in (acked.ack for acked in entry.acks.values()):
         payloads += [*ack.sinks.values(), *ack.states.values(), *ack.channels.values()]
         payloads += [verdict.results for verdict in ack.gates.values()]

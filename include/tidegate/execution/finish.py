@@ -118,7 +118,7 @@ def nothing_planned(coordinator: Coordinator, run: str) -> None:
 def tell_suspended(coordinator: Coordinator, suspension: Suspension) -> None:
     """Log it and call the pipeline's hooks."""
     name = suspension.pipeline
-    log.error("Pipeline %s is suspended: %s. When the cause is mended: tidegate resume %s", name, suspension.why, name)
+    log.error("Pipeline %s is suspended: %s. When the cause is fixed: tidegate resume %s", name, suspension.why, name)
     _call(coordinator, suspension)
 
 

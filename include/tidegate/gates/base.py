@@ -1,11 +1,11 @@
 """The contract of a gate, which judges rows before they count.
 
-    call      when                                             may it fail?
-    problems  when the pipeline is validated                   –
-    check     before a checkpoint is planned                   yes: the checkpoint is declined
-    warm      before Spark is requested, in a thread           –
-    pin       when a checkpoint is planned                     yes: the checkpoint is declined
-    judge     in a job, once per attempt, possibly doubled     yes: the attempt is retried
+    call        when                                             may it fail?
+    problems    when the pipeline is validated                   –
+    check       before a checkpoint is planned                   yes: the checkpoint is declined
+    warm        before Spark is requested, in a thread           –
+    fix_inputs  when a checkpoint is planned                     yes: the checkpoint is declined
+    judge       in a job, once per attempt, possibly doubled     yes: the attempt is retried
 
 The judgement goes into the job's ack, so it is about exactly the rows that the ack names, and the decision follows
 it. A gate of your own is a class with `describe` and `judge`.
@@ -51,8 +51,8 @@ class GateContext:
     """The time at which the checkpoint was planned, in UTC, as ISO 8601: the same for every attempt."""
     memory: Json = field(default_factory=dict)
     """The gate's `Judgement.memory` of the last completed checkpoint."""
-    pinned: tuple[Json, SourceContext] | None = None
-    """The result of `pin` when the checkpoint was planned."""
+    fixed: tuple[Json, SourceContext] | None = None
+    """The result of `fix_inputs` when the checkpoint was planned."""
     stage: Callable[..., PrestagedRows | None] | None = None
     """For a gate right before a table: writes rows to the table's files, with mark columns, and as drafts if requested
     (`sinks/prestaged.py`). It returns None if this is impossible. None: the gate is not right before a table."""
@@ -164,16 +164,16 @@ class Gate(ABC):
     def warm(self) -> None:  # noqa: B027
         """Do slow work that needs no rows, such as an import. Called in a thread, while Spark starts."""
 
-    def pin(self, context: SourceContext) -> Json | None:
+    def fix_inputs(self, context: SourceContext) -> Json | None:
         """Return what to read in addition to the rows, such as a table's version: the same for every attempt. None:
         nothing."""
         return None
 
     @property
-    def pins_tables(self) -> bool:
-        """True: it pins what earlier checkpoints publish, so the next checkpoint is planned only after they are
+    def reads_tables(self) -> bool:
+        """True: it reads what earlier checkpoints publish, so the next checkpoint is planned only after they are
         published."""
-        return type(self).pin is not Gate.pin
+        return type(self).fix_inputs is not Gate.fix_inputs
 
     @abstractmethod
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:

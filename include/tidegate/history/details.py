@@ -166,7 +166,7 @@ class CheckpointDetails(Details, frozen=True, kw_only=True):
     commits: list[str] = []
     manifest: str | None = None
     timeout_s: float = 0.0
-    set_aside: bool = False
+    quarantine_all: bool = msgspec.field(default=False, name="set_aside")
     config: Json = {}
     """With secrets masked."""
     config_fingerprint: str = ""
@@ -227,7 +227,7 @@ def details_of(
         commits=list(plan.commits),
         manifest=decision.manifest if decision is not None else None,
         timeout_s=plan.timeout_s,
-        set_aside=plan.set_aside,
+        quarantine_all=plan.quarantine_all,
         config=masked(plan.config),
         config_fingerprint=plan.config_fingerprint,
         code_fingerprint=plan.code_fingerprint,

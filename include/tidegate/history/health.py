@@ -231,7 +231,7 @@ def _suspended(observed: Observations, say: Command) -> Health | None:
     last = observed.view.last_completed
     why = f": {suspension.why}" if suspension.why else "; no reason was given"
     cause, _, helps = told(f"It was {state} by {suspension.by}{why}")
-    resume = f"when the cause is mended: {say('resume')}; nothing is lost, its input waits"
+    resume = f"when the cause is fixed: {say('resume')}; nothing is lost, its input waits"
     if suspension.action == "drain":
         resume = f"nothing, if that was meant; to continue after the end: {say('resume', '--after-end')}"
     elif suspension.action != "suspend":
@@ -415,7 +415,7 @@ def _remedy(entry: Entry, decision: Decision, say: Command) -> str:
         "wait for a slot",
         "JOB_FAILED": "the log of the task that failed says more; if its process was killed for want of memory, give "
         "it more (spark.memory), or less input per checkpoint",
-        "ENVIRONMENT_FAILED": "mend what it says of Spark; the next run takes the same input",
+        "ENVIRONMENT_FAILED": "fix what it says of Spark; the next run takes the same input",
         "RUN_GONE": "if it was killed for want of memory, give it more (spark.memory), or less input per checkpoint",
     }.get(decision.reason, f"{say('explain', entry.id)} tells all that is known; the log of the task that failed more")
 

@@ -23,11 +23,11 @@ from tidegate.protocol.view import Entry
 from tidegate.records.moments import moment_of
 from tidegate.records.records import Amount, Json, Published, sum_of
 
-__all__ = ["MEASURES", "CheckpointRow", "HistoryRow", "Measure", "row_of", "state_name"]
+__all__ = ["MEASURES", "PLOTTED", "CheckpointRow", "HistoryRow", "Measure", "row_of", "state_name"]
 
 TEXT = 500
 """Longer reasons are cut in the column; `details` has them whole."""
-WORST = ("pass", "warn", "quarantine", "hold", "abort")
+WORST_LAST = ("pass", "warn", "quarantine", "hold", "abort")
 """Verdicts, from good to bad."""
 WRITING = ("stage ", "send ")
 """How the steps of a job begin that write what is to be published: the rest is reading and computing."""
@@ -44,6 +44,8 @@ class Measure:
     """What it is, in words that follow on "5 s …" or on the label."""
     wait: bool = False
     """Whether the checkpoint does nothing meanwhile: `explain` names these."""
+    plotted: bool = False
+    """Whether the page of plots has one of it."""
     metric: str = ""
     """The metric that has it, of the last completed checkpoint; in milliseconds, if it is a duration."""
     metric_help: str = ""
@@ -75,6 +77,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
             "duration",
             "s",
             "from the plan to the decision",
+            plotted=True,
             metric="lastCheckpointDuration",
             metric_help="From its plan to its decision, in ms.",
         ),
@@ -86,6 +89,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
             "s",
             "from the plan until the last job began",
             wait=True,
+            plotted=True,
             metric="checkpointStartDelay",
             metric_help="From its plan until its last job began, in ms.",
         ),
@@ -132,26 +136,29 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
             "s",
             "from the decision until every table shows it",
             wait=True,
+            plotted=True,
             metric="publishDuration",
             metric_help="From its decision until every table showed it, in ms.",
         ),
     ]
     jobs: int
     acked: int
-    rows_in: Annotated[int | None, Measure("rows in", "rows", "rows read from all sources")]
+    rows_in: Annotated[int | None, Measure("rows in", "rows", "rows read from all sources", plotted=True)]
     """Null if a source does not report how many it has read."""
     bytes_in: Annotated[int | None, Measure("bytes in", "bytes", "bytes read from all sources")]
-    rate: Annotated[float | None, Measure("rows in per second", "rows/s", "of the longest sync part")]
-    rows_out: Annotated[int | None, Measure("rows out", "rows", "rows staged for all sinks")]
+    rate: Annotated[float | None, Measure("rows in per second", "rows/s", "of the longest sync part", plotted=True)]
+    rows_out: Annotated[int | None, Measure("rows out", "rows", "rows staged for all sinks", plotted=True)]
     bytes_out: Annotated[int | None, Measure("bytes out", "bytes", "bytes staged for all sinks")]
-    late: Annotated[int | None, Measure("late rows", "rows", "rows that came later than the watermark")]
+    late: Annotated[int | None, Measure("late rows", "rows", "rows that came later than the watermark", plotted=True)]
     judged: Annotated[int | None, Measure("rows judged", "rows", "rows that gates have seen")]
-    quarantined: Annotated[int | None, Measure("quarantined", "rows", "rows that gates have set aside")]
+    quarantined: Annotated[int | None, Measure("quarantined", "rows", "rows that gates have set aside", plotted=True)]
     released: int | None
     verdict: str | None
     """The worst of its gates'."""
     state_rows: Annotated[int | None, Measure("state rows", "rows", "rows that operators remember")]
-    state_bytes: Annotated[int | None, Measure("state size", "bytes", "the full size of all keyed states")]
+    state_bytes: Annotated[
+        int | None, Measure("state size", "bytes", "the full size of all keyed states", plotted=True)
+    ]
     state_delta: Annotated[
         int | None, Measure("state delta", "bytes", "what the checkpoint itself has written of them")
     ]
@@ -171,7 +178,9 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     persisted_bytes: Annotated[int | None, Measure("in flight, persisted", "bytes", "bytes of these")]
     watermark: str | None
     """The lowest of its sources that are not idle."""
-    lag_seconds: Annotated[float | None, Measure("watermark lag", "s", "how far event time was behind the clock")]
+    lag_seconds: Annotated[
+        float | None, Measure("watermark lag", "s", "how far event time was behind the clock", plotted=True)
+    ]
     """When it was decided."""
 
 
@@ -181,7 +190,9 @@ MEASURES: Final[Mapping[str, Measure]] = {
     for extra in getattr(hint, "__metadata__", ())
     if isinstance(extra, Measure)
 }
-"""The columns that percentiles are taken of and plots are drawn of, with how they are shown."""
+"""The columns that percentiles are taken of, with how they are shown."""
+PLOTTED: Final[tuple[str, ...]] = tuple(name for name, measure in MEASURES.items() if measure.plotted)
+"""The measures that the pages plot, in the order of the plots."""
 
 
 class HistoryRow(CheckpointRow, frozen=True, kw_only=True):
@@ -316,7 +327,7 @@ def _judged(details: CheckpointDetails) -> Json:
         "judged": _sum(verdict.rows for verdict in verdicts),
         "quarantined": _sum(verdict.quarantined for verdict in verdicts),
         "released": _sum(verdict.released for verdict in verdicts),
-        "verdict": max((verdict.outcome for verdict in verdicts), key=WORST.index, default=None),
+        "verdict": max((verdict.outcome for verdict in verdicts), key=WORST_LAST.index, default=None),
     }
 
 

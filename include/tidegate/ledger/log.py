@@ -41,13 +41,13 @@ from tidegate.records.records import (
     Trouble,
 )
 
-__all__ = ["TOO_LATE", "EntryLog", "OperatorRecords", "is_too_late"]
+__all__ = ["TOO_LATE", "EntryLog", "ManualRecords", "is_too_late"]
 
 
 AUDIT = "audit"
 
 
-class OperatorRecords(Records):
+class ManualRecords(Records):
     """Reads and creates the records of people. Each is settled by a create, like all others."""
 
     def create_answer(self, answer: Answer) -> Created[Answer]:
@@ -139,7 +139,7 @@ TOO_LATE = "TOO_LATE"
 """The reason for aborting an entry whose id was used, decided and retired while its creator was paused."""
 
 
-class EntryLog(OperatorRecords):
+class EntryLog(ManualRecords):
     """Reads the log and never writes to it. A listing only proposes, and a record may be outdated when it is used."""
 
     def __init__(self, store: Store, pipeline: str) -> None:

@@ -144,7 +144,7 @@ def _possible(pipeline: PipelineContext, to: int, choices: Mapping[str, How], vi
         *proposal.problems,
         *(
             f"table {name!r} cannot be given what is owed to it, as of checkpoint {to}"
-            + (f": mend it, or choose --leave {name} (it never comes there)" if name in pipeline.graph.sinks else "")
+            + (f": fix it, or choose --leave {name} (it never comes there)" if name in pipeline.graph.sinks else "")
             for name in proposal.lacking
         ),
     ]
@@ -152,7 +152,7 @@ def _possible(pipeline: PipelineContext, to: int, choices: Mapping[str, How], vi
         raise Rejected(
             "\n    ".join([f"pipeline {pipeline.graph.name!r} cannot go back to checkpoint {to}:", *problems]),
             expected="records, versions and files as of that checkpoint, and a choice where others have written",
-            help="nothing has been changed; mend it, choose per table (discard, retract, keep, leave), or go elsewhere",
+            help="nothing has been changed; fix it, choose per table (discard, retract, keep, leave), or go elsewhere",
             reason="CANNOT_ROLL_BACK",
         )
     return proposal

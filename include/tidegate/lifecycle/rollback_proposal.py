@@ -234,7 +234,7 @@ def _changes(
         except Unavailable:
             raise
         except TidegateError as error:
-            also = f"; mend that, or choose --leave {name} (it stays as it is)" if name in pipeline.graph.sinks else ""
+            also = f"; fix that, or choose --leave {name} (it stays as it is)" if name in pipeline.graph.sinks else ""
             way = WayBack(problems=(f"{error.what}{also}",))
         yield Change(name, choices.get(name, "restore") if way.exists else None, way, state)
 

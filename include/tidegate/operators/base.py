@@ -104,8 +104,8 @@ class OperatorContext:
     """Whether anyone takes the rows that those under "" replace; if not, the operator need not return them."""
     withdrawn: Sequence[DataFrame | None] = ()
     """By input: the rows that its new ones replace or withdraw, if the input `updates`; None: its rows are final."""
-    pinned: tuple[Json, SourceContext] | None = None
-    """The result of the operator's `pin` when the checkpoint was planned, and the context of that call."""
+    fixed: tuple[Json, SourceContext] | None = None
+    """The result of the operator's `fix_inputs` when the checkpoint was planned, and the context of that call."""
     waits: bool = False
     """Nothing falls due in this checkpoint: it is made by hand, and the output of timers would go nowhere."""
     kept: list[DataFrame] = field(default_factory=list)
@@ -251,7 +251,7 @@ class Operator(ABC):
         """
         return None
 
-    def pin(self, context: SourceContext) -> Json | None:
+    def fix_inputs(self, context: SourceContext) -> Json | None:
         """Return what it reads besides its streams, such as a table's version, so that all attempts read the same.
         Called when a checkpoint is planned, without a JVM. None: nothing."""
         return None

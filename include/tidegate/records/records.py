@@ -397,7 +397,7 @@ class Control(Struct, frozen=True, kw_only=True):
     reason: str = ""
     final: bool = False
     """For a cancellation: it is for good. No entry follows it, and every checkpoint without a name is removed."""
-    set_aside: bool = False
+    quarantine_all: bool = msgspec.field(default=False, name="set_aside")
     """For resume: the next checkpoint quarantines rows that a gate would hold again."""
 
 
@@ -456,12 +456,12 @@ class Plan(Record, frozen=True, kw_only=True):
     by_interval: bool = False
     """True: the plan of an interval pipeline. It rests on nothing, and replaces the rows of its interval in the
     tables."""
-    set_aside: bool = False
+    quarantine_all: bool = msgspec.field(default=False, name="set_aside")
     """True: rows that a gate would hold go to its quarantine. A person chose this after a rejection."""
     reach: tuple[str, str] | None = None
     """The span of the intervals of this checkpoint and all below it."""
     sources: dict[str, Range]
-    pins: dict[str, Payload] = {}
+    fixed_inputs: dict[str, Payload] = msgspec.field(default_factory=dict, name="pins")
     """Inputs that operators read besides their streams, such as the version of a table, by uid. Fixed for all
     attempts."""
     hooks: dict[str, Json] = {}

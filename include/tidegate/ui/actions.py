@@ -179,7 +179,7 @@ def resume(pipeline: Of, body: AskedResume, user: GetUserDep) -> ActionAnswer:
     """Let runs plan checkpoints again."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        entry = control.resume(ledger, act.by, body.note, after_end=body.after_end, set_aside=body.quarantine_all)
+        entry = control.resume(ledger, act.by, body.note, after_end=body.after_end, quarantine_all=body.quarantine_all)
         if entry is None:
             raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
         return ActionAnswer(told="The pipeline is resumed: the next run plans a checkpoint.")

@@ -11,7 +11,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, Path, Query, Request
 
 from tidegate.history.query import LONGEST, SORTS, HistoryFilter
-from tidegate.history.row import MEASURES
+from tidegate.history.row import MEASURES, PLOTTED
 from tidegate.records.records import Act, Acted, Kind, State
 from tidegate.ui import quarantined, shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
@@ -135,8 +135,8 @@ def plots(
     name: Annotated[list[Literal[tuple(MEASURES)]] | None, Query()] = None,  # type: ignore[valid-type]
     limit: Annotated[int, Query(ge=1, le=2000)] = 300,
 ) -> dict[str, Any]:
-    """Measures over the last checkpoints, oldest first."""
-    chosen = list(dict.fromkeys(name or ("seconds", "state_bytes", "rows_out", "lag_seconds")))
+    """Measures over the last checkpoints, oldest first: those named, or those that the page plots."""
+    chosen = list(dict.fromkeys(name or PLOTTED))
     return pipeline.past().points(["state", "planned", *chosen], limit)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 
-from tidegate.history.row import MEASURES
+from tidegate.history.row import MEASURES, PLOTTED
 from tidegate.ui.access import LOGGED_IN, READ
 
 __all__ = ["router"]
@@ -25,7 +25,9 @@ _DECLARED = {
     name: [measure.label[:1].upper() + measure.label[1:], measure.unit, measure.help]
     for name, measure in MEASURES.items()
 }
-_MEASURES_JS = f"export const DECLARED = {json.dumps(_DECLARED, indent=2)};\n".encode()
+_MEASURES_JS = (
+    f"export const DECLARED = {json.dumps(_DECLARED, indent=2)};\nexport const PLOTTED = {json.dumps(PLOTTED)};\n"
+).encode()
 
 router = APIRouter(default_response_class=HTMLResponse)
 

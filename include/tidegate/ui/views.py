@@ -317,9 +317,9 @@ def _say(pipeline: str) -> condition.Command:
 
     def say(verb: str, *words: object) -> str:
         text = " ".join(map(str, words))
-        set_aside = ", with what a gate would hold set aside" if "--quarantine-all" in text else ""
+        quarantining = ", with rows that a gate would hold quarantined" if "--quarantine-all" in text else ""
         buttons = {
-            "resume": f"the button Resume{set_aside}",
+            "resume": f"the button Resume{quarantining}",
             "explain": f"the page of checkpoint {text}",
             "approve": "the button Approve",
             "reject": "the button Reject",

@@ -137,7 +137,10 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
             yield from (f"checkpoint {entry.id}: {flaw}" for flaw in manifest_flaws(entry.manifest, entry))
     if entry.completed and entry_name(entry.id) not in _run_index(ledger, entry):
         yield f"checkpoint {entry.id} is completed, but runs/ does not know that its run made it"
-    payloads: list[Payload] = [*(part.splits for part in entry.plan.sources.values()), *entry.plan.pins.values()]
+    payloads: list[Payload] = [
+        *(part.splits for part in entry.plan.sources.values()),
+        *entry.plan.fixed_inputs.values(),
+    ]
     payloads += [payload for acked in entry.acks.values() for payload in acked.ack.sinks.values()]
     payloads += [verdict.results for acked in entry.acks.values() for verdict in acked.ack.gates.values()]
     for blob in {payload.blob for payload in payloads if payload.blob is not None}:

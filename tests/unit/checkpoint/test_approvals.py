@@ -119,37 +119,37 @@ def test_who_resumes_after_a_rejection_may_choose_to_set_all_of_it_aside(world):
     coordinator = world.coordinator()
     coordinator.suspend("bob", "a look at it")
     with pytest.raises(Rejected) as refused:
-        coordinator.resume("ann", set_aside=True)
+        coordinator.resume("ann", quarantine_all=True)
     assert refused.value.reason == "NOT_REJECTED", "nothing is rejected yet"
     answer(world.ledger, id, "g1", approve=False, by="ann")
     coordinator.complete(id)
-    assert coordinator.resume("ann", set_aside=True) is not None
+    assert coordinator.resume("ann", quarantine_all=True) is not None
 
     plan_of = lambda id: world.ledger.entry(id).plan  # noqa: E731
     first = world.trigger("three")
-    assert plan_of(first).set_aside
+    assert plan_of(first).quarantine_all
     coordinator.abort(first, "RUN_GONE")
     second = world.trigger("four")
-    assert plan_of(second).set_aside, "the first one came to nothing, so the choice still holds"
+    assert plan_of(second).quarantine_all, "the first one came to nothing, so the choice still holds"
     world.work(second)  # this gate has no quarantine: it holds again
     assert coordinator.complete(second).reason == "HELD"
     answer(world.ledger, second, None, approve=False, by="ann")
     coordinator.complete(second)
     coordinator.resume("ann")
-    assert not plan_of(world.trigger("five")).set_aside, "it was chosen once, not for ever"
+    assert not plan_of(world.trigger("five")).quarantine_all, "it was chosen once, not for ever"
 
 
 def test_what_was_chosen_is_for_one_checkpoint(world):
     id = world.held()
     answer(world.ledger, id, "g1", approve=False, by="ann")
     world.coordinator().complete(id)
-    world.coordinator().resume("ann", set_aside=True)
+    world.coordinator().resume("ann", quarantine_all=True)
     world.judges = (Holds(99),)  # the rule was mended meanwhile
     world.checkpoint("three")
     ids = world.ledger.ids()
-    assert world.ledger.entry(ids[-1]).plan.set_aside
+    assert world.ledger.entry(ids[-1]).plan.quarantine_all
     world.checkpoint("four", rows=3)
-    assert not world.ledger.entry(world.ledger.ids()[-1]).plan.set_aside
+    assert not world.ledger.entry(world.ledger.ids()[-1]).plan.quarantine_all
     world.exact()
 
 

@@ -75,7 +75,7 @@ def test_tidegate_run_goes_past_a_job_at_which_another_process_works(tmp_path: P
     life.feed.available = 4
     attempt = Attempt(life.coordinator(), 1, "slow", lambda _: None)
     _, prev = attempt.ask()
-    staged = attempt.stage(attempt.read(None))
+    staged = attempt.stage_sinks(attempt.read(None))
     attempt.exchange.finish()
     outcomes = run_checkpoints(life.coordinator(), NoSpark(), Schedule(checkpoints=1), Observer())
     assert [(each.id, each.state) for each in outcomes] == [(2, "completed")]

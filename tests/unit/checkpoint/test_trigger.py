@@ -63,7 +63,7 @@ def test_another_run_waits_for_the_one_that_is_open(world):
     with pytest.raises(Rejected) as caught:
         world.trigger("two")
     assert caught.value.reason == "CHECKPOINT_IN_PROGRESS"
-    assert "checkpoint 1 is still open" in caught.value.what
+    assert "waits for checkpoint 1:" in caught.value.what
     assert "ends by itself" in caught.value.help
     assert world.ledger.ids() == [1]
 
@@ -390,10 +390,10 @@ def test_what_is_done_but_for_its_decision_is_decided_by_whoever_waits_for_it(wo
     world.feed_more(2)
     id = world.trigger("r1")
     world.work(id)
-    with pytest.raises(Rejected, match="still open"):
+    with pytest.raises(Rejected, match="waits for checkpoint 1"):
         world.trigger("r2")
     world.age(id, 3600)
-    with pytest.raises(Rejected, match="still open"):
+    with pytest.raises(Rejected, match="waits for checkpoint 1"):
         world.trigger("r2")
     assert world.state(id) == "completed"
     assert world.trigger("r2") == id + 1

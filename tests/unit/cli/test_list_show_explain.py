@@ -166,7 +166,7 @@ def test_explain_an_abort(history, tidegate):
     assert "JOB_FAILED, one of its jobs failed for good. It counts as a failure." in text
     assert "In its own words: a stage failed" in text
     assert "checkpoint 3 took the same input" in text
-    assert "mend what the detail says" in story["next_step"]
+    assert "fix what the detail says" in story["next_step"]
 
 
 @pytest.mark.parametrize("reason", ["CANCELLED", "CHECKPOINT_EXPIRED", "BASE_ABORTED", "RUN_GONE"])

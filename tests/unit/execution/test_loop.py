@@ -350,7 +350,7 @@ def test_others_that_are_alive_are_waited_for(one, world):
     one.while_asleep = [lambda: None, lambda: world.work(1), lambda: world.coordinator().complete(1)]
     one.run(checkpoints=1)
     assert one.told.of("completed") == [2]
-    assert "checkpoint 1 is still open" in one.told.of("waiting")[0]
+    assert "waits for checkpoint 1:" in one.told.of("waiting")[0]
     world.exact()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -47,6 +48,8 @@ def test_the_pages_get_the_declaration():
     for name, measure in MEASURES.items():
         assert f'"{name}"' in script
         assert measure.help in script
+    plotted = json.loads(script.partition("PLOTTED = ")[2].rstrip(";\n"))
+    assert plotted == [name for name, measure in MEASURES.items() if measure.plotted]
 
 
 # -- what is stored ----------------------------------------------------------------------------------------

@@ -40,9 +40,9 @@ class JudgedWorld(ToyWorld):
         """What the suite says that attempts at a checkpoint judge by."""
         entry = self.ledger.entry(id)
         assert entry is not None
-        payload = entry.plan.pins["judged"]
-        pinned = (self.ledger.unpack(payload), SourceContext(self.name, "judged", self.place, self.ledger))
-        (rule,) = self.gate.suite_for(GateContext(self.name, "judged", self.place, pinned=pinned)).rules
+        payload = entry.plan.fixed_inputs["judged"]
+        fixed = (self.ledger.unpack(payload), SourceContext(self.name, "judged", self.place, self.ledger))
+        (rule,) = self.gate.suite_for(GateContext(self.name, "judged", self.place, fixed=fixed)).rules
         return str(rule.kwargs["column"])
 
 
@@ -67,9 +67,9 @@ def test_a_retry_judges_by_the_suite_that_the_checkpoint_was_planned_with(world:
 def test_a_plan_of_an_earlier_version_has_no_suite_and_is_judged_by_the_file(world: JudgedWorld) -> None:
     world.judge_by("a")
     context = SourceContext(world.name, "judged", world.place, world.ledger)
-    for pinned in (None, ({"version": 3, "files": []}, context)):
-        gate = Expectations("rows", over="tables/none" if pinned else None)
-        (rule,) = gate.suite_for(GateContext(world.name, "judged", world.place, pinned=pinned)).rules
+    for fixed in (None, ({"version": 3, "files": []}, context)):
+        gate = Expectations("rows", over="tables/none" if fixed else None)
+        (rule,) = gate.suite_for(GateContext(world.name, "judged", world.place, fixed=fixed)).rules
         assert rule.kwargs["column"] == "a"
 
 

@@ -176,7 +176,7 @@ def test_dead_before_the_decision_it_is_ended_and_nothing_has_changed(world):
     coordinator.ledger.create_decision = lambda decision: pytest.fail("killed")
     with pytest.raises(pytest.fail.Exception):
         rollback.roll_back(coordinator, 2, run="dead", by="x", choices={})
-    with pytest.raises(Rejected, match="checkpoint 5 is still open"):
+    with pytest.raises(Rejected, match="waits for checkpoint 5"):
         world.trigger("run 5")
     world.age(5, 3600)
     assert world.checkpoint("run 5", rows=1) == 6

@@ -143,8 +143,8 @@ def _act(view: CheckpointView, control: Control) -> Iterator[str]:
     deed = deeds[control.action]
     if control.action == "cancel" and control.final:
         deed = "cancelled the pipeline for good, and what was open"
-    set_aside = "; what a gate would hold again is to be set aside" if control.set_aside else ""
-    yield f"At {clock(view.planned)} UTC {control.by} {deed}{_because(control.reason)}{set_aside}."
+    quarantining = "; rows that a gate would hold again are to be quarantined" if control.quarantine_all else ""
+    yield f"At {clock(view.planned)} UTC {control.by} {deed}{_because(control.reason)}{quarantining}."
 
 
 def _because(reason: str) -> str:
@@ -211,7 +211,7 @@ def _planned(view: CheckpointView) -> Iterator[str]:
     if details.through is not None:
         sinks = ", ".join(details.through) or "no table"
         yield f"At least once: jobs write to {sinks} at once, before it is decided."
-    if details.set_aside:
+    if details.quarantine_all:
         yield "What a gate would hold in it goes to quarantine: somebody chose so after a rejection."
     for name, source in details.sources.items():
         if source.empty and not name.startswith(QUARANTINE):
@@ -262,10 +262,10 @@ def _acked(view: CheckpointView, examples: Examples) -> Iterator[str]:
 
 def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Iterator[str]:
     """Explain a gate's verdict."""
-    set_aside = f", set {gate.quarantined:,} aside" if gate.quarantined and gate.outcome != "abort" else ""
+    quarantined = f", set {gate.quarantined:,} aside" if gate.quarantined and gate.outcome != "abort" else ""
     released = f", let {gate.released:,} back in from quarantine" if gate.released else ""
     why = f" ({gate.why})" if gate.why else ""
-    yield f"Gate {name} judged {gate.rows:,} rows{set_aside}{released}; its verdict is {gate.outcome}{why}."
+    yield f"Gate {name} judged {gate.rows:,} rows{quarantined}{released}; its verdict is {gate.outcome}{why}."
     for broken in gate.broken:
         values = examples_text(examples.get(broken.rule, []))
         yield f"Gate {name}: rule {broken.rule}: {broken.why}{values}; what follows is {broken.policy}."
@@ -414,7 +414,7 @@ def _next_step(target: Target, view: CheckpointView, entry: Entry, waits: list[s
     if approvals.pending_approvals_text(View((entry,)), [entry.id]):
         return f"{target.command('approve', entry.id)}  or  {target.command('reject', entry.id)}"
     if entry.aborted and entry.decision is not None and entry.decision.reason in ("JOB_FAILED", ENVIRONMENT_FAILED):
-        return "mend what the detail says, then run the pipeline again: the same input is planned once more"
+        return "fix what the detail says, then run the pipeline again: the same input is planned once more"
     if entry.completed and view.published is None:
         return "run the pipeline again; `tidegate doctor` tells whether a table is in the way"
     return "run the pipeline again" if waits and entry.open and abandoned_reason(entry.plan) else ""

@@ -50,7 +50,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.line(f"To resume it:  {target.command('resume')}", "dim")
         return 0
     quarantine_all = args.quarantine_all
-    resumed = control.resume(target.ledger, by, args.reason, after_end=args.after_end, set_aside=quarantine_all)
+    resumed = control.resume(target.ledger, by, args.reason, after_end=args.after_end, quarantine_all=quarantine_all)
     if resumed is None:
         raise Rejected(
             f"pipeline {target.name!r} is not suspended, and no checkpoint has failed since the last one completed",

@@ -60,7 +60,7 @@ TOLD = 100
 FILES = 5
 """The number of files that are named of each source whose rows a gate rejects."""
 
-_WORST = ("abort", "hold", "quarantine", "warn")
+_WORST_FIRST = ("abort", "hold", "quarantine", "warn")
 
 
 _warming: list[threading.Thread] = []
@@ -129,7 +129,7 @@ class GateRunner:
         if judgement.ahead is not None:
             return self._pass_ahead(stage, judgement, judgement.ahead)
         frame = judgement.frame if judgement.frame is not None else frame
-        chosen = self.plan.set_aside and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
+        chosen = self.plan.quarantine_all and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
         judgement = _all_aside(judgement, frame) if chosen else judgement
         good, bad = judgement.split or (frame, None)
         released = self._back(stage, frame)
@@ -162,13 +162,13 @@ class GateRunner:
     def _staging_for(self, stage: GateNode, table: SinkNode | None) -> Callable[..., PrestagedRows | None] | None:
         """Return how a gate may have its rows staged. None: others join those that pass, or all may be set aside."""
         returning = any(not part.empty for name, part in self.plan.sources.items() if name in stage.quarantine)
-        if table is None or returning or self.plan.set_aside:
+        if table is None or returning or self.plan.quarantine_all:
             return None
         return partial(table.sink.ahead, context=self.coordinator.context(table.name), staging=self.staging)
 
     def _context(self, stage: GateNode, table: SinkNode | None) -> GateContext:
         graph, place, ledger = self.coordinator.graph, self.coordinator.place, self.coordinator.ledger
-        payload = self.plan.pins.get(stage.name)
+        payload = self.plan.fixed_inputs.get(stage.name)
         source_context = SourceContext(graph.name, stage.name, place, ledger)
         return GateContext(
             pipeline=graph.name,
@@ -177,7 +177,7 @@ class GateRunner:
             checkpoint=self.staging.checkpoint,
             clock=self.plan.created,
             memory=self.before.get(_remembered(stage), {}),
-            pinned=(ledger.unpack(payload), source_context) if payload is not None else None,
+            fixed=(ledger.unpack(payload), source_context) if payload is not None else None,
             stage=self._staging_for(stage, table),
             held=partial(self.held, stage.gate.against) if stage.gate.against is not None else None,
         )
@@ -233,7 +233,7 @@ class GateRunner:
             released=released.released if released is not None else 0,
             hold=gate.hold_record if outcome == "hold" else None,
             why=why,
-            broken=sorted(broken, key=lambda rule: _WORST.index(rule.policy))[:TOLD],
+            broken=sorted(broken, key=lambda rule: _WORST_FIRST.index(rule.policy))[:TOLD],
             policy=gate.describe(),
             results=self.coordinator.ledger.pack(judgement.results, self.coordinator.graph.parts),
         )

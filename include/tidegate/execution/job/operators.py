@@ -137,7 +137,7 @@ class OperatorRunner:
             memory=self.before.get(stage.name, {}),
             replaced_is_taken=self.coordinator.graph.replaced_is_taken(stage.name),
             withdrawn=tuple(streams.get(replaced_rows_of(name)) for name in stage.inputs),
-            pinned=self._pinned(stage),
+            fixed=self._fixed(stage),
             waits=waits,
             kept=self.kept,
         )
@@ -149,9 +149,9 @@ class OperatorRunner:
         assert sourcing.event_time is not None
         return sourcing.source.highest(sourcing.event_time, ledger.unpack(self.plan.sources[name].splits), context)
 
-    def _pinned(self, stage: OperatorNode) -> tuple[Json, SourceContext] | None:
+    def _fixed(self, stage: OperatorNode) -> tuple[Json, SourceContext] | None:
         """Return the operator's pin in the plan, and its context. None: it reads nothing besides its streams."""
-        payload = self.plan.pins.get(stage.name)
+        payload = self.plan.fixed_inputs.get(stage.name)
         if payload is None:
             return None
         ledger = self.coordinator.ledger

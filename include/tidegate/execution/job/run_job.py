@@ -205,9 +205,9 @@ class Attempt:
             seams.fault("S3.inputs.after")
             streams = self.read(spark)
             with self.run(streams, spark):
-                staged = self.stage(streams) if not self.gating.aborts else self.unstage()
+                staged = self.stage_sinks(streams) if not self.gating.aborts else self.unstage()
                 refuse_unaccounted(self.job, self.measuring.taken, self.gating.verdicts, staged, self.exchange)
-                self.prepare()
+                self.run_hooks()
                 self.operating.finish(self.job.operators)
                 self.exchange.finish()
             self.refuse_ended()
@@ -376,7 +376,7 @@ class Attempt:
                 streams[name] = materialize(streams[name])
                 cached.append(streams[name])
 
-    def stage(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:
+    def stage_sinks(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:
         """Write every sink's rows, durably: where no table names them; or, at least once, into the tables."""
         staged = dict(self.gating.staged)
         by_hand = self.by_hand
@@ -410,7 +410,7 @@ class Attempt:
                 sinking.sink.discard(self.direct.context(sinking.name), self.staging)
         return {}
 
-    def prepare(self) -> None:
+    def run_hooks(self) -> None:
         """Let the pipeline's hooks do their part of the snapshot, before it counts. There is none if a gate aborts."""
         for hook in self.graph.hooks if not self.gating.aborts else ():
             if hook.on_prepare is not None:

@@ -144,7 +144,7 @@ class Expectations(Gate):
 
         warm()
 
-    def pin(self, context: SourceContext) -> Json:
+    def fix_inputs(self, context: SourceContext) -> Json:
         """Return the suite's current text, so that every attempt judges by the same rules, and the version of the
         table."""
         suite: Json = {"suite": read_text(self.path(context.place))}
@@ -158,23 +158,23 @@ class Expectations(Gate):
             return suite  # the first checkpoint creates the table
 
     @property
-    def pins_tables(self) -> bool:
+    def reads_tables(self) -> bool:
         return self.over is not None
 
     def suite_for(self, context: GateContext) -> Suite:
         """Return the suite that the plan has fixed. Plans of versions before 0.2 fixed none: then load it from its
         file."""
-        if context.pinned is None or "suite" not in context.pinned[0]:
+        if context.fixed is None or "suite" not in context.fixed[0]:
             return self.load(context.place)
         path = self.path(context.place)
-        return read_suite(context.pinned[0]["suite"], str(path), path.stem)
+        return read_suite(context.fixed[0]["suite"], str(path), path.stem)
 
     def _over(self, context: GateContext) -> Json | None:
         """Return what to read of the table. None: `over` is not set, or the table does not exist yet."""
-        if context.pinned is None or self.over is None:
+        if context.fixed is None or self.over is None:
             return None
-        pinned = context.pinned[0]
-        return pinned.get("over") if "suite" in pinned else pinned
+        fixed = context.fixed[0]
+        return fixed.get("over") if "suite" in fixed else fixed
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from tidegate.gates.judging.judge import add_samples_from_files, judge, plain, split
@@ -227,9 +227,9 @@ class Expectations(Gate):
 
     def _table_rows(self, frame: DataFrame, splits: Json, context: GateContext) -> DataFrame:
         """Return the table's rows as the plan has fixed them, without those that the new ones replace."""
-        assert context.pinned is not None
+        assert context.fixed is not None
         assert self.over is not None
-        source_context = context.pinned[1]
+        source_context = context.fixed[1]
         table = DeltaTable(self.over, max_files=EVERY_FILE)
         table.verify(splits, source_context)
         rows = table.read(frame.sparkSession, splits, source_context)

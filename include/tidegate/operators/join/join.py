@@ -308,14 +308,14 @@ class TableJoin(Operator):
     def problems(self) -> list[str]:
         return join_problems(self.keys, self.how, ("inner", "left")) + self.table.problems()
 
-    def pin(self, context: SourceContext) -> Json:
+    def fix_inputs(self, context: SourceContext) -> Json:
         return self.table.plan(None, context).splits
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
 
-        assert context.pinned is not None
-        splits, location = context.pinned
+        assert context.fixed is not None
+        splits, location = context.fixed
         self.table.verify(splits, location)
         table = self.keys.turned(self.table.read(context.spark, splits, location), context)
         check_sides([inputs[0], table], self.on, self.prefix, context)

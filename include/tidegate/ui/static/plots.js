@@ -2,24 +2,13 @@
 import { get, dagPath } from "./api.js";
 import { card, h, s, table } from "./dom.js";
 import { MEASURES, time } from "./format.js";
+import { PLOTTED } from "./measures.js";
 
-const SHOWN = [
-  "seconds",
-  "delay_seconds",
-  "rows_in",
-  "rate",
-  "rows_out",
-  "state_bytes",
-  "lag_seconds",
-  "publish_seconds",
-  "late",
-  "quarantined",
-];
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [420, 150, 58, 18];
 
 export async function plots({ dag, at, go }) {
   const limit = at.query.get("limit") ?? "200";
-  const query = new URLSearchParams([["limit", limit], ...SHOWN.map((name) => ["name", name])]);
+  const query = new URLSearchParams([["limit", limit], ...PLOTTED.map((name) => ["name", name])]);
   const data = await get(`${dagPath(dag)}/plots?${query}`);
   const choice = h(
     "select",
@@ -35,7 +24,7 @@ export async function plots({ dag, at, go }) {
       h(
         "div",
         { class: "grid plots" },
-        SHOWN.filter((name) => data[name].some((value) => value !== null)).map((name) =>
+        PLOTTED.filter((name) => data[name].some((value) => value !== null)).map((name) =>
           card(MEASURES[name][0], h("div", { class: "plot" }, drawn(data, name)), values(data, name)),
         ),
       ),
