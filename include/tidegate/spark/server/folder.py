@@ -164,7 +164,7 @@ def private_folder(path: Path) -> Path:
         raise Invalid(
             f"{path} is not a folder of user {os.getuid()}.",
             expected="a folder that belongs to the user who runs tidegate; it holds the Spark server's token",
-            help="Run tidegate as the user who owns it, or in a project folder of your own: each has its .tidegate/spark.",
+            help="Run tidegate as the user who owns it, or in a project folder of your own.",
             reason="SPARK_HOME",
         )
     if stat.S_IMODE(status.st_mode) != 0o700:
