@@ -107,7 +107,7 @@ class Coordinator(PipelineContext):
                 try:
                     plan = self._plan(answer, view, run, kind, wanted, CheckpointOptions(standing, drain, aligned))
                 except Corrupt:
-                    if answer.base is None or self.ledger.is_kept(answer.base):
+                    if answer.base is None or self.ledger.is_retained(answer.base):
                         raise
                     continue  # the log moved on, and retention removed files that the base's positions name
                 nothing_new = all(part.empty for part in plan.sources.values())

@@ -178,7 +178,7 @@ def _suspend(chaos: Chaos, dice: random.Random) -> str | None:
 
 
 def _roll_back(chaos: Chaos, dice: random.Random) -> str | None:
-    completed = [id for id in chaos.reader.published if chaos.deployment.ledger.is_kept(id)]
+    completed = [id for id in chaos.reader.published if chaos.deployment.ledger.is_retained(id)]
     if not completed:
         return None
     to = dice.choice(sorted(completed)[-6:])

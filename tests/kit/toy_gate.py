@@ -65,7 +65,7 @@ class ToyGate(Gate):
     multiples of `bad`. 0: none."""
 
     kind: ClassVar[str] = "toy"
-    keeps: ClassVar[bool] = True
+    persists: ClassVar[bool] = True
 
     def __init__(
         self, every: int, hold_for: float, unanswered: Literal["approve", "reject"], bad: int = 0, tables: Any = None

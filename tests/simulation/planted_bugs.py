@@ -241,7 +241,7 @@ def _pin_nothing() -> Patches:
 
 
 def name_without_looking_for_the_tombstone() -> Patches:
-    yield mock.patch.object(EntryLog, "is_kept", lambda self, id: True)
+    yield mock.patch.object(EntryLog, "is_retained", lambda self, id: True)
 
 
 def _answer_a_suspension_by_a_rollback() -> Patches:

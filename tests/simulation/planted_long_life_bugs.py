@@ -104,7 +104,7 @@ def _believe_the_stamps() -> Patches:
             return False
         return sum(found == day for other, found in line.days.items() if other > id) < self.per_day
 
-    yield mock.patch.object(ages.Ages, "_is_kept", kept)
+    yield mock.patch.object(ages.Ages, "_is_last_of_its_day", kept)
 
 
 def _count_what_was_rolled_back() -> Patches:

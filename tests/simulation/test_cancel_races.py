@@ -61,7 +61,7 @@ def over(day: Day, named: set[int]) -> None:
     assert view.settled == last.id
     assert day.published()[: len(rows)] == rows
     assert len(day.published()) == last.id, "what was completed is on the table, and stays there"
-    below = {id for id in ledger(day).ids(before=last.id + 1) if ledger(day).is_kept(id)}
+    below = {id for id in ledger(day).ids(before=last.id + 1) if ledger(day).is_retained(id)}
     assert below == named
     for id in named:
         assert snapshot_at(ledger(day), id, {}, by="x").entry.completed
@@ -95,7 +95,7 @@ def _kept(day: Day, id: int) -> set[int]:
     entry = ledger(day).entry(id)
     assert entry is not None
     assert all(ledger(day).unpack(part.splits) for part in entry.plan.sources.values())
-    return {id} if ledger(day).is_kept(id) else set()
+    return {id} if ledger(day).is_retained(id) else set()
 
 
 def test_a_run_at_the_same_moment_comes_before_it_or_not_at_all() -> None:
@@ -130,7 +130,7 @@ def test_a_rollback_at_the_same_moment_comes_before_it_or_not_at_all() -> None:
         live = len(day.tables["out"].live())
         assert live == (3 if not said[0] else 4)
         assert told(lambda day=day: day.trigger("late")) == "STOPPED"  # type: ignore[misc]
-        assert [id for id in ledger(day).ids() if ledger(day).is_kept(id) and id < 5] == []
+        assert [id for id in ledger(day).ids() if ledger(day).is_retained(id) and id < 5] == []
         assert ledger(day).pins() == []
     assert {"", "STOPPED"} <= seen
 

@@ -344,7 +344,7 @@ def test_a_sleeper_does_not_put_back_how_far_retention_has_got() -> None:
 
     day.weather.before("read kept.json", others)
     sleeper.retire()
-    kept = ledger.kept()
+    kept = ledger.retained_count()
     assert kept is not None
     assert (kept.low, kept.upto) == (6, 6)
 

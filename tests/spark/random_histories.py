@@ -137,7 +137,7 @@ class Life:
     def _back(self) -> None:
         ledger = self.play.ledger
         self.play.coordinator().publish()
-        there = [made for made in self.history if ledger.is_kept(made.id)]
+        there = [made for made in self.history if ledger.is_retained(made.id)]
         to = self.dice.choice(there).id
         self.play.coordinator().roll_back(to, run=f"back {len(self.story)}", by="ann")
         gone = [made for made in self.history if made.id > to]
@@ -159,7 +159,7 @@ class Life:
         """From anything that is kept; named: from a savepoint."""
         self.play.coordinator().publish() if not named else None
         ledger = self.play.ledger
-        there = [made for made in self.history if ledger.is_kept(made.id)]
+        there = [made for made in self.history if ledger.is_retained(made.id)]
         if named:
             entries = {each.entry for each in savepoint.savepoints(ledger)}
             there = [made for made in there if made.id in entries and ledger.plan(made.id).drain is None]
@@ -315,10 +315,10 @@ def over(life: Life) -> list[str]:
     life.play.coordinator().publish()
     life.play.coordinator().retire()
     named = {each.entry for each in savepoint.savepoints(ledger)}
-    kept = {made.id for made in life.history if ledger.is_kept(made.id)}
+    kept = {made.id for made in life.history if ledger.is_retained(made.id)}
     if wrong := [f"{id} is kept, and nobody has named it" for id in kept - named - _gone_back_to(ledger, named)]:
         return wrong
-    kept = {id for id in named if ledger.is_kept(id)}  # one that was rolled back, too
+    kept = {id for id in named if ledger.is_retained(id)}  # one that was rolled back, too
     life._fork(named=True)
     for play, _, _ in life.forks[forks:]:
         play.checkpoint()

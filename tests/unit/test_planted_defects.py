@@ -402,7 +402,7 @@ DEFECTS = {
         "oldest first",
     ),
     "a day keeps what is claimed already": Defect(
-        lambda patch: patch.setattr(Ledger, "is_kept", lambda self, id: True),
+        lambda patch: patch.setattr(Ledger, "is_retained", lambda self, id: True),
         "unit/lifecycle/test_retention_by_age.py::test_what_retention_has_claimed_is_not_kept_for_its_day",
         "assert not True",
     ),

@@ -123,7 +123,7 @@ class Plans:
         try:
             refuse(list(refusals(self.graph, self.ledger, config, base)), base.id)
         except Corrupt:
-            if self.ledger.is_kept(base.id):
+            if self.ledger.is_retained(base.id):
                 raise
             raise Unavailable(
                 f"checkpoint {base.id}, which the next one was to rest on, was retired meanwhile",

@@ -35,7 +35,8 @@ __all__ = ["POLICIES", "BrokenRule", "Gate", "GateContext", "Judgement", "Policy
 
 Policy = Literal["abort", "hold", "quarantine", "warn"]
 """The consequence of a broken rule: abort the checkpoint, wait for a person, move the bad rows to quarantine, or only
-report it."""
+report it. The job carries out the worst one that was broken (`execution/job/gates.py`); the decision obeys the verdict
+that it leaves (`protocol/verdicts.py`)."""
 POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 
@@ -85,10 +86,10 @@ class Judgement:
     split: tuple[DataFrame, DataFrame] | None = field(default=None, compare=False, repr=False)
     """The rows that pass, and those for quarantine, with the names of the rules that they broke in RULES. None: all
     pass. Both are read when the job stages, from the same rows that were judged."""
-    kept: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
+    persisted: tuple[DataFrame, ...] = field(default=(), compare=False, repr=False)
     """Frames that are persisted in Spark. They are released once the job has staged."""
     frame: DataFrame | None = field(default=None, compare=False, repr=False)
-    """For a gate that `keeps`: its input rows, as it has persisted them."""
+    """For a gate that `persists`: its input rows, as it has persisted them."""
     ahead: PrestagedRows | None = field(default=None, compare=False, repr=False)
     """The rows, if the gate has staged them (`GateContext.stage`). `split` is then None."""
     apart: Iterable[pa.Table] | None = field(default=None, compare=False, repr=False)
@@ -110,7 +111,7 @@ class Gate(ABC):
     """How long a hold waits for an answer. None: without limit."""
     unanswered: Literal["approve", "reject"] = "reject"
     """The answer that counts if nobody has answered by then."""
-    keeps: ClassVar[bool] = False
+    persists: ClassVar[bool] = False
     """True: the gate persists the rows itself, because it adds columns to them (`Judgement.frame`)."""
     against: str | None = None
     """The uid of an operator whose keys the gate looks up (`GateContext.held`)."""
@@ -178,7 +179,7 @@ class Gate(ABC):
     @abstractmethod
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         """Judge these rows. They are persisted, so that every read returns the same rows, unless the gate itself
-        `keeps` them."""
+        `persists` them."""
 
 
 def exact_share(share: float, whole: float) -> Fraction:

@@ -125,7 +125,7 @@ class CheckpointHistory:
         if not rows:
             return None
         columns = {name: _value(value) for name, value in rows[0].items()}
-        return CheckpointView(**columns, details=self._details(id), kept=self.ledger.is_kept(id))
+        return CheckpointView(**columns, details=self._details(id), kept=self.ledger.is_retained(id))
 
     def counts(self) -> dict[str, int]:
         """As Flink's overview counts."""

@@ -26,7 +26,6 @@ from tidegate.records.records import (
     Decision,
     Discarded,
     Filled,
-    Kept,
     LatestHint,
     Manifest,
     Overtaken,
@@ -34,6 +33,7 @@ from tidegate.records.records import (
     PipelineRecord,
     Plan,
     Published,
+    RetainedCount,
     Retired,
     Told,
     Tried,
@@ -236,7 +236,7 @@ class Ledger(EntryLog):
         seams.fault("S11.published.after")
 
     def create_pin(self, pin: Pin) -> Created[Pin]:
-        """Spare an entry from retention. The caller must check `is_kept` afterwards: the entry may be retired
+        """Spare an entry from retention. The caller must check `is_retained` afterwards: the entry may be retired
         already."""
         seams.fault("R1.pin.before")
         created = self._create_if_absent(f"pins/{pin.owner}.json", pin)
@@ -299,7 +299,7 @@ class Ledger(EntryLog):
         """Let later readers start at `latest.id`."""
         self.store.replace("latest.json", encode(latest))
 
-    def hint_kept(self, kept: Kept) -> None:
+    def hint_retained_count(self, kept: RetainedCount) -> None:
         """Let retention continue counting from here."""
         self.store.replace("kept.json", encode(kept))
 

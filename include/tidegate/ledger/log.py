@@ -27,7 +27,6 @@ from tidegate.records.records import (
     Discarded,
     Filled,
     Handle,
-    Kept,
     LatestHint,
     Manifest,
     Overtaken,
@@ -35,6 +34,7 @@ from tidegate.records.records import (
     Plan,
     Published,
     Request,
+    RetainedCount,
     Retired,
     Told,
     Tried,
@@ -268,9 +268,9 @@ class EntryLog(ManualRecords):
         """Return the entry up to which all is decided and published, as far as recorded; 0: not known."""
         return self._hint()
 
-    def kept(self) -> Kept | None:
+    def retained_count(self) -> RetainedCount | None:
         """Return the last count of retention; None if it is lost or damaged: count again."""
-        return self._read_hint("kept.json", Kept)
+        return self._read_hint("kept.json", RetainedCount)
 
     def trouble(self) -> Trouble | None:
         """Return the last error of a run that no checkpoint records. It may have been resolved since."""
@@ -452,7 +452,7 @@ class EntryLog(ManualRecords):
         """Return whether retention has claimed the entry."""
         return self._read(f"{folder(id)}/retired.json", Retired, id) is not None
 
-    def is_kept(self, id: int) -> bool:
+    def is_retained(self, id: int) -> bool:
         """Return whether the entry exists and retention has not claimed it. (The plan is deleted first, the tombstone
         last.)"""
         if self.retired(id) or not self.has_plan(id):

@@ -58,14 +58,14 @@ class Ages:
         """Pin the checkpoints that are retained for their day. Return them."""
         if not self.per_day:
             return set()
-        return {id for id in ids if self._is_kept(line, id) and self._pin(line.ledger, id)}
+        return {id for id in ids if self._is_last_of_its_day(line, id) and self._pin(line.ledger, id)}
 
     def unpin_days(self, line: DatedCheckpoints, pins: list[Pin]) -> list[Pin]:
         """Unpin daily checkpoints that are too old or rolled back, or no longer retained by changed settings.
 
         Return the remaining pins.
         """
-        outdated = [pin for pin in pins if pin.kind == "day" and not self._is_kept(line, pin.entry)]
+        outdated = [pin for pin in pins if pin.kind == "day" and not self._is_last_of_its_day(line, pin.entry)]
         for pin in outdated:
             line.ledger.delete_pin(pin.owner)
         return [pin for pin in pins if pin not in outdated]
@@ -74,7 +74,7 @@ class Ages:
         age = ledger.age_of_decision(id)
         return age is not None and age < self.young_s
 
-    def _is_kept(self, line: DatedCheckpoints, id: int) -> bool:
+    def _is_last_of_its_day(self, line: DatedCheckpoints, id: int) -> bool:
         """Return whether a checkpoint is one of the last of its day, and that day is recent enough."""
         day = line.days.get(id) if self.per_day else None
         if day is None:
@@ -98,7 +98,7 @@ class Ages:
         ledger.create_pin(
             Pin(**record_stamp, owner=owner, kind="day", entry=id, manifest=decision.manifest, by="retention")
         )
-        if ledger.is_kept(id):
+        if ledger.is_retained(id):
             return True
         ledger.delete_pin(owner)
         return False

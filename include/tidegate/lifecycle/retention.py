@@ -30,7 +30,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.lifecycle.ages import Ages, DatedCheckpoints
 from tidegate.protocol.view import Entry, rolled_back_by
-from tidegate.records.records import Blob, Decision, Kept, Pin, Retired
+from tidegate.records.records import Blob, Decision, Pin, RetainedCount, Retired
 from tidegate.sinks.base import Staging
 from tidegate.sinks.channel import Channel, channel_name
 from tidegate.state.table import StateSink
@@ -57,7 +57,7 @@ def retire_but_last(pipeline: PipelineContext) -> list[int]:
 def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages: Ages) -> list[int]:
     ledger = pipeline.ledger
     pins = ledger.pins()
-    counted = _kept(ledger, num_retained(), ledger.rollbacks(pins))
+    counted = _count_retained(ledger, num_retained(), ledger.rollbacks(pins))
     old = ledger.ids(before=_floor(ledger, counted, num_retained()))
     line = DatedCheckpoints(ledger)
     spared = _spared(ledger, ages.unpin_days(line, pins)) if old else set()
@@ -79,7 +79,7 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
 
     retired = list(itertools.takewhile(retire, old))
     if counted is not None and not _is_known(ledger, counted):
-        ledger.hint_kept(counted)
+        ledger.hint_retained_count(counted)
     if counted is not None and any(id % LOGS_EVERY == 0 for id in retired):
         _forget_logs(pipeline, counted.low)
     return retired
@@ -131,16 +131,16 @@ def _is_stale(ledger: Ledger, pin: Pin) -> bool:
 
 def retention_floor(ledger: Ledger, num_retained: int, pins: Sequence[Pin] | None = None) -> int:
     """Return the lowest id that must stay: the num_retained-th last completed one, or lower if one rests there."""
-    return _floor(ledger, _kept(ledger, num_retained, ledger.rollbacks(pins)), num_retained)
+    return _floor(ledger, _count_retained(ledger, num_retained, ledger.rollbacks(pins)), num_retained)
 
 
-def _floor(ledger: Ledger, counted: Kept | None, num_retained: int) -> int:
+def _floor(ledger: Ledger, counted: RetainedCount | None, num_retained: int) -> int:
     if counted is None or counted.completed < num_retained:
         return 0
     return min(_resting(ledger, min(counted.low, counted.upto)))
 
 
-def _kept(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple[int, int]]) -> Kept | None:
+def _count_retained(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple[int, int]]) -> RetainedCount | None:
     """Return the range of the last num_retained completed entries that can be rolled back to, or of all if there are
     fewer. None: none is settled.
 
@@ -150,7 +150,7 @@ def _kept(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple[int, int]
     settled = ledger.view().settled
     if not settled:
         return None
-    previous = ledger.kept()
+    previous = ledger.retained_count()
     last = rollbacks[-1][0] if rollbacks else 0
     reached = max(previous.low, previous.reached) if previous is not None else 0
     if previous is None or previous.upto > settled or previous.rollback != last:
@@ -168,10 +168,10 @@ def _kept(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple[int, int]
     return _note(low, settled, completed, last, previous.reached)
 
 
-def _is_known(ledger: Ledger, counted: Kept) -> bool:
+def _is_known(ledger: Ledger, counted: RetainedCount) -> bool:
     """Return whether the ledger has this count, or a later one: somebody who slept must not put back how far retention
     has got. A count beyond the log is of another log, from before a restored copy."""
-    known = ledger.kept()
+    known = ledger.retained_count()
     if known is None or known == counted:
         return known is not None
     is_later = known.upto >= counted.upto and known.rollback >= counted.rollback
@@ -181,7 +181,7 @@ def _is_known(ledger: Ledger, counted: Kept) -> bool:
 
 def _counted(
     ledger: Ledger, num_retained: int, settled: int, rollbacks: Sequence[tuple[int, int]], reached: int
-) -> Kept:
+) -> RetainedCount:
     """Return the same, counted from the end."""
     low, completed = settled, 0
     for id in reversed(ledger.ids(before=settled + 1)):
@@ -193,9 +193,11 @@ def _counted(
     return _note(low, settled, completed, rollbacks[-1][0] if rollbacks else 0, reached)
 
 
-def _note(low: int, upto: int, completed: int, rollback: int, reached: int) -> Kept:
+def _note(low: int, upto: int, completed: int, rollback: int, reached: int) -> RetainedCount:
     reached = reached if reached > low else 0
-    return Kept(**stamp(seams.new_id()), low=low, upto=upto, completed=completed, rollback=rollback, reached=reached)
+    return RetainedCount(
+        **stamp(seams.new_id()), low=low, upto=upto, completed=completed, rollback=rollback, reached=reached
+    )
 
 
 def _counts(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> bool | None:

@@ -100,7 +100,7 @@ def roll_back(
         plan = _plan(answer, proposal, record, run, pipeline.settings.timeout)
         reach = plan.id
         pin = _pin(ledger, plan, record)
-        if not ledger.is_kept(to):  # pin first, then check for the tombstone: retention does it the other way round
+        if not ledger.is_retained(to):  # pin first, then check for the tombstone: retention does it the other way round
             _unpin(ledger, pin)
             raise claimed(pipeline, to)
         control.sync_below(ledger, view, 0)

@@ -77,10 +77,10 @@ def examine(pipeline: PipelineContext, to: int, choices: Mapping[str, How], view
     try:
         proposal = _examined(pipeline, view, target, base, choices)
     except Corrupt:
-        if pipeline.ledger.is_kept(to):
+        if pipeline.ledger.is_retained(to):
             raise
         raise claimed(pipeline, to) from None  # retention removed it meanwhile
-    if proposal.problems and not pipeline.ledger.is_kept(to):
+    if proposal.problems and not pipeline.ledger.is_retained(to):
         raise claimed(pipeline, to)
     return proposal
 
@@ -137,7 +137,7 @@ def _target(pipeline: PipelineContext, to: int, view: View) -> tuple[Entry, Entr
         expected = f"a completed one that is retained: {', '.join(map(str, completed)) or 'there is none'}"
         raise no_such_checkpoint(name, to, problem=problem, expected=expected)
     never = (to <= view.settled or view.rolled_back_by(to) is not None) and ledger.published(to) is None
-    if not ledger.is_kept(to):
+    if not ledger.is_retained(to):
         raise claimed(pipeline, to)
     if never:
         raise Rejected(

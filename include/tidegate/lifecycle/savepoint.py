@@ -52,7 +52,7 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
     created = ledger.create_pin(pin)
     if created.record.entry != id:
         raise _taken(ledger, name, created.record.entry)
-    if not ledger.is_kept(id):  # pin first, then check for the tombstone: retention does it the other way round
+    if not ledger.is_retained(id):  # pin first, then check for the tombstone: retention does it the other way round
         if created.mine:
             ledger.delete_pin(pin.owner)
         raise Rejected(

@@ -127,7 +127,7 @@ def _missing_state_files(snapshot: CheckpointSnapshot) -> Iterator[str]:
 def refuse_retired(parent: Ledger, id: int) -> None:
     """Raise Rejected if the checkpoint is retired. Pin it first, then call this: retention does it the other way
     round."""
-    if not parent.is_kept(id):
+    if not parent.is_retained(id):
         raise Rejected(
             f"checkpoint {id} of pipeline {parent.pipeline!r} is claimed by retention",
             expected="a checkpoint that is retained",

@@ -78,7 +78,7 @@ class Aggregate(Operator):
     def parts(self) -> tuple[str, ...]:
         return ("", *sorted({part for function in self._parsed() if (part := function.distinct_part)}))
 
-    def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
+    def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == set(self.by)
 
     @property
@@ -209,7 +209,7 @@ class Aggregate(Operator):
             if function.distinct_part:
                 parts.setdefault(function.distinct_part, []).append(function)
         if not parts and withdrawn is None:
-            return context.keep(fresh) if not context.state(self.by).is_empty else fresh
+            return context.persist(fresh) if not context.state(self.by).is_empty else fresh
         for part, members in parts.items():
             fresh = fresh.unionByName(self._distinct(part, members, rows, withdrawn, context), allowMissingColumns=True)
         fresh = self._merged(fresh, fresh, functions)
@@ -219,7 +219,7 @@ class Aggregate(Operator):
             if function.distinct_part
             for name in function.columns
         }
-        return context.keep(fresh.withColumns(zeros) if zeros else fresh)
+        return context.persist(fresh.withColumns(zeros) if zeros else fresh)
 
     def _merged(self, partials: DataFrame, like: DataFrame, functions: Sequence[Function]) -> DataFrame:
         """Return one row per key, cast to the types of the partials: a sum of decimal sums has a wider type."""
@@ -261,13 +261,13 @@ class Aggregate(Operator):
 
         state = context.state(keys, part)
         new = counted(rows, 1) if withdrawn is None else counted(rows, 1).unionAll(counted(withdrawn, -1))
-        new = context.keep(new)
+        new = context.persist(new)
         before = state.of(new)
         both = new.withColumn("_was", F.lit(0).cast("long"))
         if before is not None:
             both = both.unionByName(before.withColumn("_was", F.lit(1).cast("long")))
         after = both.groupBy(*map(quoted, keys)).agg(F.sum("_n").alias("_n"), F.max("_was").alias("_was"))
-        after = context.keep(after)
+        after = context.persist(after)
         worth = after if withdrawn is not None else after.where("_was = 0")
         state.put(worth.drop("_was").withColumn(DELETED, F.col("_n") <= 0), deletes=True)
         step: Column = F.sum((F.col("_n") > 0).cast("long") - F.col("_was"))

@@ -108,7 +108,7 @@ class OperatorContext:
     """The result of the operator's `fix_inputs` when the checkpoint was planned, and the context of that call."""
     waits: bool = False
     """Nothing falls due in this checkpoint: it is made by hand, and the output of timers would go nowhere."""
-    kept: list[DataFrame] = field(default_factory=list)
+    persisted: list[DataFrame] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """Its counters (late rows …): shown to users, never read by tidegate."""
 
@@ -121,10 +121,10 @@ class OperatorContext:
         """
         return self.states(part, keys, ttl, over)
 
-    def keep(self, frame: DataFrame) -> DataFrame:
+    def persist(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; it is released when the job ends."""
         stored = materialize(frame)
-        self.kept.append(stored)
+        self.persisted.append(stored)
         return stored
 
 
@@ -225,7 +225,7 @@ class Operator(ABC):
         """True if it forgets rows that it emitted, and later emits others without taking those back."""
         return False
 
-    def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
+    def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         """Return whether a row with such a key, once emitted, is only ever replaced by one with the same key.
 
         over_updates: an input replaces rows.

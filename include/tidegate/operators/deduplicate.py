@@ -97,12 +97,12 @@ class Deduplicate(Operator):
         row = F.min_by(F.struct(*columns_of(rows)), F.struct(*time, row_id(rows))).alias("_row")
         firsts = rows.groupBy(*key_columns).agg(row)
         if not state.is_empty:
-            firsts = context.keep(firsts)
+            firsts = context.persist(firsts)
             stored = state.of(firsts)
             assert stored is not None
             known_keys = stored.select(*(F.col(name).alias(f"_aside{place}") for place, name in enumerate(key_columns)))
             firsts = firsts.join(known_keys, same(self.by, known_keys.columns, nulls=True), "left_anti")
-        firsts = context.keep(firsts)
+        firsts = context.persist(firsts)
         state.put(firsts.select(*key_columns))
         return firsts.select("_row.*")
 
@@ -123,7 +123,7 @@ class Deduplicate(Operator):
         far, keys, key_columns = bounds[1], [*self.by, "_at"], list(map(quoted, self.by))
         like = rows.select(*map(quoted, columns))
         row = F.min_by(F.struct(*columns_of(like)), row_id(like)).alias("_row")
-        first = context.keep(rows.groupBy(*map(quoted, keys)).agg(row))
+        first = context.persist(rows.groupBy(*map(quoted, keys)).agg(row))
         state = context.state(keys)
         times = first.select(*key_columns, "_at", F.lit(True).alias("_new"))
         stored = state.of(first.select(*key_columns).distinct(), on=self.by)
@@ -135,7 +135,7 @@ class Deduplicate(Operator):
         lists = times.groupBy(*key_columns).agg(F.expr(stored_times).alias("given"), F.expr(new).alias("new"))
         chosen = lists.select(*key_columns, F.explode(F.expr(f"array_except({fold}, given)")).alias("_at"))
         new_keys = chosen.select(*(F.col(quoted(name)).alias(f"_aside{place}") for place, name in enumerate(keys)))
-        new_rows = context.keep(first.join(new_keys, same(keys, new_keys.columns, nulls=True), "left_semi"))
+        new_rows = context.persist(first.join(new_keys, same(keys, new_keys.columns, nulls=True), "left_semi"))
         changes = new_rows.select(*key_columns, "_at", F.lit(False).alias("_deleted"))
         now = context.watermarks.now_micros
         if now is not None:

@@ -54,7 +54,7 @@ class Latest(Operator):
     def takes_updates(self) -> bool:
         return True
 
-    def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
+    def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == set(self.by)
 
     @property
@@ -113,12 +113,12 @@ class Latest(Operator):
         candidates = self._greatest(rows.withColumn("_new", F.lit(True)), rows)
         before = None
         if not state.is_empty:
-            candidates = context.keep(candidates)
+            candidates = context.persist(candidates)
             before = state.of(candidates)
         if before is not None:
             before = recalled(state, before, candidates.select(*columns), context)
             both = candidates.unionByName(before.withColumn("_new", F.lit(False)))
-            candidates = context.keep(self._greatest(both, rows).where("_new"))
+            candidates = context.persist(self._greatest(both, rows).where("_new"))
         new = state.put(candidates.select(*key_columns, *(name for name in columns if name not in key_columns))).select(
             *columns
         )
@@ -161,7 +161,7 @@ class TopN(Operator):
     def takes_updates(self) -> bool:
         return True
 
-    def keeps(self, keys: Sequence[str], over_updates: bool) -> bool:
+    def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == {*self.by, RANK}
 
     def describe(self) -> Json:

@@ -55,9 +55,9 @@ def ranked(
     gone: the rows that the input takes back; None: it takes none back.
     """
     changes = changed_rows(rows, withdrawn, by, context)
-    touched = context.keep(changes.select(*map(quoted, by)).distinct())
+    touched = context.persist(changes.select(*map(quoted, by)).distinct())
     affected = met(context.state([*by, "_row"]), changes, touched, by, withdrawn is not None, context)
-    affected = context.keep(_placed(affected, by, order, COUNTED))
+    affected = context.persist(_placed(affected, by, order, COUNTED))
     _put(affected, withdrawn is not None, n, context, by)
     # Of one row: where its copies stand, from which place to which.
     now, before = (f"{place}, least({place} + greatest({count}, 0), {n})" for count, place in COUNTED)

@@ -17,7 +17,7 @@
     beginnings/<source>/<id>.json Beginning where a "from now on" source begins, whatever becomes of <id>
     discarded.json           Discarded        the last checkpoint's tombstone, if the pipeline was cancelled for good
     latest.json              LatestHint       a hint: an entry up to which everything is decided and published
-    kept.json                Kept             a hint: the number of completed entries in a range of ids
+    kept.json                RetainedCount    a hint: the number of completed entries in a range of ids
     audit/<time>-<attempt>.json Act           an action that somebody took on the pages; .done.json: Acted
     trouble.json             Trouble          a hint: the last error that no checkpoint records
     told.json                Told             a hint: the last suspension that the pipeline's hooks were notified of
@@ -705,7 +705,7 @@ class Tried(Record, frozen=True, kw_only=True):
     stores: list[str]
 
 
-class Kept(Record, frozen=True, kw_only=True):
+class RetainedCount(Record, frozen=True, kw_only=True):
     """The number of entries from `low` to `upto`, all decided, that are completed and not rolled back. Any old value is
     right, only slower."""
 

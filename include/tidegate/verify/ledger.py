@@ -106,7 +106,7 @@ def _without_plan(ledger: Ledger, id: int) -> list[str]:
     The last folder may lack its plan: its creator stopped in between. So may one that is being retired, or was retired
     before somebody slow wrote into it again: retention removes that, too. What had completed would have a manifest.
     """
-    floor, records = ledger.kept(), ledger.store.names(f"checkpoints/{entry_name(id)}")
+    floor, records = ledger.retained_count(), ledger.store.names(f"checkpoints/{entry_name(id)}")
     if all(pin.entry != id for pin in ledger.pins()):
         had_completed = any(name.startswith("manifest-") for name in records)
         if floor is not None and (id < floor.low or (id < floor.reached and not had_completed)):
@@ -121,7 +121,7 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
     if entry.manifest is not None:
         for job, handle in entry.manifest.jobs.items():
             if handle.entry != entry.id:  # of a rollback: the ack of its target
-                if not ledger.is_kept(entry.id):
+                if not ledger.is_retained(entry.id):
                     continue  # cancelled for good: the target may be gone
                 try:
                     ledger.chosen_ack(handle, job)
@@ -169,7 +169,7 @@ def _log(ledger: Ledger, entries: list[Entry], ghosts: set[int]) -> Iterator[str
         ledger.view()
     except TidegateError as error:
         yield error.what
-    ids, pinned, floor = ledger.ids(), {pin.entry for pin in ledger.pins()}, ledger.kept()
+    ids, pinned, floor = ledger.ids(), {pin.entry for pin in ledger.pins()}, ledger.retained_count()
     rollbacks = ledger.rollbacks()
     for before, after in pairwise(ids):
         # Retention works upwards and records how far it got. Below that, an entry that is pinned, or was until a moment

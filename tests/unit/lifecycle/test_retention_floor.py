@@ -6,8 +6,8 @@ import pytest
 
 from tidegate.ledger import open_ledger
 from tidegate.ledger.record_files import stamp
-from tidegate.lifecycle.retention import _kept, retention_floor
-from tidegate.records.records import Decision, Kept
+from tidegate.lifecycle.retention import _count_retained, retention_floor
+from tidegate.records.records import Decision, RetainedCount
 
 WHO = stamp("0" * 16)
 
@@ -17,7 +17,7 @@ class Counting:
 
     def __init__(self) -> None:
         self.outcomes: dict[int, str] = {}
-        self.hint: Kept | None = None
+        self.hint: RetainedCount | None = None
         self.reads = 0
 
     def add(self, outcome: str) -> None:
@@ -37,7 +37,7 @@ class Counting:
     def has_plan(self, id):
         return id in self.outcomes
 
-    def kept(self):
+    def retained_count(self):
         return self.hint
 
     def rollbacks(self, pins=None):
@@ -60,7 +60,7 @@ def test_the_floor_is_the_same_from_any_earlier_count(num_retained, hinted_with)
             ledger = Counting()
             for number, outcome in enumerate(outcomes):
                 if number == hinted_after:
-                    ledger.hint = _kept(ledger, hinted_with, [])
+                    ledger.hint = _count_retained(ledger, hinted_with, [])
                     for id in [id for id in ledger.outcomes if id < retention_floor(ledger, hinted_with)]:
                         del ledger.outcomes[id]
                 ledger.add(outcome)
@@ -71,7 +71,7 @@ def test_a_count_whose_entries_others_have_retired_since_is_made_again():
     ledger = Counting()
     for _ in range(9):
         ledger.add("completed")
-    ledger.hint = Kept(**WHO, low=2, upto=4, completed=3)
+    ledger.hint = RetainedCount(**WHO, low=2, upto=4, completed=3)
     del ledger.outcomes[1], ledger.outcomes[2], ledger.outcomes[3]
     assert retention_floor(ledger, 2) == 8
 
@@ -80,7 +80,7 @@ def test_the_cost_follows_what_is_new_and_what_is_dropped():
     ledger = Counting()
     for _ in range(500):
         ledger.add("completed")
-    ledger.hint = _kept(ledger, 400, [])
+    ledger.hint = _count_retained(ledger, 400, [])
     ledger.add("completed")
     ledger.reads = 0
     assert retention_floor(ledger, 400) == 102
@@ -89,7 +89,7 @@ def test_the_cost_follows_what_is_new_and_what_is_dropped():
 
 def test_a_damaged_count_is_made_again(tmp_path):
     ledger = open_ledger(str(tmp_path), "p")
-    ledger.hint_kept(Kept(**WHO, low=1, upto=2, completed=2))
-    assert ledger.kept() == Kept(**WHO, low=1, upto=2, completed=2)
+    ledger.hint_retained_count(RetainedCount(**WHO, low=1, upto=2, completed=2))
+    assert ledger.retained_count() == RetainedCount(**WHO, low=1, upto=2, completed=2)
     (tmp_path / "p" / "kept.json").write_text('{"format": 1')
-    assert ledger.kept() is None
+    assert ledger.retained_count() is None

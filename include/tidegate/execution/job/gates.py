@@ -102,7 +102,7 @@ class GateRunner:
         self.memory: dict[str, Json] = {}
         self.ahead: dict[str, PrestagedRows] = {}
         """Rows that are staged already, by their stream."""
-        self.kept: list[DataFrame] = []
+        self.persisted: list[DataFrame] = []
 
     @property
     def aborts(self) -> bool:
@@ -118,14 +118,14 @@ class GateRunner:
         if stage.gate.quarantines:
             _refuse_own_columns(stage, frame.columns)
         warming = any(thread.is_alive() for thread in _warming)
-        if warming or not stage.gate.keeps:
+        if warming or not stage.gate.persists:
             frame = materialize(frame)
-            self.kept.append(frame)
+            self.persisted.append(frame)
         if warming:
             frame.count()  # so Spark computes the rows meanwhile
         seams.fault("S5.gate.before")
         judgement = stage.gate.judge(frame, self._context(stage, table))
-        self.kept += judgement.kept
+        self.persisted += judgement.persisted
         if judgement.ahead is not None:
             return self._pass_ahead(stage, judgement, judgement.ahead)
         frame = judgement.frame if judgement.frame is not None else frame
@@ -187,7 +187,7 @@ class GateRunner:
         for name, sink in stage.quarantine.items():
             released = returning(self.coordinator, self.plan, name, sink, frame.sparkSession)
             if released is not None:
-                self.kept.append(released.rows)
+                self.persisted.append(released.rows)
                 return released
         return None
 
@@ -255,7 +255,7 @@ class GateRunner:
 
     def let_go(self) -> None:
         """Release what is cached in Spark."""
-        for frame in self.kept:
+        for frame in self.persisted:
             release(frame)
 
 

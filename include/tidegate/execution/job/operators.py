@@ -68,7 +68,7 @@ class OperatorRunner:
         self.memory: dict[str, Json] = {}
         self.expired: dict[str, Json] = {}
         """By operator, the time up to which its states' rows have expired, for readers after this checkpoint."""
-        self.kept: list[DataFrame] = []
+        self.persisted: list[DataFrame] = []
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
         if prev is not None:
@@ -139,7 +139,7 @@ class OperatorRunner:
             withdrawn=tuple(streams.get(replaced_rows_of(name)) for name in stage.inputs),
             fixed=self._fixed(stage),
             waits=waits,
-            kept=self.kept,
+            persisted=self.persisted,
         )
 
     def _highest(self, name: str) -> int | None:
@@ -249,5 +249,5 @@ class OperatorRunner:
         for state in self.states.values():
             with contextlib.suppress(TidegateError):
                 state.let_go()
-        for frame in self.kept:
+        for frame in self.persisted:
             release(frame)

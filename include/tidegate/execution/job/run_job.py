@@ -390,7 +390,7 @@ class Attempt:
                 if sinking.input in self.gating.ahead:
                     ahead = self.gating.ahead[sinking.input]
                     staged[sinking.name] = sinking.sink.prepare_ahead(ahead, context, self.staging)
-                elif withdrawn is None or (self.graph.keeps(sinking) and by_hand is None):
+                elif withdrawn is None or (self.graph.never_drops_keys(sinking) and by_hand is None):
                     staged[sinking.name] = sinking.sink.prepare(frame, context, self.staging)
                 else:
                     staged[sinking.name] = sinking.sink.prepare_updates(frame, withdrawn, context, self.staging)

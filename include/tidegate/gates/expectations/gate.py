@@ -50,7 +50,7 @@ class Expectations(Gate):
     """
 
     kind: ClassVar[str] = "expectations"
-    keeps: ClassVar[bool] = True
+    persists: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -132,7 +132,7 @@ class IntervalJoin(Operator):
         (on_left, late_left), (on_right, late_right) = (split_late(inputs[n], times[n], context) for n in (0, 1))
         arrived = [self._arrived(on_left, inputs[0], context), self._arrived(on_right, inputs[1], context)]
         keys = [frame.select(*map(quoted, self.on)) for frame in arrived]
-        touched = context.keep(keys[0].unionAll(keys[1]).distinct())
+        touched = context.persist(keys[0].unionAll(keys[1]).distinct())
         now = context.watermarks.now_micros
         sides = []
         for place, part in enumerate(self.parts):
@@ -156,7 +156,7 @@ class IntervalJoin(Operator):
             *(F.col(quoted(k)).alias(n) for k, n in zip(self.on, asides, strict=True)), F.struct("*").alias("r")
         )
         near = F.expr(f"r._at - l._at BETWEEN {bounds[0]}L AND {bounds[1]}L AND (l._new OR r._new)")
-        pairs = context.keep(left_rows.join(right_rows, same(self.on, asides, nulls=False) & near).select("l", "r"))
+        pairs = context.persist(left_rows.join(right_rows, same(self.on, asides, nulls=False) & near).select("l", "r"))
         result = joined_columns(copies(pairs, "l._n * r._n"), self.on, columns, self.prefix)
         for side, mine, theirs, frame in zip(sides, ("l", "r"), ("r", "l"), (right, left), strict=True):
             alone = side.put(pairs.select(f"{mine}.*"), context)
@@ -170,7 +170,7 @@ class IntervalJoin(Operator):
         """Return this checkpoint's rows of one side, one for all copies of a row."""
         if self.how == "inner":
             on_time = on_time.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in self.on))
-        return context.keep(side_rows(on_time, like, self.on, extra=["_at"]))
+        return context.persist(side_rows(on_time, like, self.on, extra=["_at"]))
 
 
 class LatestJoin(Operator):
@@ -231,7 +231,7 @@ class LatestJoin(Operator):
             frame.select(*on, F.lit(place == 1).alias("_new")) for place, frame in enumerate(changes)
         )
         touched = left_keys.unionAll(right_keys).groupBy(*on).agg(F.max("_new").alias("_new"))
-        touched = context.keep(touched)
+        touched = context.persist(touched)
         left, right = (self._side(part, changes[place], touched, context) for place, part in enumerate(self.parts))
         changed_keys = touched.select(*(F.col(name).alias(f"_aside{n}") for n, name in enumerate(on)), "_new")
         left = left.join(changed_keys, same(self.on, [f"_aside{n}" for n in range(len(on))], nulls=True))
@@ -257,7 +257,7 @@ class LatestJoin(Operator):
 
         state = context.state([*self.on, "_row"], part)
         withdrawn = context.withdrawn[self.parts.index(part)] if context.withdrawn else None
-        affected = context.keep(met(state, changes, touched, self.on, withdrawn is not None, context))
+        affected = context.persist(met(state, changes, touched, self.on, withdrawn is not None, context))
         stored = affected.where("_touched").drop("_was", "_touched")
         state.put(stored.withColumn("_deleted", F.col("_n") <= 0), deletes=True)
         return affected

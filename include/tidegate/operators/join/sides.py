@@ -93,7 +93,7 @@ class Side:
         if before is not None:
             before = recalled(self.state, before, rows.drop("_new"), context)
             rows = rows.unionByName(before.withColumn("_new", F.lit(False)))
-        self.met = context.keep(rows)
+        self.met = context.persist(rows)
         return self.met
 
     def put(self, matched: DataFrame, context: OperatorContext) -> DataFrame | None:
@@ -119,7 +119,7 @@ class Side:
             F.min("_new").alias("_first"),
             F.max("_matched").alias("_was"),
         )
-        return self._settle(context.keep(now), [*keys, *values, "_n", "_matched"], context)
+        return self._settle(context.persist(now), [*keys, *values, "_n", "_matched"], context)
 
     def _settle(self, now: DataFrame, columns: Sequence[str], context: OperatorContext) -> DataFrame | None:
         from pyspark.sql import functions as F
@@ -141,7 +141,7 @@ class Side:
             asides = [f"_aside{n}" for n in range(len(keys))]
             current_keys = now.select(*(F.col(quoted(k)).alias(n) for k, n in zip(keys, asides, strict=True)))
             old = recalled(self.state, old, now.select(*names), context)
-            old = context.keep(old.join(current_keys, same(keys, asides, nulls=True), "left_anti").select(*names))
+            old = context.persist(old.join(current_keys, same(keys, asides, nulls=True), "left_anti").select(*names))
             withdrawn, alone = withdrawn.unionByName(old), alone.unionByName(old)
         self.state.put(live.unionByName(withdrawn.withColumn("_deleted", F.lit(True))), deletes=True)
         return alone.where("NOT _matched") if self.outer else None
@@ -170,7 +170,7 @@ def changed_rows(
         rows = rows.unionByName(side_rows(withdrawn, frame, on).select(*names, (-F.col("_n")).alias("_n")))
         values = [F.first(quoted(name)).alias(name) for name in rows.columns if name not in (*on, "_row", "_n")]
         rows = rows.groupBy(*map(quoted, on), "_row").agg(*values, F.sum("_n").alias("_n")).where("_n <> 0")
-    return context.keep(rows)
+    return context.persist(rows)
 
 
 def met(

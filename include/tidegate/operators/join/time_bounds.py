@@ -67,7 +67,7 @@ def need_time(name: str | None, place: int, context: OperatorContext) -> str:
 def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
     """Split rows into those on time, with their time in `_at`, and, unchanged, those late or without a time; count
     these."""
-    timed = context.keep(rows.withColumn("_at", time_micros(rows, name, f"operator {context.uid!r}")))
+    timed = context.persist(rows.withColumn("_at", time_micros(rows, name, f"operator {context.uid!r}")))
     on_time = on_time_sql("_at", context.watermarks.before_micros)
     counts = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
     assert counts is not None

@@ -60,7 +60,7 @@ def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorC
 
     on_time, late = split_late(rows, time, context)
     state = context.state([*by, "_row"], WAITING)
-    arrived = context.keep(side_rows(on_time, rows, by, extra=["_at"]))
+    arrived = context.persist(side_rows(on_time, rows, by, extra=["_at"]))
     columns = list(map(quoted, arrived.columns))
     is_ready = passed_sql("_at", context.watermarks.now_micros)
     ready, waiting = arrived.where(is_ready), arrived.where(f"NOT ({is_ready})")
@@ -73,7 +73,7 @@ def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorC
     changes = waiting.withColumn(DELETED, F.lit(False))
     waiting_before = state.rows(is_ready)
     if waiting_before is not None:
-        waiting_before = context.keep(recalled(state, waiting_before, arrived, context))
+        waiting_before = context.persist(recalled(state, waiting_before, arrived, context))
         ready = ready.unionByName(waiting_before)
         changes = changes.unionByName(waiting_before.withColumn(DELETED, F.lit(True)))
     state.put(changes, deletes=True)
@@ -183,7 +183,7 @@ class Process(Operator):
             ready, late[LATE] = ready_rows(rows, self.by, need_time(self.event_time, 0, context), context)
         else:
             ready = rows.withColumns({ROW: row_id(rows), AT: F.lit(None).cast("long")})
-        rows = context.keep(ready)
+        rows = context.persist(ready)
         results = context.stage(self._call_function(rows, self._keys_to_call(rows, context), context))
         self._put(results, context)
         fields = [f"_out.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.output)]
@@ -218,7 +218,9 @@ class Process(Operator):
         if not context.waits and (set_timers := timers.rows()) is not None:
             called_keys = called_keys.unionByName(set_timers.where(_due(context)).select(*keys))
         # Aliases make columns of its own: `rows` meets them again, and Spark must tell them apart.
-        called_keys = context.keep(called_keys.distinct().select(*(F.col(key).alias(name) for key, name in key_pairs)))
+        called_keys = context.persist(
+            called_keys.distinct().select(*(F.col(key).alias(name) for key, name in key_pairs))
+        )
         declared = parse_ddl(self.state)
         stored = states.of(called_keys)
         if stored is not None:

@@ -54,7 +54,7 @@ class FixedWindows:
         """Return the operator's streams."""
         w = self.windowing
         if w.side:
-            rows = w.context.keep(rows)
+            rows = w.context.persist(rows)
         streams = self._by_workers(rows) or self._by_algebra(rows)
         results = {name: w.results(frame) for name, frame in streams.items()}
         return {**results, "late": self._late_rows(rows)} if w.side else results
@@ -111,7 +111,7 @@ class FixedWindows:
     # -- all else: step by step ----------------------------------------------------------------------
 
     def _by_algebra(self, rows: DataFrame) -> dict[str, DataFrame]:
-        panes = self.windowing.context.keep(self._partials_per_pane(rows))
+        panes = self.windowing.context.persist(self._partials_per_pane(rows))
         ends = self._count_late(panes)
         fresh = self._partials_per_window(panes)
         late = self.windowing.limits.late

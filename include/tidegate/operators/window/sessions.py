@@ -38,9 +38,9 @@ class SessionWindows:
         """Return the operator's streams."""
         w = self.windowing
         if w.side:
-            rows = w.context.keep(rows)
+            rows = w.context.persist(rows)
         late = self._judge_rows(rows).where("_fate > 0").drop("_time", "_fate")
-        pieces = w.context.keep(self._make_sessions(rows))
+        pieces = w.context.persist(self._make_sessions(rows))
         any_new = self._count_late(pieces)
         fresh = pieces.where("_fate = 0").drop("_fate", "_island", "_rows")
         stored = w.held(fresh, open_sql(END, w.limits.late))
@@ -89,7 +89,7 @@ class SessionWindows:
         from pyspark.sql import functions as F
 
         w = self.windowing
-        touched = w.context.keep(self._merge_candidates(fresh, stored))
+        touched = w.context.persist(self._merge_candidates(fresh, stored))
         old = touched.where("NOT _new")
         ends = [F.min(START).alias(START), F.max(END).alias(END)]
         merged = w.grouped(touched.drop("_new", "_begin", "_finish"), ["_island", *w.by], *ends).drop("_island")

@@ -276,14 +276,14 @@ class Graph:
         if any(stream in stage.inputs for stage in self.stages):
             return True
         sinks = (node for node in self.sinks.values() if node.input == stream)
-        return any(node.sink.takes_replaced and not self.keeps(node) for node in sinks)
+        return any(node.sink.takes_replaced and not self.never_drops_keys(node) for node in sinks)
 
-    def keeps(self, sink: SinkNode) -> bool:
+    def never_drops_keys(self, sink: SinkNode) -> bool:
         """Return true if rows of this sink are never withdrawn, only replaced under the same key."""
         maker = next((stage for stage in self.stages if stage.name == sink.input), None)
         if not isinstance(maker, OperatorNode):
             return False
-        return maker.operator.keeps(sink.sink.upserts, not self.updating.isdisjoint(maker.inputs))
+        return maker.operator.never_drops_keys(sink.sink.upserts, not self.updating.isdisjoint(maker.inputs))
 
     def code_fingerprint(self) -> str:
         """Return a hash that changes with the graph, an operator's settings or a stage's code."""

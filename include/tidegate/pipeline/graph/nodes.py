@@ -138,8 +138,8 @@ def gate_problems(stages: Iterable[object], *, by_interval: bool, at_least_once:
                     f"in a pipeline that reads by data interval: {problem}"
                     for problem in stage.gate.interval_problems()
                 ]
-            unsafe = [policy for policy in POLICIES[:-1] if policy in stage.gate.policies] if at_least_once else []
-            if unsafe and not faults:
+            unsafe = [policy for policy in POLICIES if policy in stage.gate.policies and policy != "warn"]
+            if at_least_once and unsafe and not faults:
                 faults.append(
                     f"it may {' or '.join(unsafe)}, but in mode at_least_once rows are in the tables before any "
                     'decision: let it "warn", or set mode = "exactly_once"'
