@@ -150,7 +150,7 @@ class OperatorRunner:
         return sourcing.source.highest(sourcing.event_time, ledger.unpack(self.plan.sources[name].splits), context)
 
     def _fixed(self, stage: OperatorNode) -> tuple[Json, SourceContext] | None:
-        """Return what the plan has fixed for the operator, and its context. None: it reads nothing besides its streams."""
+        """Return what the plan has fixed for the operator, and its context. None: it only reads its streams."""
         payload = self.plan.fixed_inputs.get(stage.name)
         if payload is None:
             return None
