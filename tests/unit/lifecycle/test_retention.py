@@ -401,7 +401,7 @@ def test_files_that_a_zombie_staged_for_an_aborted_entry_go_with_it(world):
     id = world.trigger("one")
     zombie = world.half_work(id)
     world.coordinator().abort(id, "RUN_GONE")
-    zombie.stage(zombie.read(None))
+    zombie.stage_sinks(zombie.read(None))
     assert len(world.staged("a")) == 3
     world.checkpoint("two")
     world.checkpoint("three", rows=3)
