@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,6 +29,7 @@ from tidegate import Pipeline, seams
 from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator
 from tidegate.dag import asset, build, build_dag
+from tidegate.dag.tasks import task
 from tidegate.dag.tasks.gates import question
 from tidegate.dag.tasks.operators import WAITING, JobOperator, TriggerOperator, as_airflow
 from tidegate.dag.tasks.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline
@@ -343,6 +346,23 @@ def test_the_deadline_ends_what_runs_and_cancels_its_spark_work():
     def work() -> None:
         with deadline(0.01, lambda: cancelled.append(True)):
             while True:
+                pass
+
+    with pytest.raises(DeadlinePassed):
+        work()
+    assert cancelled
+
+
+def test_a_deadline_whose_signal_nobody_noticed_comes_again(monkeypatch: pytest.MonkeyPatch):
+    """As in a finalizer, where Python ignores what is raised; or if the interpreter overlooks a signal, as it may."""
+    monkeypatch.setattr(task, "END_S", 0.01)
+    cancelled = []
+
+    def work() -> None:
+        with deadline(0.01, lambda: cancelled.append(True)):
+            real = signal.signal(signal.SIGALRM, lambda *_: signal.signal(signal.SIGALRM, real))  # the first is lost
+            began = time.monotonic()
+            while time.monotonic() < began + 60:
                 pass
 
     with pytest.raises(DeadlinePassed):

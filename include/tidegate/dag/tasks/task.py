@@ -269,14 +269,16 @@ def deadline(seconds: float, cancel: Callable[[], None], more: Callable[[], floa
         left: list[float] = []
         let_go(lambda: left.append(more()))
         if left and left[0] > 0:
-            signal.setitimer(signal.ITIMER_REAL, left[0])
+            signal.setitimer(signal.ITIMER_REAL, left[0], END_S)
             return
         let_go(cancel)
-        signal.setitimer(signal.ITIMER_REAL, END_S)  # in a finalizer Python ignores what is raised: then once more
+        signal.setitimer(signal.ITIMER_REAL, END_S, END_S)
         raise DeadlinePassed
 
     before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
+    # Again and again until the block has ended: in a finalizer Python ignores what is raised, and a thread that takes
+    # the interpreter's lock just then can make it overlook the signal.
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), END_S)
     try:
         yield
     finally:
