@@ -153,6 +153,7 @@ def airflow_help():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDED)
 def test_every_command_is_one_that_there_is(name, airflow_help):
     """Of airflow or of tidegate, with options that it knows."""

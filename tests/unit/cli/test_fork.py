@@ -90,6 +90,7 @@ def survives(monkeypatch, tidegate, nth, landed):
             return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("landed", [False, True])
 def test_wherever_it_is_broken_off_the_same_command_goes_on(shop, folder, tidegate, monkeypatch, landed):
     home, nth = folder / "ledger" / "trial", 1

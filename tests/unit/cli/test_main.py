@@ -435,6 +435,7 @@ print(code, sorted(set(sys.modules) & set({heavy!r})), file=sys.stderr)
         (["--help"], ()),
     ],
 )
+@pytest.mark.slow
 def test_looking_imports_nothing_heavy(project, arguments, also):
     project.complete(1, None)
     heavy = set(HEAVY) | set(also)

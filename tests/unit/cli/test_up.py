@@ -90,6 +90,7 @@ def test_another_database_is_the_users_choice(home, monkeypatch):
     assert not home.is_migrated(), "only of its own database it can know"
 
 
+@pytest.mark.slow
 def test_what_is_imported_before_the_fork_is_libraries_only(home):
     text = (home.folder / "config" / "airflow_local_settings.py").read_text()
     run = "import sys; sys.argv = ['airflow', 'scheduler']; exec(open(sys.argv0).read()); print(*sys.modules)"
