@@ -38,6 +38,7 @@ Policy = Literal["abort", "hold", "quarantine", "warn"]
 report it. The job carries out the worst one that was broken (`execution/job/gates.py`); the decision obeys the verdict
 that it leaves (`protocol/verdicts.py`)."""
 POLICIES: tuple[Policy, ...] = get_args(Policy)
+"""The worst one first."""
 
 
 @dataclass(frozen=True)

@@ -299,9 +299,9 @@ class Ledger(EntryLog):
         """Let later readers start at `latest.id`."""
         self.store.replace("latest.json", encode(latest))
 
-    def hint_retained_count(self, kept: RetainedCount) -> None:
+    def hint_retained_count(self, counted: RetainedCount) -> None:
         """Let retention continue counting from here."""
-        self.store.replace("kept.json", encode(kept))
+        self.store.replace("kept.json", encode(counted))
 
     def hint_trouble(self, trouble: Trouble) -> None:
         """Leave a hint of the last error that a run met."""

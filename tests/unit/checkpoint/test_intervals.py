@@ -117,7 +117,7 @@ def test_the_hint_stays_below_what_is_open_though_higher_ones_are_published(worl
 def test_an_interval_waits_for_a_free_place_like_any_checkpoint(world):
     world.limit(max_concurrent_checkpoints=1)
     first = world.ask("run 1", 1)
-    with pytest.raises(Rejected, match=f"waits for checkpoint {first}"):
+    with pytest.raises(Rejected, match=f"waits for checkpoint {first}: max_concurrent_checkpoints is 1"):
         world.ask("run 2", 2)
 
 
@@ -193,7 +193,7 @@ def test_an_interval_that_has_no_rows_any_more_is_emptied(world):
 def test_while_an_interval_is_being_made_nobody_else_makes_it(world):
     world.whole("first", 1)
     second = world.ask("second", 1, reprocess=True)
-    with pytest.raises(Rejected, match=f"waits for checkpoint {second}"):
+    with pytest.raises(Rejected, match=f"waits for checkpoint {second}: its interval overlaps"):
         world.ask("third", 1, reprocess=True)
 
 
@@ -356,7 +356,7 @@ def test_overlapping_intervals_are_refused_disjoint_ones_are_not(world):
 
 def test_an_open_overlapping_interval_is_waited_for(world):
     dead = world.ask("hourly", 5)
-    with pytest.raises(Rejected, match=f"waits for checkpoint {dead}"):
+    with pytest.raises(Rejected, match=f"waits for checkpoint {dead}: its interval overlaps"):
         world.coordinator().trigger("daily", interval=hour(0, 24))
     world.coordinator().abort(dead, "CANCELLED")
     assert world.coordinator().trigger("daily", interval=hour(0, 24)).plan.id == 2

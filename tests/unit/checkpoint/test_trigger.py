@@ -63,7 +63,7 @@ def test_another_run_waits_for_the_one_that_is_open(world):
     with pytest.raises(Rejected) as caught:
         world.trigger("two")
     assert caught.value.reason == "CHECKPOINT_IN_PROGRESS"
-    assert "waits for checkpoint 1:" in caught.value.what
+    assert "waits for checkpoint 1: max_concurrent_checkpoints is 1" in caught.value.what
     assert "ends by itself" in caught.value.help
     assert world.ledger.ids() == [1]
 

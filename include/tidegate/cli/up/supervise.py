@@ -86,7 +86,7 @@ class Supervisor:
             self._start(part)
 
     def look(self) -> None:
-        """Rollback components that have ended, and check the others now and then. Unavailable if one keeps ending."""
+        """Restart components that have ended, and check the others now and then. Unavailable if one keeps ending."""
         for part in self.parts.values():
             if part.due is not None:
                 if seams.monotonic() >= part.due:
@@ -129,7 +129,7 @@ class Supervisor:
             self._has_ended(part, f"has given no sign of life for {silent:.0f} s")
 
     def _end_if_it_starts_no_task(self) -> None:
-        """Rollback the scheduler if a task stays queued although the executor has room."""
+        """Restart the scheduler if a task stays queued although the executor has room."""
         part = self.parts[SCHEDULER]
         if part.child is None or part.due is not None or part.well_at is None:
             self._queued.clear()

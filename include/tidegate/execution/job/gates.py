@@ -16,7 +16,7 @@ from tidegate import seams
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.execution.job.exchange import BaseMemory
-from tidegate.gates.base import BrokenRule, GateContext, Judgement, exact_share
+from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
 from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
@@ -59,9 +59,6 @@ TOLD = 100
 
 FILES = 5
 """The number of files that are named of each source whose rows a gate rejects."""
-
-_WORST_FIRST = ("abort", "hold", "quarantine", "warn")
-
 
 _warming: list[threading.Thread] = []
 
@@ -233,7 +230,7 @@ class GateRunner:
             released=released.released if released is not None else 0,
             hold=gate.hold_record if outcome == "hold" else None,
             why=why,
-            broken=sorted(broken, key=lambda rule: _WORST_FIRST.index(rule.policy))[:TOLD],
+            broken=sorted(broken, key=lambda rule: POLICIES.index(rule.policy))[:TOLD],
             policy=gate.describe(),
             results=self.coordinator.ledger.pack(judgement.results, self.coordinator.graph.parts),
         )

@@ -133,7 +133,7 @@ def _watch(folder: ServerFolder, server: subprocess.Popen[bytes], port: int, lau
         if lease is None or in_use != touched:
             used, touched = now, in_use
         elif now - used >= launch.idle_timeout:
-            # With the lease taken, no client can come in while the server stops. RetainedCount until we exit.
+            # With the lease taken, no client can come in while the server stops. Kept until we exit.
             return f"had no client for {launch.idle_timeout:g} s"
         if lease is not None:
             lease.release()
