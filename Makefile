@@ -3,6 +3,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-fast lint docs bench fuzz soak cuts lives matrix chaos clean
 export PYTHON
+# Otherwise each of the many processes that a target starts compiles all of our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 WORKERS ?= 2
@@ -20,8 +22,8 @@ run: setup ## Airflow with the example pipeline, fed, until Ctrl-C; again: goes 
 test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest; ALL=1: with all cases that resemble others
 	@$(if $(ALL),ALL_CASES=1) tools/with_test_folder.sh $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(T) $(ARGS)
 
-FAST := tests/unit tests/contract tests/test_bad_inputs.py
-test-fast: setup ## run the tests of single modules, about a minute: no JVM, no Airflow, few processes. T=tests/unit/cli, ARGS="-k name" for pytest
+FAST := tests/unit --ignore=tests/unit/cli tests/contract tests/test_bad_inputs.py
+test-fast: setup ## run the tests of single modules in under a minute: no JVM, no Airflow, no commands. T=tests/unit/cli, ARGS="-k name" for pytest
 	@tools/with_test_folder.sh $(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" $(or $(T),$(FAST)) $(ARGS)
 
 lint: setup ## ruff, mypy and import-linter, oxfmt and oxlint for JavaScript; changes nothing

@@ -30,6 +30,13 @@ def pytest_collection_modifyitems(items):
 from tests.kit.spark_fixture import connect_settings, connect_spark, spark  # noqa: E402, F401
 
 
+def pytest_collection_finish():
+    """From here on no bytecode is kept, also by children: a module that a test writes twice within one second, in the
+    same size, would be taken for the first one."""
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
 def pytest_terminal_summary(terminalreporter, config):
     """With --durations, also the files that take longest: many short tests cost as much as one long one."""
     if not config.getoption("durations"):

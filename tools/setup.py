@@ -181,7 +181,8 @@ def install_packages(root: Path, uv: Path) -> None:
         )
     say("installing what uv.lock says into .venv (about a minute the first time)")
     stamp.unlink(missing_ok=True)
-    _install(root, sync, "uv could not install the locked packages")
+    # Compiled now: where PYTHONDONTWRITEBYTECODE is set, every process would compile what it imports, for seconds.
+    _install(root, [*sync, "--compile-bytecode"], "uv could not install the locked packages")
     stamp.write_text(interpreter, encoding="utf-8")
 
 

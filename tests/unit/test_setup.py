@@ -268,7 +268,7 @@ class Checkout:
             root / "uv",
             f"""
             case "$*" in *--check*) [ -e {self.in_sync} ]; exit ;; esac
-            echo sync >> {root}/calls
+            echo "$*" >> {root}/calls
             [ -e {self.fails} ] && {{ mkdir -p {self.venv}/half; exit 2; }}
             mkdir -p {self.venv}/bin && ln -sf {sys.executable} {self.venv}/bin/python && touch {self.in_sync}
             """,
@@ -294,6 +294,11 @@ def checkout(tmp_path):
 def test_packages_are_installed_once(checkout):
     assert checkout.install() == 1
     assert checkout.install() == 0
+
+
+def test_packages_are_compiled_when_they_are_installed(checkout):
+    checkout.install()
+    assert "--compile-bytecode" in (checkout.root / "calls").read_text()
 
 
 def test_a_changed_lock_is_installed_into_the_same_venv(checkout):

@@ -37,6 +37,7 @@ def all_at_once(count, do):
         return list(pool.map(one, range(count)))
 
 
+@pytest.mark.slow
 def test_fifty_triggers_of_fifteen_runs_get_fifteen_ids_on_top_of_each_other(world):
     world.limit(max_concurrent_checkpoints=50)
     world.feed_more(500)

@@ -387,6 +387,7 @@ def test_paths_are_raw_however_odd(tmp_path):
     assert rows_of(location) == [(2, "b")]
 
 
+@pytest.mark.slow
 def test_a_hundred_commits_make_a_checkpoint_of_the_log_and_go_on(tmp_path):
     location = table_at(tmp_path)
     made(location, (1, "a"))
@@ -397,6 +398,7 @@ def test_a_hundred_commits_make_a_checkpoint_of_the_log_and_go_on(tmp_path):
     assert rows_of(location) == [(1, "a")]
 
 
+@pytest.mark.slow
 def test_log_files_are_never_cleaned_up_by_a_commit(tmp_path):
     location = table_at(tmp_path)
     create(location, KV, [], stamp(1), properties={"delta.logRetentionDuration": "interval 1 hours"})
