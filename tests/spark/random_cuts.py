@@ -3,8 +3,9 @@
     cut     how the events are divided into checkpoints: all at once, a few, or one by one
     fault   what happens in a checkpoint beside the work: see FAULTS
 
-Attempts at one checkpoint must also stage the same rows, each: that is looked at where two attempts come that far. And
-in every other story it is looked at whether what is taken back was given before.
+Attempts at one checkpoint must also stage the same rows, each: that is looked at where two attempts come that far. Each
+attempt draws its number of tasks, and whether workers may compute operators or all is DataFrame algebra. And in every
+other story it is looked at whether what is taken back was given before.
 `python -m tests.spark.random_cuts --seeds 100` runs many stories, `--seed 7` one.
 """
 
@@ -32,6 +33,7 @@ from tidegate import Pipeline, seams
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Fenced, Unavailable
 from tidegate.execution.job.run_job import run_job
+from tidegate.state.arrow import workers
 
 __all__ = ["FAULTS", "Event", "Graph", "Story", "counted", "told"]
 
@@ -74,7 +76,7 @@ class Story:
     faults: list[str]
     """By checkpoint; "" is none."""
     tasks: list[int]
-    """By attempt: into how many partitions Spark shuffles, for nothing may depend on that."""
+    """By attempt: into how many partitions Spark shuffles, for nothing may depend on that. Negative: no workers."""
     in_jobs: bool = False
     """Whether operators are in several jobs. Then a fault meets one of them."""
     watched: bool = False
@@ -91,7 +93,7 @@ class Story:
         if count > 10:  # one by one: now and then is enough
             faults = [fault if dice.random() < 0.1 else "" for fault in faults]
         faults[-1] = "" if faults[-1] in ("abort", "fenced") else faults[-1]
-        tasks = [dice.randint(1, 3) for _ in range(40)]
+        tasks = [dice.choice([1, 2, 3, -1, -2]) for _ in range(40)]
         return cls(events, cuts, faults, tasks, in_jobs=dice.random() < 0.4, watched=dice.random() < 0.5)
 
     def run(self, graph: Graph, root: Path, spark: Any) -> SmallPipeline:
@@ -170,9 +172,10 @@ class Telling:
 
     def attempt(self, coordinator: Coordinator, id: int, job: str = "main") -> None:
         """An attempt with a parallelism of its own; what it has staged is noted when it comes to its ack."""
-        known, tasks = set(self.files(id)), next(self.tasks)
+        known, drawn = set(self.files(id)), next(self.tasks)
+        tasks, by_workers = abs(drawn), drawn > 0
         noted = self.at("S6.ack.before", lambda: self.staged.append(self.rows_of(set(self.files(id)) - known)))
-        with self.parallel(tasks), noted:
+        with self.parallel(tasks), self.computed(by_workers), noted:
             run_job(coordinator, id, job, self.spark)
 
     @contextmanager
@@ -190,6 +193,16 @@ class Telling:
         finally:
             for key, value in before.items():
                 self.spark.conf.set(key, value)
+
+    @contextmanager
+    def computed(self, by_workers: bool) -> Iterator[None]:
+        """By workers where they can, or all by algebra."""
+        usable = workers.usable
+        workers.usable = usable if by_workers else lambda *_: False
+        try:
+            yield
+        finally:
+            workers.usable = usable
 
     def dies(
         self, coordinator: Coordinator, id: int, job: str, point: str, how: Callable[[], object], told: type
@@ -220,9 +233,8 @@ class Telling:
 
     def files(self, id: int) -> list[Path]:
         """What lies staged for a checkpoint, by any attempt."""
-        return [
-            path for path in self.play.root.rglob(f"tidegate/*/{id:08d}/**/*.parquet") if "scratch" not in str(path)
-        ]
+        paths = self.play.root.rglob(f"tidegate/*/{id:08d}/**/*.parquet")
+        return [path for path in paths if not any(name in str(path) for name in ("scratch", "-given/", "-judged/"))]
 
     def rows_of(self, files: set[Path]) -> dict[str, Counter[Any]]:
         """What these files hold, by the table that they are for."""

@@ -81,15 +81,15 @@ def test_what_workers_wrote_elsewhere_is_no_ack(tmp_path: Path, spark: Any, monk
     """Python workers name their files, and how many rows each has: these must be here."""
     play = SmallPipeline(tmp_path, spark, state)
     play.play([ROWS])
-    reported = workers._reported
+    reported = workers.reported
 
-    def elsewhere(rows: Any, work: Any) -> Any:
-        lines = reported(rows, work)
+    def elsewhere(*asked: Any) -> Any:
+        lines = reported(*asked)
         for file in (tmp_path / "ledger/play/state/by_v").rglob("00000002/**/*.parquet"):
             file.unlink()
         return lines
 
-    monkeypatch.setattr(workers, "_reported", elsewhere)
+    monkeypatch.setattr(workers, "reported", elsewhere)
     play.feed(ROWS)
     with pytest.raises(Unavailable, match="rows were written into .*, and the files there hold 0"):
         play.checkpoint()
@@ -165,7 +165,7 @@ def test_the_same_disk_is_asked_about_once_and_leaves_nothing_behind(
     monkeypatch.setattr(same_disk, "_check_at_once", lambda s, places: (asked.append(len(places)), ask(s, places))[1])
     play = SmallPipeline(tmp_path, connect_spark, state)
     play.play([ROWS, ROWS])
-    assert asked == [2], "the ledger's folder and the table's, at once"
+    assert asked == [3], "the ledger's folder, the state's and the table's, at once"
     assert not list(tmp_path.rglob(".tidegate-*"))
     assert same_disk.is_shared(connect_spark, Location(str(tmp_path / "not there yet")))
     assert not (tmp_path / "not there yet").exists()

@@ -56,6 +56,11 @@ class Watermarks:
     """Whether event time ends in this checkpoint."""
 
     @property
+    def moved(self) -> bool:
+        """Whether the watermark is another one than that of the base."""
+        return self.now != self.before
+
+    @property
     def before_micros(self) -> int | None:
         """`before`, in microseconds since 1970."""
         return None if self.before is None else micros_of(self.before)
@@ -75,7 +80,9 @@ class Stage(Protocol):
 class States(Protocol):
     """Opens the operator's keyed states as of the base."""
 
-    def __call__(self, part: str, keys: Sequence[str], ttl: Ttl | None, over: Over | None) -> KeyedState: ...
+    def __call__(
+        self, part: str, keys: Sequence[str], ttl: Ttl | None, over: Over | None, grouped_by: Sequence[str]
+    ) -> KeyedState: ...
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,8 @@ class OperatorContext:
     """What the operator remembered at the base, apart from its keyed states."""
     remember: Json = field(default_factory=dict)
     """What it remembers from now on, filled by `run`. Plain JSON, small."""
+    taken: frozenset[str] = frozenset()
+    """The additional output streams that anyone takes."""
     replaced_is_taken: bool = True
     """Whether anyone takes the rows that those under "" replace; if not, the operator need not return them."""
     withdrawn: Sequence[DataFrame | None] = ()
@@ -113,13 +122,26 @@ class OperatorContext:
     """Its counters (late rows …): shown to users, never read by tidegate."""
 
     def state(
-        self, keys: Sequence[str], part: str = "", *, ttl: Ttl | None = None, over: Over | None = None
+        self,
+        keys: Sequence[str],
+        part: str = "",
+        *,
+        ttl: Ttl | None = None,
+        over: Over | None = None,
+        grouped_by: Sequence[str] = (),
     ) -> KeyedState:
         """Return one of the operator's keyed states, as of the base.
 
         ttl: when its rows expire; by default never. over: what of it the operator takes no notice of.
+        grouped_by: some of the keys, if rows that agree in these are to be in one key group.
         """
-        return self.states(part, keys, ttl, over)
+        return self.states(part, keys, ttl, over, grouped_by)
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Add to its counters. What is 0 is not shown."""
+        for name, number in counts.items():
+            if number:
+                self.counts[name] = self.counts.get(name, 0) + number
 
     def persist(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; it is released when the job ends."""

@@ -14,12 +14,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.deduplicate_by_workers import FirstRows, RowsApart
 from tidegate.operators.inputs import columns_of, key_problems, need_keys, refuse_own, same
 from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time, split_late
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
+from tidegate.spark.empty import is_known_empty
 from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.row_id import row_id
+from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.lateness import on_time_sql, passed_before_sql
 
 if TYPE_CHECKING:
@@ -83,10 +86,51 @@ class Deduplicate(Operator):
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
         refuse_own(rows, context)
+        if context.taken.isdisjoint(self.outputs):
+            distinct = self._by_workers(rows, context)
+            if distinct is not None:
+                return {"": distinct}
         if self.within is None:
             return {"": self._for_ever(rows, context)}
         on_time, late = split_late(rows, need_time(self.event_time, 0, context), context)
         return {"": self._within(on_time, rows.columns, context), LATE: late}
+
+    def _by_workers(self, rows: DataFrame, context: OperatorContext) -> DataFrame | None:
+        """Return the result as workers compute it. None: they cannot."""
+        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
+
+        fields = {field.name: field for field in rows.schema.fields}
+        keys = [fields[name] for name in self.by]
+        columns = {name: name if name in self.by else f"c{n}" for n, name in enumerate(fields)}
+        is_empty, ends = is_known_empty(rows), None
+        work: FirstRows | RowsApart
+        if self.within is None:
+            times = self._time(rows, context)
+            at = times[-1] if times else F.lit(None).cast("long")
+            state = Remembered(context.state(self.by), keys)
+            work = FirstRows(self.by, columns)
+        else:
+            bounds, now = bounds_in(self.within), context.watermarks.now_micros
+            assert not isinstance(bounds, str)
+            at = time_micros(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
+            ends = None if now is None else now - bounds[1]
+            work = RowsApart(self.by, columns, bounds[1], context.watermarks.before_micros, ends)
+            state = Remembered(
+                context.state([*self.by, "_at"], grouped_by=self.by),
+                [*keys, T.StructField("_at", T.LongType())],
+                "_at",
+                None if is_empty and not context.watermarks.moved else ends,
+            )
+        named = (F.col(quoted(name)).alias(alias) for name, alias in columns.items())
+        batch = rows.select(*named, at.alias("_at"), row_id(rows).alias("_row"))
+        arriving = [T.StructField(alias, fields[name].dataType) for name, alias in columns.items()]
+        arriving += [T.StructField("_at", T.LongType()), T.StructField("_row", T.StringType())]
+        folded = fold_rows(batch, arriving, self.by, [state], work, list(fields.values()), is_empty=is_empty)
+        if folded is None:
+            return None
+        context.count(folded.counts)
+        return folded.rows
 
     def _for_ever(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
         from pyspark.sql import functions as F
@@ -124,7 +168,7 @@ class Deduplicate(Operator):
         like = rows.select(*map(quoted, columns))
         row = F.min_by(F.struct(*columns_of(like)), row_id(like)).alias("_row")
         first = context.persist(rows.groupBy(*map(quoted, keys)).agg(row))
-        state = context.state(keys)
+        state = context.state(keys, grouped_by=self.by)
         times = first.select(*key_columns, "_at", F.lit(True).alias("_new"))
         stored = state.of(first.select(*key_columns).distinct(), on=self.by)
         if stored is not None:

@@ -30,8 +30,10 @@ from tidegate.delta.rewrite import (
 )
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.empty import is_known_empty
+from tidegate.spark.empty import empty_like, is_known_empty
+from tidegate.spark.known_schema import with_fields
 from tidegate.spark.same_disk import is_shared, on_one_machine
+from tidegate.spark.stored import mark_stored
 from tidegate.spark.writing import write_files
 
 if TYPE_CHECKING:
@@ -65,6 +67,8 @@ class PrestagedRows:
     """The row groups of all files, file by file."""
     draft: bool
     """True: all files will be rewritten."""
+    for_table: bool = True
+    """False: the rows that pass are only read again, in this attempt."""
     _replaced: list[str] = field(default_factory=list, repr=False)
     """Files that others have replaced."""
     _removed_counts: list[int] = field(default_factory=list, repr=False)
@@ -77,9 +81,11 @@ class PrestagedRows:
 
     def read(self) -> DataFrame:
         """Read the rows from the files, for Spark."""
-        paths = [self.location.full(source.path) for source in self.sources]
+        return self._load([self.location.full(source.path) for source in self.sources])
+
+    def _load(self, paths: list[str]) -> DataFrame:
         reader = exact_reader(self.frame.sparkSession, paths).schema(self.frame.schema)
-        return reader.format("parquet").load(escaped(paths))
+        return with_fields(reader.format("parquet").load(escaped(paths)), self.frame.schema.fields)
 
     def columns(self, part: RowGroup, names: Sequence[str]) -> pa.Table:
         """Read some columns of a part, which may be mark columns."""
@@ -108,7 +114,8 @@ class PrestagedRows:
         ones: if so, the text columns with few different values, else None."""
         with_bad = {source.path for source in touched(bad)}
         if (
-            not with_bad
+            not self.for_table
+            or not with_bad
             or sum(part.rows for part in self.parts if part.source.path in with_bad) < _DRAFT_SHARE * self.rows
         ):
             return None
@@ -116,6 +123,12 @@ class PrestagedRows:
         return [
             field["name"] for field in self.schema["fields"] if field["type"] == "string" and field["name"] in coded
         ]
+
+    def passed(self) -> DataFrame:
+        """Read the rows that are left once bad ones are removed, for Spark."""
+        self.location.remove_files(self._replaced)
+        paths = [self.location.full(path) for path, _ in self.location.walk(self.folder) if path.endswith(".parquet")]
+        return mark_stored(self._load(paths)) if paths else empty_like(self.frame)
 
     def staged(self) -> list[StagedFile]:
         """Return the files for the table, once they are durable."""
@@ -149,12 +162,14 @@ def prestage(
     folder: str,
     schema: Json,
     draft: Collection[str] | None = None,
+    *,
+    for_table: bool = True,
 ) -> PrestagedRows:
     """Stage rows with mark columns, which are whole numbers. draft: the result of `draft_next` for the last
-    checkpoint."""
+    checkpoint. for_table: False if the rows are only read again; then they are encoded plainly, too."""
     marked = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
     try:
-        written = write_files(marked, schema, location.full(folder), (), draft=draft)
+        written = write_files(marked, schema, location.full(folder), (), draft=draft if for_table else ())
         paths = [path for path, _ in location.walk(folder) if path.endswith(".parquet")]
         sources = tuple(InputFile(path, location.size(path) or 0, {}) for path in paths)
         table = Table(location, schema, ())
@@ -163,4 +178,6 @@ def prestage(
     except Exception:
         location.remove_folder(folder)  # staging without mark columns, which then follows, uses the same folder
         raise
-    return PrestagedRows(frame, location, folder, schema, tuple(beside), sources, parts, draft is not None)
+    return PrestagedRows(
+        frame, location, folder, schema, tuple(beside), sources, parts, for_table and draft is not None, for_table
+    )

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidegate.spark.empty import is_known_empty
+from tidegate.spark.stored import is_stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,13 +27,16 @@ _PATIENCE_S = 2.0
 
 
 def materialize(frame: DataFrame) -> DataFrame:
-    """Return the same rows, computed at their first use, and cached until they are released."""
-    return frame if is_known_empty(frame) else frame.localCheckpoint(eager=False)
+    """Return the same rows, computed at their first use, and cached until they are released. Rows in files of the
+    attempt's own are read from there."""
+    return frame if is_known_empty(frame) or is_stored(frame) else frame.localCheckpoint(eager=False)
 
 
 def release(frame: DataFrame) -> None:
     """Free the rows. A server forgets them, and frees them with its next large garbage collection."""
     with contextlib.suppress(Exception):
+        if is_stored(frame):
+            return
         plan: Any = vars(frame).get("_plan")  # a server's frame has one
         if plan is None:
             frame._jdf.queryExecution().logical().rdd().unpersist(False)

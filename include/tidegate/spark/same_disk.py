@@ -26,6 +26,7 @@ from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import LOCAL_WRITES
 from tidegate.sources.files.reading import escaped, exact_reader, unreadable
+from tidegate.spark.constant_settings import constant_setting
 from tidegate.spark.writing import write_files
 
 if TYPE_CHECKING:
@@ -65,12 +66,12 @@ def is_shared(spark: SparkSession, location: Location) -> bool:
 
 def on_one_machine(spark: SparkSession) -> bool:
     """Return whether Spark's tasks run in its driver's process: then they see what it sees."""
-    return _LOCAL.match(str(spark.conf.get("spark.master", ""))) is not None
+    return _LOCAL.match(constant_setting(spark, "spark.master")) is not None
 
 
 def started_by_tidegate(spark: SparkSession) -> bool:
     """Return whether tidegate has started this Spark, wherever it runs: then its Python workers have tidegate."""
-    return bool(spark.conf.get(LOCAL_WRITES, ""))
+    return bool(constant_setting(spark, LOCAL_WRITES))
 
 
 def _findings(spark: SparkSession) -> dict[str, Any]:

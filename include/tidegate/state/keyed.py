@@ -14,8 +14,10 @@ stays in Spark: nothing is collected, whatever the size.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,7 @@ from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
 from tidegate.spark.empty import empty_like
+from tidegate.spark.known_schema import with_fields
 from tidegate.spark.materialize import materialized
 from tidegate.spark.writing import write_files
 from tidegate.state import versions
@@ -80,7 +83,10 @@ class KeyedState:
         keys: Sequence[str],
         groups: int,
         ttl: Ttl | None = None,
+        grouped_by: Sequence[str] = (),
     ) -> None:
+        """grouped_by: the keys that decide the key group of a row; by default all. A state that was begun otherwise
+        stays as it is, until `regroup`."""
         self.spark = spark
         self.name = name
         self.base = base
@@ -88,6 +94,7 @@ class KeyedState:
         self.keys = list(keys)
         self.groups = groups
         self.ttl = ttl
+        self.grouped_by = list(grouped_by if base is None or not base.files else base.grouped_by)
         self._begun: list[StateFile] = list(base.files) if base else []
         self._files = list(self._begun)
         """The files of the base that nothing has replaced yet."""
@@ -153,8 +160,9 @@ class KeyedState:
         from pyspark.sql.types import StructType
 
         paths = [self.to.location.full(path) for path in files]
-        reader = exact_reader(self.spark, paths).schema(StructType.fromJson(versions.spark_schema(columns)))
-        return reader.format("parquet").load(escaped(paths))
+        schema = StructType.fromJson(versions.spark_schema(columns))
+        rows = exact_reader(self.spark, paths).schema(schema).format("parquet").load(escaped(paths))
+        return with_fields(rows, schema.fields)
 
     # -- write ---------------------------------------------------------------------------------------
 
@@ -166,7 +174,7 @@ class KeyedState:
         from pyspark.sql import functions as F
 
         frame = self._with_own(changes, F.col(DELETED) if deletes else F.lit(False))
-        schema = self._checked_schema(frame)
+        schema = self.checked(from_spark(msgspec.json.decode(frame.schema.json())))
         files = self._write(frame, schema, "put", {CHECKPOINT: self.to.checkpoint, TOUCHED: self._touched})
         return self._put(files, schema, frame, keep_own=deletes)
 
@@ -180,7 +188,7 @@ class KeyedState:
         from pyspark.sql import functions as F
 
         frame = self._with_own(rows.select(*map(quoted, [*self.keys, *ops])), F.lit(False))
-        schema = self._checked_schema(frame)
+        schema = self.checked(from_spark(msgspec.json.decode(frame.schema.json())))
         if not self.is_empty and self._by_workers(schema) and workers.merges(schema, self.keys, ops):
             return self._put(self._merge_by_workers(frame, schema, ops, fixed)[0], schema, frame)
         types = {field.name: field.dataType for field in frame.schema}
@@ -207,18 +215,12 @@ class KeyedState:
         end, weight = F.col(quoted(ending.start)).alias(ending.end), [ending.weight] if ending.weight else []
         frame = self._with_own(rows.select(*map(quoted, self.keys), end, *map(quoted, [*ops, *weight])), F.lit(False))
         like = frame.drop(*weight) if weight else frame
-        schema = self._checked_schema(like)
+        schema = self.checked(from_spark(msgspec.json.decode(like.schema.json())))
         if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)):
             return None
         files, outcome = self._merge_by_workers(frame, schema, ops, fixed, ending)
-        folder = f"{self.to.folder}/merge-{self._writes}-given"
-        self._aside.append(folder)
-        location = self.to.location
-        refuse_difference(
-            location.full(folder), sum(outcome.given.values()), rows_below(location, folder, outcome.given)
-        )
-        paths = [f"{folder}/{name}" for name in sorted(outcome.given)]
-        closed = self._load(paths, schema).drop(*OWN) if paths else empty_like(like.drop(*OWN))
+        given = self.read_aside(f"{self.to.folder}/merge-{self._writes}-given", outcome.given, schema)
+        closed = empty_like(like.drop(*OWN)) if given is None else given.drop(*OWN)
         return ClosedWindows(self._put(files, schema, like), closed, outcome.late, outcome.timeless)
 
     def _with_own(self, rows: DataFrame, deleted: Column) -> DataFrame:
@@ -228,11 +230,11 @@ class KeyedState:
 
         values = [name for name in rows.columns if name not in self.keys and name not in OWN]
         bookkeeping = [
-            key_group(self.keys, self.groups).alias(GROUP),
+            key_group(self.grouped_by or self.keys, self.groups).alias(GROUP),
             F.lit(self.to.checkpoint).cast("long").alias(CHECKPOINT),
             deleted.cast("boolean").alias(DELETED),
         ]
-        if self._expires:
+        if self.expires:
             bookkeeping.append(F.lit(self._touched).cast("long").alias(TOUCHED))
         return rows.select(*bookkeeping, *map(quoted, self.keys), *map(quoted, values))
 
@@ -242,7 +244,7 @@ class KeyedState:
         return self.ttl.touched if self.ttl else None
 
     @property
-    def _expires(self) -> bool:
+    def expires(self) -> bool:
         """True if rows say when they were written. Once they do, they always will: the column stays."""
         has_column = self._columns is not None and any(field["name"] == TOUCHED for field in self._columns["fields"])
         return self.ttl is not None or has_column
@@ -255,9 +257,8 @@ class KeyedState:
             self._read([file.file for file in files], schema).drop(*hidden) if files else empty_like(like.drop(*hidden))
         )
 
-    def _checked_schema(self, frame: DataFrame) -> Json:
+    def checked(self, schema: Json) -> Json:
         """Return the schema of what is to be written. Raise Invalid if the state cannot continue with it."""
-        schema = from_spark(msgspec.json.decode(frame.schema.json()))
         problems = schema_problems(schema, ())
         if self.base is not None and self.base.keys != self.keys:
             problems.append(f"its keys are {', '.join(self.keys)}; the state has {', '.join(self.base.keys)}")
@@ -274,12 +275,22 @@ class KeyedState:
             self._rewrite(schema)
         return schema
 
+    def regroup(self, by: Sequence[str]) -> None:
+        """See to it that rows that agree in these keys are in one key group: once, all of the state is written anew."""
+        if self.grouped_by == list(by) or (self.grouped_by or self.keys) == list(by):
+            return
+        self.grouped_by = list(by)
+        if self.base is not None:
+            self._rewrite(self.base.columns)
+
     def _rewrite(self, schema: Json) -> None:
-        """Write all of the state once more, in the new schema."""
+        """Write all of the state once more, in this schema and these key groups."""
         if self.base is None or (rows := self.versions) is None:
             return
-        files = self._write(versions.rewritten(rows, self.keys, self._limit, schema), schema, "rewritten")
-        self.base = msgspec.structs.replace(self.base, columns=schema, files=files)
+        group = key_group(self.grouped_by or self.keys, self.groups)
+        anew = versions.rewritten(rows, self.keys, self._limit, schema, group)
+        files = self._write(anew, schema, "rewritten")
+        self.base = msgspec.structs.replace(self.base, columns=schema, files=files, grouped_by=self.grouped_by)
         self._files, self._columns = list(files), schema
 
     # -- files ---------------------------------------------------------------------------------------
@@ -287,7 +298,8 @@ class KeyedState:
     def _by_workers(self, schema: Json) -> bool:
         return workers.usable(self.spark, self.to.location) and workers.writes(schema)
 
-    def _folder(self, name: str) -> str:
+    def new_folder(self, name: str) -> str:
+        """Return a folder of the attempt that nothing has been written to."""
         seams.fault("S4.state.before")
         self._writes += 1
         return f"{self.to.folder}/{name}-{self._writes}"
@@ -300,8 +312,8 @@ class KeyedState:
         fixed: columns with the same value in all rows. Workers add them: Spark would compile its code anew for each
         checkpoint.
         """
-        folder, by_workers = self._folder(name), self._by_workers(schema)
-        with self._split_by_group(frame.drop(*fixed) if by_workers else frame) as (rows, _):
+        folder, by_workers = self.new_folder(name), self._by_workers(schema)
+        with self.split_by_group(frame.drop(*fixed) if by_workers else frame) as (rows, _):
             ordered, path = rows.sortWithinPartitions(*map(quoted, self.keys)), self.to.location.full(folder)
             if not by_workers:
                 return self._stage_files(folder, schema, write_files(ordered, schema, path, ()))
@@ -318,39 +330,87 @@ class KeyedState:
         ending: WindowClosing | None = None,
     ) -> tuple[list[StateFile], workers.Merged]:
         """Merge rows with the stored rows of their keys, and compact what is due. Return the files with these keys."""
-        batches = [batch for batch in self._batches() if batch.rows <= workers.MERGED_ROWS * self._partitions]
-        folder, location = self._folder("merge"), self.to.location
+        batches, folder = self.due_batches(), self.new_folder("merge")
         worker_columns = [CHECKPOINT, DELETED, TOUCHED, *fixed] + (
             [ending.end] if ending else []
         )  # told to workers below
-        with self._split_by_group(frame.drop(*worker_columns)) as (rows, count):
-            plan = MergePlan(
-                layout=workers.layout_of(schema, self.keys),
+        with self.split_by_group(frame.drop(*worker_columns)) as (rows, count):
+            plan = dataclasses.replace(
+                self.merge_plan(schema, folder, count, batches),
                 ops=dict(ops),
                 fixed=dict(fixed),
-                groups=self.groups,
-                count=count,
-                checkpoint=self.to.checkpoint,
-                touched=self._touched,
-                limit=self._limit,
-                folder=location.full(folder),
-                runs=workers.runs_of(self.base.files if self.base else [], location),
-                batches=workers.batches_of(batches, location),
                 ending=ending,
-                aside=location.full(f"{folder}-given"),
+                aside=self.to.location.full(f"{folder}-given"),
             )
-            outcome = workers.run(plan, rows)
-        files = self._stage_files(folder, schema, outcome.files)
-        for number, names in outcome.replaced.items():
-            self._replace(batches[number].files, [file for file in files if file.name in names])
-        return [file for file in files if file.name in outcome.added], outcome
+            fields = [field for field in frame.schema.fields if field.name not in worker_columns]
+            outcome = workers.run(plan, rows, fields)
+        return self._take_files(folder, schema, outcome.added, outcome.replaced, batches), outcome
 
-    @property
+    def due_batches(self) -> list[Compaction]:
+        """Return the compactions that are due, as far as workers can do them."""
+        return [batch for batch in self._batches() if batch.rows <= workers.MERGED_ROWS * self._partitions]
+
+    def merge_plan(self, schema: Json, folder: str, count: int, batches: Sequence[Compaction]) -> MergePlan:
+        """Return the instructions for workers that look up rows of the state, write to `folder`, and compact.
+
+        count: the number of ranges that the key groups are split into.
+        """
+        location = self.to.location
+        return MergePlan(
+            layout=workers.layout_of(schema, self.keys),
+            ops={},
+            fixed={},
+            groups=self.groups,
+            count=count,
+            checkpoint=self.to.checkpoint,
+            touched=self._touched,
+            limit=self._limit,
+            folder=location.full(folder),
+            runs=workers.runs_of(self.base.files if self.base else [], location),
+            batches=workers.batches_of(batches, location),
+        )
+
+    def add_files(
+        self,
+        folder: str,
+        schema: Json,
+        added: Mapping[str, int],
+        replaced: Mapping[int, Mapping[str, int]],
+        batches: Sequence[Compaction],
+    ) -> None:
+        """Make workers' files part of the state: those with changed rows, and those in place of each batch."""
+        self._added += self._take_files(folder, schema, added, replaced, batches)
+        self._columns = schema
+
+    def _take_files(
+        self,
+        folder: str,
+        schema: Json,
+        added: Mapping[str, int],
+        replaced: Mapping[int, Mapping[str, int]],
+        batches: Sequence[Compaction],
+    ) -> list[StateFile]:
+        written = dict(added)
+        for names in replaced.values():
+            written |= names
+        files = self._stage_files(folder, schema, written)
+        for number, names in replaced.items():
+            self._replace(batches[number].files, [file for file in files if file.name in names])
+        return [file for file in files if file.name in added]
+
+    def read_aside(self, folder: str, written: Mapping[str, int], schema: Json) -> DataFrame | None:
+        """Return rows that workers have written beside the state; they are removed with the attempt. None: no rows."""
+        self._aside.append(folder)
+        location = self.to.location
+        refuse_difference(location.full(folder), sum(written.values()), rows_below(location, folder, written))
+        return self._load([f"{folder}/{name}" for name in sorted(written)], schema) if written else None
+
+    @cached_property
     def _partitions(self) -> int:
         return min(self.groups, max(1, int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))))
 
     @contextlib.contextmanager
-    def _split_by_group(self, frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
+    def split_by_group(self, frame: DataFrame) -> Iterator[tuple[DataFrame, int]]:
         """Split rows by ranges of key groups: into as many partitions as possible, but few rows into few."""
         if self._partitions <= FEW:
             yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
@@ -383,7 +443,10 @@ class KeyedState:
         for batch in self._batches():
             self._replace(batch.files, self._compact(batch))
         self.syncing.finish()
-        return StateTable(columns=self._columns, keys=self.keys, groups=self.groups, files=[*self._files, *self._added])
+        files = [*self._files, *self._added]
+        return StateTable(
+            columns=self._columns, keys=self.keys, groups=self.groups, files=files, grouped_by=self.grouped_by
+        )
 
     def let_go(self) -> None:
         """Remove files that only this attempt needed."""

@@ -59,6 +59,8 @@ class StateTable(Struct, frozen=True, kw_only=True):
     groups: int
     """The number of groups that keys are hashed into (`max_parallelism`): fixed when the state begins."""
     files: list[StateFile]
+    grouped_by: list[str] = []
+    """The keys that decide a row's group, if not all of them do: rows that agree in these are in one group."""
 
     @property
     def shown(self) -> list[str]:

@@ -14,7 +14,8 @@ import msgspec
 
 from tidegate import seams
 from tidegate.coordinator import Coordinator
-from tidegate.errors import Invalid
+from tidegate.delta import Location
+from tidegate.errors import Invalid, TidegateError
 from tidegate.execution.job.exchange import BaseMemory
 from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
@@ -100,6 +101,8 @@ class GateRunner:
         self.ahead: dict[str, PrestagedRows] = {}
         """Rows that are staged already, by their stream."""
         self.persisted: list[DataFrame] = []
+        self.judged: list[tuple[Location, str]] = []
+        """Folders with rows that were judged in files, and are read from there."""
 
     @property
     def aborts(self) -> bool:
@@ -147,8 +150,10 @@ class GateRunner:
             self.staged[name] = sink.prepare_apart(judgement.apart or (), schema, stage.input, context, self.staging)
         self.verdicts[stage.name] = self._verdict(stage, judgement, None, chosen=False)
         self._remember(stage, judgement.memory)
-        self.ahead[stage.name] = ahead
         seams.fault("S5.gate.after")
+        if not ahead.for_table:
+            return ahead.passed()
+        self.ahead[stage.name] = ahead
         return ahead.frame
 
     def _remember(self, stage: GateNode, memory: Json) -> None:
@@ -159,9 +164,15 @@ class GateRunner:
     def _staging_for(self, stage: GateNode, table: SinkNode | None) -> Callable[..., PrestagedRows | None] | None:
         """Return how a gate may have its rows staged. None: others join those that pass, or all may be set aside."""
         returning = any(not part.empty for name, part in self.plan.sources.items() if name in stage.quarantine)
-        if table is None or returning or self.plan.quarantine_all:
+        if returning or self.plan.quarantine_all:
             return None
-        return partial(table.sink.ahead, context=self.coordinator.context(table.name), staging=self.staging)
+        if table is not None:
+            return partial(table.sink.ahead, context=self.coordinator.context(table.name), staging=self.staging)
+        for name, sink in stage.quarantine.items() if self.staging.interval is None else ():
+            context = self.coordinator.context(name)
+            self.judged.append((sink.stages_in(context), sink.judged_folder(context, self.staging)))
+            return partial(sink.stage_judged, context=context, staging=self.staging)
+        return None
 
     def _context(self, stage: GateNode, table: SinkNode | None) -> GateContext:
         graph, place, ledger = self.coordinator.graph, self.coordinator.place, self.coordinator.ledger
@@ -251,7 +262,10 @@ class GateRunner:
         return f"its input is {'; '.join(inputs)}" if inputs else ""
 
     def let_go(self) -> None:
-        """Release what is cached in Spark."""
+        """Release what is cached in Spark, and remove files that only this attempt needed."""
+        for location, folder in self.judged:
+            with contextlib.suppress(TidegateError):
+                location.remove_folder(folder)
         for frame in self.persisted:
             release(frame)
 

@@ -130,11 +130,12 @@ class OperatorRunner:
             clock=datetime.fromisoformat(self.plan.created),
             spark=spark,
             stage=lambda frame: self._scratch(stage, frame),
-            states=lambda part, keys, ttl, over: self._state(stage, part, keys, spark, ttl, over),
+            states=lambda part, keys, ttl, over, by: self._state(stage, part, keys, spark, ttl, over, by),
             watermarks=self.event_times.of(stage),
             event_time=self.event_times.column(stage),
             event_times=self.event_times.columns(stage),
             memory=self.before.get(stage.name, {}),
+            taken=frozenset(name for name in stage.operator.outputs if self.job.users(f"{stage.name}.{name}")),
             replaced_is_taken=self.coordinator.graph.replaced_is_taken(stage.name),
             withdrawn=tuple(streams.get(replaced_rows_of(name)) for name in stage.inputs),
             fixed=self._fixed(stage),
@@ -167,6 +168,7 @@ class OperatorRunner:
         spark: SparkSession,
         ttl: Ttl | None,
         over: Over | None,
+        grouped_by: Sequence[str] = (),
     ) -> KeyedState:
         """Return the state as of the base; the same object each time, so that it knows what was put."""
         name = state_sink_name(stage.name, part)
@@ -181,7 +183,7 @@ class OperatorRunner:
             groups = base.groups if base else int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
             title = f"{stage.operator.kind} {stage.name!r}"
-            self.states[name] = KeyedState(spark, title, base, to, keys, groups, ttl)
+            self.states[name] = KeyedState(spark, title, base, to, keys, groups, ttl, grouped_by)
         return self.states[name]
 
     def as_of_base(self, stage: OperatorNode, part: str, context: OperatorContext) -> KeyedState | None:

@@ -47,7 +47,7 @@ from tidegate.sources.base import SourceContext
 from tidegate.spark.empty import empty_like
 from tidegate.spark.errors import translate, translated
 from tidegate.spark.materialize import materialize, release
-from tidegate.spark.same_disk import refuse_other_disks
+from tidegate.spark.same_disk import on_one_machine, refuse_other_disks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -278,7 +278,7 @@ class Attempt:
         """Return the planned ranges as DataFrames. Each is checked first: nothing is read that differs from the
         plan."""
         if spark is not None:  # the tests' toys need no Spark
-            refuse_other_disks(spark, self._staged_in())
+            refuse_other_disks(spark, self._staged_in() + (self._states_in() if on_one_machine(spark) else []))
         if self.by_hand is not None:
             made_streams = self.by_hand.streams
             sources = [sourcing.name for sourcing in self.job.sources if sourcing.name in made_streams]
@@ -307,6 +307,11 @@ class Attempt:
         locations = [sink.stages_in(self.coordinator.context(name)) for name, sink in sinks.items()]
         beside = Location(self.coordinator.ledger.home, self.coordinator.place.options)
         return [location for location in (*locations, beside if job.gives else None) if location is not None]
+
+    def _states_in(self) -> list[Location]:
+        """Return the folders of the states: workers write there, if they are on this machine."""
+        states = [named for stage in self.job.operators for named in stage.states.items()]
+        return [state.location(self.coordinator.context(name)) for name, state in states]
 
     @contextlib.contextmanager
     def run(self, streams: dict[str, DataFrame], spark: SparkSession) -> Iterator[None]:

@@ -13,8 +13,9 @@ under `<uid>.watermark`. So every attempt computes the same ones, and a restart 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -76,6 +77,8 @@ class EventTimes:
         self.counted: dict[str, int] = {}
         """The number of rows of sources whose rows had to be read for it."""
         self._sources: dict[str, Partition] = {}
+        self._found: dict[str, int | None] = {}
+        """The highest event times of sources whose rows were read for it."""
         self._elsewhere = {name: _partition_of(record) for name, record in (elsewhere or {}).items()}
         self._operators: dict[str, datetime] = {}
 
@@ -144,16 +147,34 @@ class EventTimes:
 
     def _highest(self, name: str) -> datetime | None:
         """Return the highest event time in this checkpoint's rows. Rows without one do not count."""
+        if name not in self._found and (micros := self.told_by_source(name)) is not None:
+            return at_micros(micros)
+        if name not in self._found:
+            self._read({name, *self._needed})
+        found = self._found[name]
+        return None if found is None else at_micros(found)
+
+    def _read(self, names: Collection[str]) -> None:
+        """Find the highest event times of these sources, with one query for all of them."""
         from pyspark.sql import functions as F
 
-        if (micros := self.told_by_source(name)) is not None:
-            return at_micros(micros)
-        frame, column = self.streams[name], self.graph.sources[name].event_time
-        assert column is not None
-        aggregates = frame.agg(F.max(time_micros(frame, column, f"source {name!r}")), F.count(F.lit(1))).first()
-        assert aggregates is not None
-        self.counted[name] = aggregates[1]
-        return None if aggregates[0] is None else at_micros(aggregates[0])
+        frames = []
+        for name in sorted(names):
+            frame, column = self.streams[name], self.graph.sources[name].event_time
+            assert column is not None
+            highest = F.max(time_micros(frame, column, f"source {name!r}"))
+            frames.append(frame.agg(F.lit(name), highest, F.count(F.lit(1))))
+        for name, micros, rows in reduce(_both, frames).collect():
+            self._found[name], self.counted[name] = micros, rows
+
+    @property
+    def _needed(self) -> list[str]:
+        """The sources whose event time operators here will ask for, and that have to be read for it."""
+        operators = [stage for stage in self.graph.stages if isinstance(stage, OperatorNode)]
+        asked = {name for s in operators if s.operator.uses_event_time for name in self.lags[into_operator(s.name)]}
+        asked &= self.streams.keys() - self._sources.keys() - self._elsewhere.keys()
+        planned = (name for name in asked if not self.plan.sources[name].empty)
+        return [name for name in planned if self.told_by_source(name) is None]
 
     def memory(self) -> dict[str, Json]:
         """Return the record for the ack's memory."""
@@ -184,3 +205,7 @@ def _key(operator: str) -> str:
 
 def _earlier(time: datetime | None, seconds: float) -> datetime | None:
     return None if time is None else at_micros(micros_of(time) - round(seconds * 1_000_000))
+
+
+def _both(first: DataFrame, second: DataFrame) -> DataFrame:
+    return first.unionAll(second)

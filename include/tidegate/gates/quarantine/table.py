@@ -7,12 +7,14 @@ here in the same decision in which it is released or discarded, so this happens 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import md5
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.delta import Location, Snapshot, live_files, read_commit, version_of
+import msgspec
+
+from tidegate.delta import Location, Snapshot, from_spark, live_files, read_commit, schema_problems, version_of
 from tidegate.gates.judging.repeated import scramble
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STREAM
 from tidegate.gates.quarantine.returning import ReleasedRows
@@ -22,12 +24,13 @@ from tidegate.records.records import Json, PublishedTable, Request
 from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, WayBack
 from tidegate.sinks.delta.append import DeltaAppend
 from tidegate.sinks.delta.upsert import DeltaUpsert
+from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead, prestage
 from tidegate.sources.base import Source
 from tidegate.sources.delta.source import DeltaTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 
 __all__ = ["QUARANTINE", "QuarantineSink", "quarantine_name", "with_origin"]
@@ -137,6 +140,27 @@ class QuarantineSink(ExactlyOnceSink):
             bad = frame.where("false").withColumn(RULES, f.array().cast("array<string>"))
         rows = with_origin(bad, staging, stream)
         return rows.unionByName(back.marked(), allowMissingColumns=True) if back is not None else rows
+
+    def stage_judged(
+        self,
+        frame: DataFrame,
+        beside: Mapping[str, Column],
+        context: SinkContext,
+        staging: Staging,
+        *,
+        draft: Collection[str] | None = None,
+    ) -> PrestagedRows | None:
+        """Stage rows with a gate's mark columns in a folder beside the quarantined ones, for operators that take them
+        next. None: it cannot be done."""
+        location = self.stages_in(context)
+        schema = from_spark(msgspec.json.decode(frame.schema.json()))
+        if not can_stage_ahead(frame, location) or schema_problems(schema, ()):
+            return None
+        return prestage(frame, beside, location, self.judged_folder(context, staging), schema, draft, for_table=False)
+
+    def judged_folder(self, context: SinkContext, staging: Staging) -> str:
+        """Return the folder of `stage_judged`: only this attempt needs it."""
+        return f"{self.folder}/{staging.folder(context)}-judged"
 
     def prepare_apart(
         self, apart: Iterable[pa.Table], schema: Json, stream: str, context: SinkContext, staging: Staging

@@ -18,15 +18,30 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.inputs import recalled, same
-from tidegate.operators.join.sides import On, Side, changed_rows, check_sides, copies, joined_columns, met, side_rows
+from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
+from tidegate.operators.join.sides import (
+    On,
+    Side,
+    changed_rows,
+    check_sides,
+    copies,
+    joined_columns,
+    met,
+    names_from_right,
+    side_rows,
+)
 from tidegate.operators.join.time_bounds import bounds_in, need_time, split_late
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.delta.source import DeltaTable
-from tidegate.spark.event_time import time_problems
+from tidegate.spark.empty import is_known_empty
+from tidegate.spark.event_time import time_micros, time_problems
+from tidegate.spark.row_id import row_id
+from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
 
     from tidegate.sources.base import SourceContext
 
@@ -127,18 +142,111 @@ class IntervalJoin(Operator):
         assert not isinstance(bounds, str)
         times = [need_time(name, place, context) for place, name in enumerate(self.times)]
         times[1] = self.keys.renamed(inputs[1]).get(times[1], times[1])
+        is_empty = all(map(is_known_empty, inputs))
         inputs = [inputs[0], self.keys.turned(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context)
+        if context.taken.isdisjoint(self.outputs):
+            joined = self._by_workers(inputs, times, bounds, context, is_empty=is_empty)
+            if joined is not None:
+                return {"": joined}
+        return self._by_algebra(inputs, times, bounds, context)
+
+    def _by_workers(
+        self,
+        inputs: Sequence[DataFrame],
+        times: Sequence[str],
+        bounds: tuple[int, int],
+        context: OperatorContext,
+        *,
+        is_empty: bool,
+    ) -> DataFrame | None:
+        """Return the result as workers compute it. None: they cannot."""
+        from pyspark.sql import types as T
+
+        fields = [{field.name: field for field in frame.schema.fields} for frame in inputs]
+        values = [[name for name in side if name not in self.on] for side in fields]
+        results = [dict(zip(values[0], values[0], strict=True)), names_from_right(values[0], values[1], self.prefix)]
+        aliases = [
+            {name: f"{mark}{n}" for n, name in enumerate(names)} for mark, names in zip("lr", values, strict=True)
+        ]
+        keys = [fields[0][name] for name in self.on]
+        own = [T.StructField(name, kind) for name, kind in (("_at", T.LongType()), ("_n", T.LongType()))]
+        own.append(T.StructField("_matched", T.BooleanType()))
+        sides, states = [], []
+        for place, part in enumerate(self.parts):
+            ends = self._ends(place, bounds, context)
+            named = tuple((result, name) for name, result in results[place].items())
+            sides.append(JoinSide(aliases[place], named, ends, self._is_outer(place)))
+            stored = [*keys, T.StructField("_row", T.StringType()), *(fields[place][n] for n in values[place]), *own]
+            state = context.state([*self.on, "_row"], part, grouped_by=self.on)
+            states.append(Remembered(state, stored, "_at", None if is_empty and not context.watermarks.moved else ends))
+        work = JoinInWorkers(
+            on=self.on,
+            sides=(sides[0], sides[1]),
+            low=bounds[0],
+            high=bounds[1],
+            late=context.watermarks.before_micros,
+            nulls_wait=self.how != "inner",
+        )
+        given = [*keys]
+        for place, names in enumerate(results):
+            given += [T.StructField(new, fields[place][name].dataType) for name, new in names.items()]
+        batch = self._batch(inputs, times, aliases, fields, context)
+        arriving = [*keys, own[0], T.StructField("_row", T.StringType()), T.StructField(FROM_RIGHT, T.BooleanType())]
+        for side, names in zip(fields, aliases, strict=True):
+            arriving += [T.StructField(alias, side[name].dataType) for name, alias in names.items()]
+        folded = fold_rows(batch, arriving, self.on, states, work, given, is_empty=is_empty)
+        if folded is None:
+            return None
+        context.count(folded.counts)
+        return folded.rows
+
+    def _batch(
+        self,
+        inputs: Sequence[DataFrame],
+        times: Sequence[str],
+        aliases: Sequence[Mapping[str, str]],
+        fields: Sequence[Mapping[str, StructField]],
+        context: OperatorContext,
+    ) -> DataFrame:
+        """Return the rows of both sides in one frame: a side's columns under aliases, those of the other null."""
+        from pyspark.sql import functions as F
+
+        frames = []
+        for place, frame in enumerate(inputs):
+            columns = [F.col(quoted(name)) for name in self.on]
+            columns.append(time_micros(frame, times[place], f"operator {context.uid!r}").alias("_at"))
+            columns.append(row_id(frame).alias("_row"))
+            columns.append(F.lit(place == 1).alias(FROM_RIGHT))
+            for side, names in enumerate(aliases):
+                for name, alias in names.items():
+                    value = F.col(quoted(name)) if side == place else F.lit(None).cast(fields[side][name].dataType)
+                    columns.append(value.alias(alias))
+            frames.append(frame.select(*columns))
+        return frames[0].unionAll(frames[1])
+
+    def _ends(self, place: int, bounds: tuple[int, int], context: OperatorContext) -> int | None:
+        """Return the time before which rows of a side can no longer match any other. None: there is no watermark."""
+        now = context.watermarks.now_micros
+        return None if now is None else (now - bounds[1] if place == 0 else now + bounds[0])
+
+    def _is_outer(self, place: int) -> bool:
+        return self.how == "full" or (self.how == "left" and place == 0)
+
+    def _by_algebra(
+        self, inputs: Sequence[DataFrame], times: Sequence[str], bounds: tuple[int, int], context: OperatorContext
+    ) -> Mapping[str, DataFrame]:
         (on_left, late_left), (on_right, late_right) = (split_late(inputs[n], times[n], context) for n in (0, 1))
         arrived = [self._arrived(on_left, inputs[0], context), self._arrived(on_right, inputs[1], context)]
         keys = [frame.select(*map(quoted, self.on)) for frame in arrived]
         touched = context.persist(keys[0].unionAll(keys[1]).distinct())
-        now = context.watermarks.now_micros
         sides = []
         for place, part in enumerate(self.parts):
-            ends = None if now is None else (now - bounds[1] if place == 0 else now + bounds[0])
-            outer = self.how == "full" or (self.how == "left" and place == 0)
-            sides.append(Side(context.state([*self.on, "_row"], part), self.on, arrived[place], touched, ends, outer))
+            state, ends = (
+                context.state([*self.on, "_row"], part, grouped_by=self.on),
+                self._ends(place, bounds, context),
+            )
+            sides.append(Side(state, self.on, arrived[place], touched, ends, self._is_outer(place)))
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         result = self._result(sides, columns, bounds, context)
         return {"": result, "late-left": late_left, "late-right": late_right}

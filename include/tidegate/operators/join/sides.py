@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from tidegate.operators.base import OperatorContext
     from tidegate.state.keyed import KeyedState
 
-__all__ = ["On", "Side", "changed_rows", "check_sides", "copies", "joined_columns", "met", "side_rows"]
+__all__ = [
+    "On",
+    "Side",
+    "changed_rows",
+    "check_sides",
+    "copies",
+    "joined_columns",
+    "met",
+    "names_from_right",
+    "side_rows",
+]
 
 
 THEIRS: Final = "_theirs_"
@@ -223,17 +233,21 @@ def joined_columns(
     from pyspark.sql import functions as F
 
     left, right = columns
-    left_names = {name.casefold() for name in left}
     keys = (F.expr(f"coalesce(l.{quoted(name)}, r.{quoted(name)})").alias(name) for name in on)
-    named = {
-        name: f"{prefix}{name}" if prefix is not None and name.casefold() in left_names else name for name in right
-    }
-    named |= {name: f"{prefix or ''}{name.removeprefix(THEIRS)}" for name in right if name.startswith(THEIRS)}
     return pairs.select(
         *keys,
         *(F.col(f"l.{quoted(name)}").alias(name) for name in left),
-        *(F.col(f"r.{quoted(name)}").alias(new) for name, new in named.items()),
+        *(F.col(f"r.{quoted(name)}").alias(new) for name, new in names_from_right(left, right, prefix).items()),
     )
+
+
+def names_from_right(left: Sequence[str], right: Sequence[str], prefix: str | None) -> dict[str, str]:
+    """Return the names in a join's result of the right side's columns."""
+    left_names = {name.casefold() for name in left}
+    named = {
+        name: f"{prefix}{name}" if prefix is not None and name.casefold() in left_names else name for name in right
+    }
+    return named | {name: f"{prefix or ''}{name.removeprefix(THEIRS)}" for name in right if name.startswith(THEIRS)}
 
 
 def check_sides(sides: Sequence[DataFrame], on: Sequence[str], prefix: str | None, context: OperatorContext) -> None:

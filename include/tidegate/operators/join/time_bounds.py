@@ -71,7 +71,5 @@ def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[Da
     on_time = on_time_sql("_at", context.watermarks.before_micros)
     counts = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
     assert counts is not None
-    for counter, rows_of in zip(("late", "without_time"), counts, strict=True):
-        if rows_of:
-            context.counts[counter] = context.counts.get(counter, 0) + rows_of
+    context.count(dict(zip(("late", "without_time"), counts, strict=True)))
     return timed.where(on_time), timed.where(f"NOT ({on_time})").drop("_at")

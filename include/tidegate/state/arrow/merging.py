@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidegate.state.arrow.sorted_files import (
     Matcher,
@@ -39,11 +39,13 @@ __all__ = [
     "GIVEN",
     "LATE",
     "TIMELESS",
+    "TOO_MANY",
     "ClosedWindows",
     "Line",
     "MergePlan",
     "WindowClosing",
     "compact",
+    "living_mask",
     "merge",
 ]
 
@@ -158,22 +160,34 @@ ADDED: Final = -1
 GIVEN: Final = -2
 LATE: Final = -3
 TIMELESS: Final = -4
+TOO_MANY: Final = -5
 """The kinds of a line: a file, or a number of rows. Numbers from 0 stand for a set of files that was compacted."""
-Line = tuple[str, int, int, int]
-"""A file's name, its kind, the range of key groups, and the number of rows."""
+
+
+class Line(NamedTuple):
+    """A line of a worker's report."""
+
+    name: str
+    """A file's name."""
+    kind: int
+    split: int
+    """The range of key groups."""
+    rows: int
+    state: int = 0
+    """Which of several states the file belongs to."""
 
 
 def merge(plan: MergePlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
     """Merge the batch's rows with the stored rows of their keys."""
     ending, groups = plan.ending, plan.range_of(split)
     if ending is None:
-        return [(name, ADDED, split, _write(plan, _merge_batch(plan, batches, groups), f"{plan.folder}/{name}"))]
+        return [Line(name, ADDED, split, _write(plan, _merge_batch(plan, batches, groups), f"{plan.folder}/{name}"))]
     counts: Counter[str] = Counter()
     rows = _merge_batch(plan, ending.taken(batches, counts), groups)
     staying = _write(plan, ending.staying(rows), f"{plan.folder}/{name}")
     emitted = _write(plan, _rows_to_emit(plan, ending, rows, groups), f"{plan.aside}/{name}")
-    lines = [(name, ADDED, split, staying), (name, GIVEN, split, emitted)]
-    return [*lines, (name, LATE, split, counts["late"]), (name, TIMELESS, split, counts["timeless"])]
+    lines = [Line(name, ADDED, split, staying), Line(name, GIVEN, split, emitted)]
+    return [*lines, Line(name, LATE, split, counts["late"]), Line(name, TIMELESS, split, counts["timeless"])]
 
 
 def _merge_batch(plan: MergePlan, batches: Iterable[pa.RecordBatch], groups: range) -> pa.Table:
@@ -209,7 +223,7 @@ def _merge_stored(plan: MergePlan, values: dict[str, Any], rows: int, places: An
     import numpy as np
     import pyarrow as pa
 
-    lives = _living_mask(before, plan.limit)
+    lives = living_mask(before, plan.limit)
     sources = np.full(rows, -1, np.int64)
     sources[places[lives]] = np.flatnonzero(lives)
     take = pa.array(sources, mask=sources < 0)
@@ -219,7 +233,7 @@ def _merge_stored(plan: MergePlan, values: dict[str, Any], rows: int, places: An
     }
 
 
-def _living_mask(rows: pa.Table, limit: int | None) -> Any:
+def living_mask(rows: pa.Table, limit: int | None) -> Any:
     """Return a mask of the rows that are neither deleted nor expired."""
     import pyarrow.compute as pc
 
@@ -242,7 +256,7 @@ def _rows_to_emit(plan: MergePlan, ending: WindowClosing, rows: pa.Table, groups
         return changed
     all_within = all(run.within(groups) for run in runs)
     both = newest(plan.layout, [changed, *closing], None if all_within else groups)
-    return both.filter(_living_mask(both, plan.limit))
+    return both.filter(living_mask(both, plan.limit))
 
 
 def _read_closing(plan: MergePlan, ending: WindowClosing, starts: StartRange, run: Any) -> Iterator[pa.Table]:
@@ -262,16 +276,16 @@ def _read_closing(plan: MergePlan, ending: WindowClosing, starts: StartRange, ru
                 yield rows.filter(pa.array(mask))
 
 
-def compact(plan: MergePlan, number: int, split: int, name: str) -> Line:
+def compact(plan: MergePlan, number: int, split: int, name: str, state: int = 0) -> Line:
     """Compact the files of a set, as far as they have rows of this range."""
     (runs, forgets), groups = plan.batches[number], plan.range_of(split)
     rows = merged(plan.layout, plan.runs_in(runs, groups), groups)
     if plan.ending is not None:
         rows = plan.ending.not_over(rows)
     if forgets:
-        rows = rows.filter(_living_mask(rows, plan.limit))
+        rows = rows.filter(living_mask(rows, plan.limit))
     merged_name = f"merged{number}-{name}"
-    return merged_name, number, split, _write(plan, rows, f"{plan.folder}/{merged_name}")
+    return Line(merged_name, number, split, _write(plan, rows, f"{plan.folder}/{merged_name}"), state)
 
 
 def _write(plan: MergePlan, rows: pa.Table, path: str) -> int:

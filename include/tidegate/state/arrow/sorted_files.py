@@ -31,13 +31,16 @@ __all__ = [
     "SortedFile",
     "StateLayout",
     "Writer",
+    "codes_of",
     "combined",
+    "firsts",
     "found",
     "integers",
     "merged",
     "newest",
     "opened",
     "order",
+    "order_of",
     "packed",
     "raw_bounds",
     "read",
@@ -183,6 +186,15 @@ class Matcher:
         hits = np.flatnonzero(codes >= 0)
         return hits, self.row_of[codes[hits]]
 
+    def all_rows_in(self, columns: Sequence[Any]) -> Any:
+        """Return which rows of a file have one of these keys, if several may have the same. columns: as `rows_in`."""
+        import numpy as np
+
+        if self.plain is None or (stored := integers(columns[0])) is None:
+            return self.rows_in(columns)[0]
+        position = np.minimum(np.searchsorted(self.plain, stored), len(self.plain) - 1)
+        return np.flatnonzero(self.plain[position] == stored)
+
     def _packed_in(self, packing: Packing, columns: Sequence[Any]) -> tuple[Any, Any]:
         import numpy as np
         import pyarrow as pa
@@ -302,6 +314,25 @@ def firsts(rows: pa.Table, keys: Sequence[str]) -> Any:
         nulls = pc.not_equal(pc.is_null(previous), pc.is_null(following))
         differ |= pc.or_(changed, nulls).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.flatnonzero(differ) + 1]) if rows.num_rows else np.zeros(0, int)
+
+
+def codes_of(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
+    """Return a number for each row of each table: equal where the keys are, null being a value like any other."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lengths = [table.num_rows for table in tables]
+    codes = np.zeros(sum(lengths), np.int64)
+    for name in keys:
+        column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
+        if (plain := integers(column)) is not None:
+            _, place = np.unique(plain, return_inverse=True)
+        else:
+            coded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
+            place = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        _, codes = np.unique(codes * (int(place.max(initial=0)) + 1) + place, return_inverse=True)
+    return np.split(codes, np.cumsum(lengths)[:-1])
 
 
 # -- one row per key ------------------------------------------------------------------------------------

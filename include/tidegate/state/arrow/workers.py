@@ -19,6 +19,7 @@ from tidegate.delta import Location
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
+from tidegate.spark.known_schema import with_fields
 from tidegate.spark.same_disk import is_shared, on_one_machine, started_by_tidegate
 from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, TIMELESS, Line, MergePlan, compact, merge
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, sorted_chunks
@@ -29,15 +30,20 @@ from tidegate.state.record import StateFile
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
 __all__ = [
     "Merged",
     "batches_of",
+    "is_key",
     "layout_of",
     "merges",
+    "report",
+    "reported",
     "run",
     "runs_of",
     "split_rows",
+    "task",
     "usable",
     "write_runs",
     "writes",
@@ -47,7 +53,6 @@ _KEYS = ("byte", "short", "integer", "long", "string", "date", "timestamp", "tim
 _ORDERED = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz")
 _SUMS = ("long", "double")
 _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
-_REPORT = "path string, batch int, split int, rows long"
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 MERGED_ROWS = 4_000_000
 """The most rows that a worker merges in memory; more are left to Spark, which spills."""
@@ -67,7 +72,7 @@ def merges(schema: Json, keys: Sequence[str], ops: Mapping[str, str]) -> bool:
     """Return whether workers can merge these columns: equality of keys, sums and extremes mean the same in both
     engines."""
     types = {name: field["type"] for name, field in columns(schema).items()}
-    return all(_is_key(types[name]) for name in keys) and all(_is_merged(types[name], op) for name, op in ops.items())
+    return all(is_key(types[name]) for name in keys) and all(_is_merged(types[name], op) for name, op in ops.items())
 
 
 def _plain(kind: Any) -> bool:
@@ -78,7 +83,8 @@ def _plain(kind: Any) -> bool:
     return kind["type"] == "array" and _plain(kind["elementType"])
 
 
-def _is_key(kind: Any) -> bool:
+def is_key(kind: Any) -> bool:
+    """Return whether equality of such values means the same in Spark and in Arrow."""
     return kind in _KEYS or (isinstance(kind, str) and _DECIMAL.fullmatch(kind) is not None)
 
 
@@ -110,14 +116,14 @@ def write_runs(rows: DataFrame, layout: StateLayout, folder: str, fixed: Mapping
     same = dict(fixed)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _, name = _task()
+        _, name = task()
         writer = Writer(layout, f"{folder}/{name}")
         for chunk in sorted_chunks(batches):
             columns = {name: chunk[name] for name in chunk.column_names}
             writer.write(layout.table({**same, **columns}, chunk.num_rows))
-        yield from _report([(name, ADDED, 0, writer.close())])
+        yield from report([Line(name, ADDED, 0, writer.close())])
 
-    return {name: count for name, _, _, count in _reported(rows, work) if count}
+    return {line.name: line.rows for line in reported(rows, work, rows.schema.fields) if line.rows}
 
 
 @dataclass(frozen=True)
@@ -149,30 +155,32 @@ def batches_of(batches: Sequence[Compaction], location: Location) -> list[tuple[
     return [(runs_of(batch.files, location), batch.forgets) for batch in batches]
 
 
-def run(plan: MergePlan, rows: DataFrame) -> Merged:
-    """Let workers merge. A set of files counts as compacted if every range of it was."""
-    lines = _lines(plan, rows)
-    if plan.ending is not None and (missing := set(range(plan.count)) - {split for _, _, split, _ in lines}):
+def run(plan: MergePlan, rows: DataFrame, fields: Sequence[StructField]) -> Merged:
+    """Let workers merge rows with these columns. A set of files counts as compacted if every range of it was."""
+    lines = _lines(plan, rows, fields)
+    if plan.ending is not None and (missing := set(range(plan.count)) - {line.split for line in lines}):
         # Without rows, Spark may run no worker at all; rows may close nevertheless.
         none = rows.sparkSession.range(0, plan.count, 1, plan.count)
-        lines += _lines(plan, none, missing)
+        lines += _lines(plan, none, none.schema.fields, missing)
     names: dict[int, dict[str, int]] = defaultdict(dict)
     splits: dict[int, set[int]] = defaultdict(set)
     counts: Counter[int] = Counter()
-    for name, kind, split, count in lines:
-        splits[kind].add(split)
-        counts[kind] += count
-        if count:
-            names[kind][name] = count
+    for line in lines:
+        splits[line.kind].add(line.split)
+        counts[line.kind] += line.rows
+        if line.rows:
+            names[line.kind][line.name] = line.rows
     replaced = {n: names[n] for n in range(len(plan.batches)) if len(splits[n]) == plan.count}
     return Merged(names[ADDED], replaced, names[GIVEN], counts[LATE], counts[TIMELESS])
 
 
-def _lines(plan: MergePlan, rows: DataFrame, only: Container[int] | None = None) -> list[Line]:
+def _lines(
+    plan: MergePlan, rows: DataFrame, fields: Sequence[StructField], only: Container[int] | None = None
+) -> list[Line]:
     """only: just these ranges, without rows."""
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        split, name = _task()
+        split, name = task()
         if only is not None:
             for _ in batches:  # a worker that leaves rows unread is not used again
                 pass
@@ -180,16 +188,16 @@ def _lines(plan: MergePlan, rows: DataFrame, only: Container[int] | None = None)
                 return
         lines = merge(plan, batches, split, name)
         lines += [compact(plan, number, split, name) for number in range(len(plan.batches))]
-        yield from _report(lines)
+        yield from report(lines)
 
     with _unweighed(rows.sparkSession):
-        return _reported(rows, work)
+        return reported(rows, work, fields)
 
 
 # -- inside a worker ------------------------------------------------------------------------------------
 
 
-def _task() -> tuple[int, str]:
+def task() -> tuple[int, str]:
     """Return this partition's number, and a name for its file that no other attempt at it has."""
     from pyspark import TaskContext
 
@@ -198,12 +206,13 @@ def _task() -> tuple[int, str]:
     return context.partitionId(), f"part-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
 
 
-def _report(lines: Sequence[Line]) -> Iterator[pa.RecordBatch]:
+def report(lines: Sequence[Line]) -> Iterator[pa.RecordBatch]:
+    """Yield a worker's report, for `reported`."""
     import pyarrow as pa
 
-    kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64())
+    kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.int32())
     columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
-    yield pa.RecordBatch.from_arrays(columns, names=["path", "batch", "split", "rows"])
+    yield pa.RecordBatch.from_arrays(columns, names=list(Line._fields))
 
 
 @contextlib.contextmanager
@@ -221,11 +230,17 @@ def _unweighed(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(_BATCH_BYTES, before)
 
 
-def _reported(rows: DataFrame, work: Callable[..., Any]) -> list[Line]:
-    names = rows.columns
+def reported(rows: DataFrame, work: Callable[..., Any], fields: Sequence[StructField]) -> list[Line]:
+    """Let workers do `work` on rows with these columns, a partition at a time; return their reports."""
+    from pyspark.sql import types as T
+
+    names = [field.name for field in fields]
 
     def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from work(batch.rename_columns(names) for batch in batches)
 
-    numbered = rows.toDF(*(f"c{place}" for place in range(len(names))))  # Spark stumbles over dots in names
-    return [(row[0], row[1], row[2], row[3]) for row in numbered.mapInArrow(renamed, _REPORT).collect()]
+    numbers = [T.StructField(f"c{place}", field.dataType) for place, field in enumerate(fields)]
+    numbered = with_fields(rows.toDF(*(field.name for field in numbers)), numbers)  # Spark stumbles over dots in names
+    kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType())
+    lines = T.StructType([T.StructField(name, kind) for name, kind in zip(Line._fields, kinds, strict=True)])
+    return [Line(*row) for row in numbered.mapInArrow(renamed, lines).collect()]

@@ -1,0 +1,160 @@
+"""Deduplication as workers compute it, for one range of key groups: the rows of `Deduplicate` in DataFrame algebra."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.sorted_files import codes_of, integers
+from tidegate.state.columns import DELETED, GROUP
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FirstRows", "RowsApart"]
+
+_LAST = (1 << 63) - 1
+"""Stands for no time: after all others."""
+
+
+@dataclass(frozen=True)
+class FirstRows:
+    """The first row of each key that has never been seen. `_at`: its time, which may be null; `_row`: its id."""
+
+    by: Sequence[str]
+    columns: Mapping[str, str]
+    """The columns of the rows to emit, each with its name in the batch."""
+
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        codes, known = codes_of([arrived.select(self.by), stored[0].select(self.by)], self.by)
+        fresh = np.flatnonzero(~np.isin(codes, known))
+        times = integers(pc.fill_null(arrived["_at"], _LAST))
+        rows = arrived.take(pa.array(fresh[_firsts(arrived, codes[fresh], times[fresh], fresh)]))
+        changes = rows.select([GROUP, *self.by]).append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool)))
+        return Folded([changes], [_emitted(rows, self.columns)])
+
+
+@dataclass(frozen=True)
+class RowsApart:
+    """The rows that are at least `apart` microseconds from each other row of their key, taken in the order of time."""
+
+    by: Sequence[str]
+    columns: Mapping[str, str]
+    """The columns of the rows to emit, each with its name in the batch."""
+    apart: int
+    late: int | None
+    """Rows before this time are late."""
+    over: int | None
+    """Rows before this time can meet no other any more."""
+
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+        import numpy as np
+        import pyarrow as pa
+
+        rows, counts = self._on_time(arrived)
+        times, before = integers(rows["_at"]), integers(stored[0]["_at"])
+        codes, known = codes_of([rows.select(self.by), stored[0].select(self.by)], self.by)
+        first = _firsts(rows, codes, times, np.arange(rows.num_rows), each_time=True)
+        first = first[~_near(codes[first], times[first], known, before, self.apart)]
+        rows = rows.take(pa.array(first[_apart(codes[first], times[first], self.apart)]))
+        over = -_LAST if self.over is None else self.over
+        stays = rows.filter(pa.array(integers(rows["_at"]) >= over)).select([GROUP, *self.by, "_at"])
+        gone = stored[0].filter(pa.array(before < over)).select([GROUP, *self.by, "_at"])
+        deleted = np.repeat([False, True], [stays.num_rows, gone.num_rows])
+        changes = pa.concat_tables([stays, gone], promote_options="permissive").append_column(
+            DELETED, pa.array(deleted)
+        )
+        return Folded([changes], [_emitted(rows, self.columns)], counts)
+
+    def _on_time(self, arrived: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+        """Return the rows that are on time, and the numbers of others."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        timed = pc.is_valid(arrived["_at"]).to_numpy()
+        late = np.zeros(arrived.num_rows, bool)
+        if self.late is not None:
+            late = timed & (integers(pc.fill_null(arrived["_at"], 0)) < self.late)
+        counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
+        return arrived.filter(pa.array(timed & ~late)), counts
+
+
+def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: bool = False) -> Any:
+    """Return, of each key (or of each key and time), the earliest row; of several the one with the least id.
+
+    codes, times: those of the rows at these places. The result: positions in these arrays, ordered by key and time.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    order = np.lexsort((times, codes))
+    codes, times = codes[order], times[order]
+    starts = np.ones(len(order), bool)  # a row whose key or time differs from that of the row before it
+    starts[1:] = (codes[1:] != codes[:-1]) | (times[1:] != times[:-1])
+    segment = np.cumsum(starts) - 1
+    sizes = np.bincount(segment, minlength=0)
+    firsts = np.flatnonzero(starts)
+    tied = np.flatnonzero(sizes[segment] > 1) if len(sizes) else np.zeros(0, int)
+    if len(tied):
+        ids = rows["_row"].take(pa.array(places[order[tied]])).combine_chunks()
+        by_id = pc.sort_indices(
+            pa.table({"s": segment[tied], "id": ids}), sort_keys=[("s", "ascending"), ("id", "ascending")]
+        ).to_numpy()
+        segments, at = np.unique(segment[tied][by_id], return_index=True)
+        firsts[segments] = tied[by_id[at]]
+    if not each_time and len(firsts):
+        earliest = np.ones(len(firsts), bool)
+        earliest[1:] = codes[firsts][1:] != codes[firsts][:-1]
+        firsts = firsts[earliest]
+    return order[firsts]
+
+
+def _near(codes: Any, times: Any, known: Any, before: Any, apart: int) -> Any:
+    """Return a mask of the rows that are less than `apart` from a stored one of their key."""
+    import numpy as np
+
+    near = np.zeros(len(codes), bool)
+    if not len(known):
+        return near
+    order = np.lexsort((before, known))
+    known, before = known[order], before[order]
+    distinct = np.unique(before)
+    ranks = len(distinct) + 1  # a key and a time as one number
+    stored = known * ranks + np.searchsorted(distinct, before)
+    low = np.searchsorted(stored, codes * ranks + np.searchsorted(distinct, times - apart, side="right"))
+    high = np.searchsorted(stored, codes * ranks + np.searchsorted(distinct, times + apart, side="left"))
+    near[:] = high > low
+    return near
+
+
+def _apart(codes: Any, times: Any, apart: int) -> Any:
+    """Return the places of the rows to take: of each key the first, then each that is far enough from the last taken.
+
+    The rows are ordered by key and time.
+    """
+    import numpy as np
+
+    taken = np.ones(len(codes), bool)
+    last_code, last_time = -1, 0
+    same = np.zeros(len(codes), bool)
+    same[1:] = codes[1:] == codes[:-1]
+    for place in np.flatnonzero(same):  # keys with one time are taken as they are
+        if codes[place] != last_code:
+            last_code, last_time = codes[place], times[place - 1]
+        if times[place] - last_time < apart:
+            taken[place] = False
+        else:
+            last_time = times[place]
+    return np.flatnonzero(taken)
+
+
+def _emitted(rows: pa.Table, columns: Mapping[str, str]) -> pa.Table:
+    return rows.select(list(columns.values())).rename_columns(list(columns))

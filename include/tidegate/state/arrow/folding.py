@@ -1,0 +1,180 @@
+"""A worker's part of an operator that looks at all stored rows of its keys, for one range of key groups.
+
+    the batch's rows, the stored rows of their keys, and the stored rows that end
+        ↓  the operator's own function
+    changed rows    →  one more file of each state
+    rows to emit    →  a file beside the states
+
+So an operator costs Spark one query, whatever it does with the rows. `state/folding.py` is the driver's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from tidegate.state.arrow.merging import ADDED, GIVEN, TOO_MANY, Line, MergePlan, compact, living_mask
+from tidegate.state.arrow.sorted_files import (
+    Matcher,
+    SortedFile,
+    StateLayout,
+    Writer,
+    firsts,
+    integers,
+    newest,
+    opened,
+    order_of,
+    raw_bounds,
+    read,
+)
+from tidegate.state.columns import CHECKPOINT, TOUCHED
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["COUNTED", "Fold", "FoldPlan", "Folded", "Lookup", "fold"]
+
+COUNTED: Final = -6
+"""The kind of a line with a number of rows that the operator has counted; its name is the counter's."""
+
+
+@dataclass(frozen=True)
+class Folded:
+    """The result of an operator's function."""
+
+    changes: Sequence[pa.Table]
+    """For each state the changed rows: its keys and values, `_group` and `_deleted`. At most one row per key."""
+    given: Iterable[pa.Table]
+    """The rows to emit."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+class Fold(Protocol):
+    """An operator's function. It is sent to workers, and gets all rows of the keys of one range of key groups."""
+
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+        """arrived: the batch's rows. stored: for each state the living rows under their keys, and those that end."""
+        ...
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """The rows of one state that a worker looks up: those under the batch's keys, and those that end."""
+
+    state: MergePlan
+    grouped_by: Sequence[str]
+    """The keys that are looked up. Rows that agree in these are in one key group."""
+    time: str | None = None
+    ends: int | None = None
+    """Rows whose `time` is below end. None: none does."""
+
+    def rows(self, batch: pa.Table, groups: range) -> pa.Table:
+        """Return the newest living row of each key."""
+        import pyarrow as pa
+
+        layout, runs = self.state.layout, self.state.runs_in(self.state.runs, groups)
+        matcher = Matcher(_distinct(batch, self.grouped_by), self.grouped_by) if batch.num_rows else None
+        parts = [pa.concat_tables([layout.schema.empty_table(), *self._rows_in(run, matcher)]) for run in runs]
+        rows = newest(layout, parts, groups if any(not run.within(groups) for run in runs) else None)
+        rows = rows.filter(living_mask(rows, self.state.limit))
+        return rows.drop_columns([name for name in (CHECKPOINT, TOUCHED) if name in rows.column_names])
+
+    def _rows_in(self, run: SortedFile, matcher: Matcher | None) -> Iterator[pa.Table]:
+        import numpy as np
+        import pyarrow as pa
+
+        layout, time = self.state.layout, self.time if self.ends is not None else None
+        looked_at = [*self.grouped_by, *([time] if time is not None else [])]
+        with opened(run) as file:
+            first_key = file.schema_arrow.get_field_index(self.grouped_by[0])
+            for group in range(file.num_row_groups):
+                metadata = file.metadata.row_group(group)
+                sought = matcher is not None and matcher.may_be_in(metadata, first_key)
+                ending = time is not None and self._may_end(file, metadata, time)
+                if not (sought or ending):
+                    continue
+                keys = read(file, layout, looked_at, group)
+                mask = np.zeros(keys.num_rows, bool)
+                if matcher is not None and sought:
+                    mask[matcher.all_rows_in([keys[name].combine_chunks() for name in self.grouped_by])] = True
+                if ending:
+                    mask |= integers(keys[time]) < self.ends
+                if mask.any():
+                    yield read(file, layout, layout.schema.names, group).filter(pa.array(mask))
+
+    def _may_end(self, file: Any, metadata: Any, time: str) -> bool:
+        bounds = raw_bounds(metadata, file.schema_arrow.get_field_index(time))
+        return bounds is None or (self.ends is not None and bounds[0] < self.ends)
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """The instructions that every worker receives."""
+
+    lookups: Sequence[Lookup]
+    work: Fold
+    arriving: pa.Schema
+    """The columns of the batch."""
+    given: StateLayout
+    folder: str
+    """The folder for rows to emit."""
+    most_bytes: int
+    """The most that a worker holds of the batch."""
+
+
+def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
+    """Let the operator's function work on the rows of a range of key groups."""
+    arrived = _collected(batches, plan.arriving, plan.most_bytes)
+    if arrived is None:
+        return [Line(name, TOO_MANY, split, 0)]
+    groups = plan.lookups[0].state.range_of(split)
+    folded = plan.work(arrived, [lookup.rows(arrived, groups) for lookup in plan.lookups])
+    lines = []
+    for number, (lookup, changes) in enumerate(zip(plan.lookups, folded.changes, strict=True)):
+        state = lookup.state
+        lines.append(Line(name, ADDED, split, _write_changes(state, changes, f"{state.folder}/{name}"), number))
+        lines += [compact(state, batch, split, name, number) for batch in range(len(state.batches))]
+    lines.append(Line(name, GIVEN, split, _write_given(plan, folded.given, name)))
+    return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
+
+
+def _collected(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most_bytes: int) -> pa.Table | None:
+    """Return the batch as one table. None: it is too large. All is taken: Spark ends a worker that leaves rows."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    size = 0
+    for batch in batches:
+        size += batch.nbytes
+        if size <= most_bytes:
+            held.append(pa.Table.from_batches([batch]).cast(schema))
+        else:
+            held.clear()
+    return pa.concat_tables([schema.empty_table(), *held]).combine_chunks() if size <= most_bytes else None
+
+
+def _distinct(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the rows' keys, each once, sorted."""
+    import pyarrow as pa
+
+    columns = rows.select(list(keys))
+    ordered = columns.take(pa.array(order_of(columns, keys)))
+    return ordered.take(pa.array(firsts(ordered, keys)))
+
+
+def _write_changes(state: MergePlan, changes: pa.Table, path: str) -> int:
+    import pyarrow as pa
+
+    own = {CHECKPOINT: state.checkpoint, TOUCHED: state.touched}
+    rows = state.layout.table({**own, **{n: changes[n] for n in changes.column_names}}, changes.num_rows)
+    writer = Writer(state.layout, path)
+    writer.write(rows.take(pa.array(order_of(rows, state.layout.keys))))
+    return writer.close()
+
+
+def _write_given(plan: FoldPlan, given: Iterable[pa.Table], name: str) -> int:
+    writer = Writer(plan.given, f"{plan.folder}/{name}")
+    for rows in given:
+        writer.write(plan.given.table({n: rows[n] for n in rows.column_names}, rows.num_rows))
+    return writer.close()

@@ -1,0 +1,228 @@
+"""An operator in one query of Spark: workers look up the stored rows of the batch's keys, and a function works on them.
+
+Spark computes the batch, brings each worker the rows of its key groups, and gets a few lines that name files. In
+DataFrame algebra each join, grouping and lookup is a query of its own or several, planned and started one after the
+other: for small batches that is nearly all of a checkpoint's time. Where workers cannot do it (`state/arrow/workers.py`
+says where), and for more rows than they can hold, `fold_rows` returns None, and the operator uses the algebra. Both
+give the same rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tidegate.delta import from_spark
+from tidegate.delta.arrow_types import arrow_schema
+from tidegate.delta.log.schema import columns
+from tidegate.records.records import Json
+from tidegate.spark.empty import empty_like
+from tidegate.spark.stored import mark_stored
+from tidegate.state.arrow import workers
+from tidegate.state.arrow.folding import COUNTED, Fold, FoldPlan, Lookup, fold
+from tidegate.state.arrow.merging import ADDED, GIVEN, TOO_MANY, Line
+from tidegate.state.arrow.sorted_files import StateLayout
+from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
+from tidegate.state.compaction import Compaction
+from tidegate.state.keyed import key_group
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+    from tidegate.state.keyed import KeyedState
+
+__all__ = ["FoldedRows", "Remembered", "fold_rows", "schema_of"]
+
+MOST_BYTES: Final = 256 << 20
+"""The most that a worker holds of a batch. More is left to Spark, which spills."""
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """One of the states that the function looks at and changes."""
+
+    state: KeyedState
+    columns: Sequence[StructField]
+    """Its keys and values."""
+    time: str | None = None
+    ends: int | None = None
+    """Also the stored rows whose `time` is below this are looked up."""
+
+
+@dataclass(frozen=True)
+class FoldedRows:
+    """What workers made of a batch."""
+
+    rows: DataFrame
+    """The rows to emit."""
+    counts: Mapping[str, int]
+
+
+def schema_of(fields: Sequence[StructField]) -> Json:
+    """Return these columns as the schema of a table."""
+    from pyspark.sql.types import StructType
+
+    return from_spark(msgspec.json.decode(StructType(list(fields)).json()))
+
+
+def fold_rows(
+    batch: DataFrame,
+    fields: Sequence[StructField],
+    grouped_by: Sequence[str],
+    states: Sequence[Remembered],
+    work: Fold,
+    given: Sequence[StructField],
+    *,
+    is_empty: bool,
+) -> FoldedRows | None:
+    """Let workers do `work`. None: they cannot, and nothing has been done.
+
+    fields: the columns of the batch, so that Spark need not be asked.
+    grouped_by: columns of the batch, keys of each state: rows that agree in these come to one worker.
+    given: the columns of the rows to emit. is_empty: the batch is known to have no rows.
+    """
+    from pyspark.sql.types import IntegerType, StructField, StructType
+
+    emitted = schema_of(given)
+    schemas = [_schema(remembered) for remembered in states]
+    fields = [*fields, StructField(GROUP, IntegerType())]
+    arriving = schema_of(fields)
+    if not _can_be_done(batch.sparkSession, states, schemas, emitted, arriving):
+        return None
+    for remembered, schema in zip(states, schemas, strict=True):
+        remembered.state.checked(schema)
+        remembered.state.regroup(grouped_by)
+    nothing = FoldedRows(empty_like(batch.sparkSession.createDataFrame([], StructType(list(given)))), {})
+    if is_empty and not any(_has_work(remembered) for remembered in states):
+        return nothing
+    first = states[0].state
+    folders = [remembered.state.new_folder("fold") for remembered in states]
+    aside = f"{folders[0]}-given"
+    due = [remembered.state.due_batches() for remembered in states]
+    with first.split_by_group(batch.withColumn(GROUP, key_group(grouped_by, first.groups))) as (rows, count):
+        plan = FoldPlan(
+            lookups=[
+                Lookup(each.state.merge_plan(schema, folder, count, batches), grouped_by, each.time, each.ends)
+                for each, schema, folder, batches in zip(states, schemas, folders, due, strict=True)
+            ],
+            work=work,
+            arriving=arrow_schema(arriving, list(columns(arriving))),
+            given=StateLayout((), arrow_schema(emitted, list(columns(emitted)))),
+            folder=first.to.location.full(aside),
+            most_bytes=MOST_BYTES,
+        )
+        outcome = _Outcome(_run(plan, rows, fields, count, is_empty=is_empty), count)
+    if outcome.too_many:
+        for remembered, folder in zip(states, folders, strict=True):
+            remembered.state.to.location.remove_folder(folder)
+        first.to.location.remove_folder(aside)
+        return None
+    for number, remembered in enumerate(states):
+        added, replaced = outcome.files(number, due[number])
+        remembered.state.add_files(folders[number], schemas[number], added, replaced, due[number])
+    emitted_rows = first.read_aside(aside, outcome.given, emitted)
+    return FoldedRows(nothing.rows if emitted_rows is None else mark_stored(emitted_rows), outcome.counts)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What the workers have reported. count: the number of ranges."""
+
+    lines: Sequence[Line]
+    count: int
+
+    @property
+    def too_many(self) -> bool:
+        return any(line.kind == TOO_MANY for line in self.lines)
+
+    @property
+    def given(self) -> dict[str, int]:
+        """The files with rows to emit, with their numbers of rows."""
+        return {line.name: line.rows for line in self.lines if line.kind == GIVEN and line.rows}
+
+    @property
+    def counts(self) -> Counter[str]:
+        counts: Counter[str] = Counter()
+        for line in self.lines:
+            if line.kind == COUNTED:
+                counts[line.name] += line.rows
+        return counts
+
+    def files(self, state: int, due: Sequence[Compaction]) -> tuple[dict[str, int], dict[int, dict[str, int]]]:
+        """Return a state's new files, and those in place of each set that every range has compacted."""
+        names: dict[int, dict[str, int]] = defaultdict(dict)
+        splits: dict[int, set[int]] = defaultdict(set)
+        for line in (line for line in self.lines if line.state == state):
+            splits[line.kind].add(line.split)
+            if line.rows:
+                names[line.kind][line.name] = line.rows
+        replaced = {number: names[number] for number in range(len(due)) if len(splits[number]) == self.count}
+        return names[ADDED], replaced
+
+
+def _schema(remembered: Remembered) -> Json:
+    """Return the schema of a state's files: as `KeyedState` writes them, its own columns first."""
+    from pyspark.sql import types as T
+
+    own = [
+        T.StructField(GROUP, T.IntegerType()),
+        T.StructField(CHECKPOINT, T.LongType()),
+        T.StructField(DELETED, T.BooleanType()),
+    ]
+    return schema_of([*own, *remembered.columns])
+
+
+def _can_be_done(
+    spark: SparkSession, states: Sequence[Remembered], schemas: Sequence[Json], emitted: Json, arriving: Json
+) -> bool:
+    if any(remembered.state.expires for remembered in states):
+        return False
+    if len({remembered.state.groups for remembered in states}) > 1:
+        return False
+    for remembered, schema in zip(states, schemas, strict=True):
+        types = {name: field["type"] for name, field in columns(schema).items()}
+        if not all(workers.is_key(types[name]) for name in remembered.state.keys):
+            return False
+        if not workers.usable(spark, remembered.state.to.location):
+            return False
+    return all(workers.writes(schema) for schema in (*schemas, emitted, arriving))
+
+
+def _has_work(remembered: Remembered) -> bool:
+    """Return whether a state has rows that may end now, or files that are to be compacted."""
+    state = remembered.state
+    return bool(state.due_batches()) or (remembered.ends is not None and not state.is_empty)
+
+
+def _run(plan: FoldPlan, rows: DataFrame, fields: Sequence[StructField], count: int, *, is_empty: bool) -> list[Line]:
+    """Return the reports for all ranges of key groups. Spark may run no worker for a range without rows."""
+    lines = [] if is_empty else _reported(plan, rows, fields)
+    missing = set(range(count)) - {line.split for line in lines}
+    if missing and any(lookup.ends is not None or lookup.state.batches for lookup in plan.lookups):
+        none = rows.sparkSession.range(0, count, 1, count)
+        lines += _reported(plan, none, none.schema.fields, missing)
+    return lines
+
+
+def _reported(
+    plan: FoldPlan, rows: DataFrame, fields: Sequence[StructField], only: Container[int] | None = None
+) -> list[Line]:
+    """only: just these ranges, without rows."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        split, name = workers.task()
+        if only is not None:
+            for _ in batches:  # a worker that leaves rows unread is not used again
+                pass
+            if split not in only:
+                return
+            batches = iter(())
+        yield from workers.report(fold(plan, batches, split, name))
+
+    return workers.reported(rows, work, fields)

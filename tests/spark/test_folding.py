@@ -1,0 +1,109 @@
+"""Operators that workers compute in one query: when they do, when they leave it to Spark, and that both agree."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate import Pipeline
+from tidegate.operators.deduplicate import Deduplicate
+from tidegate.operators.join.join import IntervalJoin
+from tidegate.sinks import DeltaAppend
+from tidegate.state import folding
+from tidegate.state.keyed import KeyedState
+
+ORDERS = [{"id": n % 3, "v": f"order {n}", "at": f"2026-01-01T00:{n:02}:00Z"} for n in range(8)]
+PAYMENTS = [{"id": n % 3, "paid": n, "at": f"2026-01-01T00:{n:02}:30Z"} for n in range(8)]
+
+
+def paid_orders(pipeline: Pipeline) -> None:
+    orders = sources(pipeline, "id long, v string, at timestamp", "orders", event_time="at", watermark="1 min")
+    payments = sources(pipeline, "id long, paid long, at timestamp", "payments", event_time="at", watermark="1 min")
+    once = orders.deduplicate(by="id", within="3 min", uid="once")
+    paid = once.join(payments, on="id", within="2 min", how="left", prefix="paid_", uid="paid")
+    once.sink("once", DeltaAppend("tables/once"))
+    paid.sink("paid", DeltaAppend("tables/paid"))
+
+
+def play_in_four(root: Path, spark: Any) -> SmallPipeline:
+    """Four checkpoints of two orders and two payments each."""
+    play = SmallPipeline(root, spark, paid_orders)
+    for begin in range(0, 8, 2):
+        play.feed(ORDERS[begin : begin + 2], "orders")
+        play.feed(PAYMENTS[begin : begin + 2], "payments")
+        play.checkpoint()
+    return play
+
+
+def rows(play: SmallPipeline) -> dict[str, Counter[Any]]:
+    return {
+        name: Counter(tuple(sorted(row.items(), key=str)) for row in play.rows(f"tables/{name}"))
+        for name in ("once", "paid")
+    }
+
+
+def refuse_algebra(*_: Any, **__: Any) -> Any:
+    raise AssertionError("workers can do this")
+
+
+def test_workers_do_it_where_they_can_and_the_algebra_gives_the_same_where_they_cannot(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as only_workers:
+        only_workers.setattr(IntervalJoin, "_by_algebra", refuse_algebra)
+        only_workers.setattr(Deduplicate, "_within", refuse_algebra)
+        by_workers = rows(play_in_four(tmp_path / "workers", spark))
+    assert sum(by_workers["once"].values()) > 3
+    assert sum(by_workers["paid"].values()) > 3
+    monkeypatch.setattr(folding, "fold_rows", refuse_algebra)
+    monkeypatch.setattr("tidegate.operators.join.join.fold_rows", lambda *_, **__: None)
+    monkeypatch.setattr("tidegate.operators.deduplicate.fold_rows", lambda *_, **__: None)
+    assert rows(play_in_four(tmp_path / "algebra", spark)) == by_workers
+
+
+def test_more_rows_than_workers_can_hold_are_left_to_spark_and_nothing_of_the_attempt_is_left(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = rows(play_in_four(tmp_path / "small", spark))
+    monkeypatch.setattr(folding, "MOST_BYTES", 10)
+    play = play_in_four(tmp_path / "large", spark)
+    assert rows(play) == wanted
+    assert not [path for path in (play.root / "ledger").rglob("*fold-*") if path.is_dir() and any(path.iterdir())]
+
+
+def test_a_state_of_an_earlier_version_is_regrouped_once_and_goes_on(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It put rows of one key into several key groups: by all its keys, the time of a row among them."""
+    wanted = rows(play_in_four(tmp_path / "new", spark))
+    opened = KeyedState.__init__
+
+    def as_before(self: KeyedState, *told: Any) -> None:
+        opened(self, *told[:7])
+
+    play = SmallPipeline(tmp_path / "old", spark, paid_orders)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(KeyedState, "__init__", as_before)
+        earlier.setattr("tidegate.operators.join.join.fold_rows", lambda *_, **__: None)
+        earlier.setattr("tidegate.operators.deduplicate.fold_rows", lambda *_, **__: None)
+        for begin in (0, 2):
+            play.feed(ORDERS[begin : begin + 2], "orders")
+            play.feed(PAYMENTS[begin : begin + 2], "payments")
+            play.checkpoint()
+    assert play.state("once").grouped_by == []
+    for begin in (4, 6):
+        play.feed(ORDERS[begin : begin + 2], "orders")
+        play.feed(PAYMENTS[begin : begin + 2], "payments")
+        play.checkpoint()
+    assert play.state("once").grouped_by == ["id"]
+    assert play.state("paid.left").grouped_by == ["id"]
+    assert rows(play) == wanted
+    rewritten = [file.file.path for file in play.state("once", 3).files]
+    assert any("rewritten" in path for path in rewritten)
+    assert not any(
+        "rewritten" in path for path in {file.file.path for file in play.state("once", 4).files} - set(rewritten)
+    )

@@ -1,0 +1,174 @@
+"""Joins and deduplication as workers compute them, against plain Python: several checkpoints in a row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.operators.deduplicate_by_workers import FirstRows, RowsApart
+from tidegate.operators.join.by_workers import JoinInWorkers, JoinSide
+
+KEYS = st.sampled_from([None, "a", "b"])
+TIMES = st.one_of(st.none(), st.integers(0, 12))
+ARRIVED = [("_group", pa.int32()), ("k", pa.string()), ("_at", pa.int64()), ("_row", pa.string()), ("v", pa.string())]
+
+
+def table(rows: list[dict[str, Any]], fields: list[tuple[str, pa.DataType]]) -> pa.Table:
+    return pa.Table.from_pylist([{"_group": 0, **row} for row in rows], pa.schema(fields))
+
+
+def stored(state: dict[Any, dict[str, Any]], fields: list[tuple[str, pa.DataType]]) -> pa.Table:
+    return table(list(state.values()), fields)
+
+
+def apply(state: dict[Any, dict[str, Any]], changes: pa.Table, keys: list[str]) -> None:
+    """Carry out what a worker says has changed: each key at most once."""
+    seen = set()
+    for row in changes.to_pylist():
+        key = tuple(row[name] for name in keys)
+        assert key not in seen, "a key changes twice"
+        seen.add(key)
+        if row.pop("_deleted"):
+            assert state.pop(key, None) is not None, "what was not there is deleted"
+        else:
+            state[key] = row
+
+
+# -- deduplication ---------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.tuples(KEYS, TIMES, st.integers(0, 3)), max_size=8), max_size=4))
+def test_the_first_row_of_each_key_comes_once(batches: list[list[tuple[Any, ...]]]) -> None:
+    state: dict[Any, dict[str, Any]] = {}
+    known: set[Any] = set()
+    for batch in batches:
+        rows = [{"k": k, "_at": at, "_row": f"{v}", "v": f"{k} {at} {v}"} for k, at, v in batch]
+        folded = FirstRows(["k"], {"k": "k", "v": "v"})(
+            table(rows, ARRIVED), [stored(state, [("_group", pa.int32()), ("k", pa.string())])]
+        )
+        firsts = {}
+        for row in sorted(rows, key=lambda row: (row["_at"] is None, row["_at"] or 0, row["_row"])):
+            firsts.setdefault(row["k"], row["v"])
+        wanted = Counter(firsts[k] for k in firsts.keys() - known)
+        assert Counter(row["v"] for chunk in folded.given for row in chunk.to_pylist()) == wanted
+        known |= firsts.keys()
+        apply(state, folded.changes[0], ["k"])
+        assert {key for (key,) in state} == known
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(KEYS, TIMES, st.integers(0, 2)), max_size=8), max_size=5),
+    st.integers(1, 5),
+    st.integers(0, 3),
+)
+def test_rows_apart_are_those_that_plain_python_takes(
+    batches: list[list[tuple[Any, ...]]], apart: int, delay: int
+) -> None:
+    state: dict[Any, dict[str, Any]] = {}
+    taken: dict[Any, list[int]] = {}
+    fields = [("_group", pa.int32()), ("k", pa.string()), ("_at", pa.int64())]
+    late: int | None = None
+    highest: int | None = None
+    for batch in batches:
+        rows = [{"k": k, "_at": at, "_row": f"{v}", "v": f"{k} {at} {v}"} for k, at, v in batch]
+        times = [row["_at"] for row in rows if row["_at"] is not None]
+        highest = max([*times, *([highest] if highest is not None else [])], default=None)
+        now = None if highest is None else highest - delay
+        over = None if now is None else now - apart
+        work = RowsApart(["k"], {"k": "k", "v": "v"}, apart, late, over)
+        folded = work(table(rows, ARRIVED), [stored(state, fields)])
+        wanted = Counter[str]()
+        counts = Counter(without_time=sum(row["_at"] is None for row in rows))
+        for row in sorted((row for row in rows if row["_at"] is not None), key=lambda row: (row["_at"], row["_row"])):
+            if late is not None and row["_at"] < late:
+                counts["late"] += 1
+            elif all(abs(row["_at"] - other) >= apart for other in taken.get(row["k"], [])):
+                taken.setdefault(row["k"], []).append(row["_at"])
+                wanted[row["v"]] += 1
+        assert Counter(row["v"] for chunk in folded.given for row in chunk.to_pylist()) == wanted
+        assert +Counter(folded.counts) == +counts
+        apply(state, folded.changes[0], ["k", "_at"])
+        left = {(k, at) for k, all_of_key in taken.items() for at in all_of_key if over is None or at >= over}
+        assert set(state) == left, "what can meet no row any more is forgotten, and nothing else"
+        late = now
+
+
+# -- join ------------------------------------------------------------------------------------------------
+
+BOUNDS = st.tuples(st.integers(-3, 3), st.integers(-3, 3)).map(sorted)
+JOINED = [
+    *(("_group", pa.int32()), ("k", pa.string()), ("_at", pa.int64()), ("_row", pa.string()), ("_right", pa.bool_())),
+    *(("l0", pa.int64()), ("r0", pa.int64())),
+]
+KEPT = [
+    *(("_group", pa.int32()), ("k", pa.string()), ("_row", pa.string()), ("v", pa.int64()), ("_at", pa.int64())),
+    *(("_n", pa.int64()), ("_matched", pa.bool_())),
+]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.booleans(), KEYS, TIMES, st.integers(0, 1)), max_size=8), max_size=5),
+    BOUNDS,
+    st.integers(0, 3),
+    st.sampled_from(["inner", "left", "full"]),
+)
+def test_a_join_gives_what_plain_python_gives_however_its_rows_are_cut(
+    batches: list[list[tuple[Any, ...]]], bounds: list[int], delay: int, how: str
+) -> None:
+    low, high = bounds
+    states: list[dict[Any, dict[str, Any]]] = [{}, {}]
+    everything: list[list[dict[str, Any]]] = [[], []]
+    emitted = Counter[Any]()
+    late = highest = None
+    for batch in [*batches, [(True, "end", 1_000, 0), (False, "end", 1_000, 0)]]:
+        rows = [
+            {"_right": right, "k": k, "_at": at, "_row": f"{k}{at}{v}", ("r0" if right else "l0"): v}
+            for right, k, at, v in batch
+        ]
+        times = [row["_at"] for row in rows if row["_at"] is not None]
+        highest = max([*times, *([highest] if highest is not None else [])], default=None)
+        now = None if highest is None else highest - delay
+        ends = [None if now is None else now - high, None if now is None else now + low]
+        outer = [how in ("left", "full"), how == "full"]
+        sides = [
+            JoinSide({"v": alias}, ((name, "v"),), ends[place], outer[place])
+            for place, (alias, name) in enumerate((("l0", "left"), ("r0", "right")))
+        ]
+        work = JoinInWorkers(["k"], (sides[0], sides[1]), low, high, late, nulls_wait=how != "inner")
+        folded = work(table(rows, JOINED), [stored(state, KEPT) for state in states])
+        for rows_given in folded.given:
+            emitted.update((row["k"], row["left"], row["right"]) for row in rows_given.to_pylist())
+        for row in rows:
+            if row["_at"] is not None and (late is None or row["_at"] >= late):
+                everything[row["_right"]].append(row)
+        for place, state in enumerate(states):
+            apply(state, folded.changes[place], ["k", "_row"])
+            assert all(ends[place] is None or row["_at"] >= ends[place] for row in state.values())
+        late = now
+    assert emitted == expected(everything, low, high, outer, ends)
+
+
+def expected(
+    sides: list[list[dict[str, Any]]], low: int, high: int, outer: list[bool], ends: list[Any]
+) -> Counter[Any]:
+    """What the join of all rows on time gives at once, as far as it waits for nothing any more."""
+    wanted = Counter[Any]()
+    met: list[set[int]] = [set(), set()]
+    for left in sides[0]:
+        for right in sides[1]:
+            if left["k"] is not None and left["k"] == right["k"] and low <= right["_at"] - left["_at"] <= high:
+                wanted[(left["k"], left["l0"], right["r0"])] += 1
+                met[0].add(id(left))
+                met[1].add(id(right))
+    for place in (0, 1):
+        for row in sides[place] if outer[place] else ():
+            if id(row) not in met[place] and row["_at"] < ends[place]:
+                wanted[(row["k"], row.get("l0"), row.get("r0"))] += 1
+    return wanted
