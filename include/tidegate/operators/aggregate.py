@@ -19,7 +19,7 @@ from tidegate.operators.functions import Function, arguments, lift, meanings, pa
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, result_types
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.empty import empty_like
+from tidegate.spark.empty import empty_if, empty_like, is_known_empty
 from tidegate.state.columns import DELETED, OWN
 
 if TYPE_CHECKING:
@@ -158,8 +158,9 @@ class Aggregate(Operator):
         if withdrawn is None and (lifted := lift(functions, rows, self.by)):
             was_empty = state.is_empty
             changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
-            before = None if was_empty or not context.replaced_is_taken else state.of(changed)
-            new = changed.select(*results)
+            unknown = was_empty or not context.replaced_is_taken or is_known_empty(changed)
+            before = None if unknown else state.of(changed)
+            new = empty_if(changed, changed.select(*results))
             if before is None:
                 return {"": new, "-": empty_like(new)}
             return {"": new, "-": recalled(state, before, changed, context).select(*results)}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.operators.calls import Call, parse_call
 from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
+from tidegate.spark.empty import empty_if
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -354,7 +355,7 @@ def lift(
     types = {field.name: field.dataType.simpleString() for field in partials.schema.fields}
     columns = (F.expr(text).cast(types[name]).alias(name) for name, text in texts.items())
     fixed = {function.name: 1 for function in functions if function.call.name == "count" and function.argument == "*"}
-    return RowPartials(rows.select(*before, *map(quoted, by), *columns), ops, fixed)
+    return RowPartials(empty_if(rows, rows.select(*before, *map(quoted, by), *columns)), ops, fixed)
 
 
 def _row(partial: str, argument: str) -> str | None:

@@ -30,10 +30,10 @@ from tidegate.delta.rewrite import (
 )
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.empty import empty_like, is_known_empty
-from tidegate.spark.known_schema import with_fields
+from tidegate.spark.empty import empty_if, empty_like, is_known_empty
+from tidegate.spark.known import with_fields
+from tidegate.spark.materialize import mark_stored
 from tidegate.spark.same_disk import is_shared, on_one_machine
-from tidegate.spark.stored import mark_stored
 from tidegate.spark.writing import write_files
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ class PrestagedRows:
     def passed(self) -> DataFrame:
         """Read the rows that are left once bad ones are removed, for Spark."""
         self.location.remove_files(self._replaced)
+        if is_known_empty(self.frame):
+            return self.frame
         paths = [self.location.full(path) for path, _ in self.location.walk(self.folder) if path.endswith(".parquet")]
         return mark_stored(self._load(paths)) if paths else empty_like(self.frame)
 
@@ -152,7 +154,7 @@ def can_stage_ahead(frame: DataFrame, location: Location) -> bool:
     """Return whether this process may process the files instead of Spark: if both see them, and Spark has no other
     machines for the work."""
     spark = frame.sparkSession
-    return not is_known_empty(frame) and on_one_machine(spark) and is_shared(spark, location)
+    return on_one_machine(spark) and is_shared(spark, location)
 
 
 def prestage(
@@ -168,6 +170,7 @@ def prestage(
     """Stage rows with mark columns, which are whole numbers. draft: the result of `draft_next` for the last
     checkpoint. for_table: False if the rows are only read again; then they are encoded plainly, too."""
     marked = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
+    marked = empty_if(frame, marked)
     try:
         written = write_files(marked, schema, location.full(folder), (), draft=draft if for_table else ())
         paths = [path for path, _ in location.walk(folder) if path.endswith(".parquet")]

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidegate.spark.empty import is_known_empty
-from tidegate.spark.stored import is_stored
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["materialize", "materialized", "release"]
+__all__ = ["mark_stored", "materialize", "materialized", "release"]
 
+_STORED = "_tidegate_stored"
 _PATIENCE_S = 2.0
 """How long to wait for a server to forget rows."""
 
@@ -29,13 +29,25 @@ _PATIENCE_S = 2.0
 def materialize(frame: DataFrame) -> DataFrame:
     """Return the same rows, computed at their first use, and cached until they are released. Rows in files of the
     attempt's own are read from there."""
-    return frame if is_known_empty(frame) or is_stored(frame) else frame.localCheckpoint(eager=False)
+    return frame if is_known_empty(frame) or _is_stored(frame) else frame.localCheckpoint(eager=False)
+
+
+def mark_stored(frame: DataFrame) -> DataFrame:
+    """Mark a frame that only reads files of this attempt: it costs little to read again, and is not cached.
+
+    The mark is on the object. What is made of a frame is another one, which is computed."""
+    vars(frame)[_STORED] = True
+    return frame
+
+
+def _is_stored(frame: DataFrame) -> bool:
+    return _STORED in vars(frame)
 
 
 def release(frame: DataFrame) -> None:
     """Free the rows. A server forgets them, and frees them with its next large garbage collection."""
     with contextlib.suppress(Exception):
-        if is_stored(frame):
+        if _is_stored(frame):
             return
         plan: Any = vars(frame).get("_plan")  # a server's frame has one
         if plan is None:

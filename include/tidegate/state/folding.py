@@ -21,7 +21,7 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
 from tidegate.spark.empty import empty_like
-from tidegate.spark.stored import mark_stored
+from tidegate.spark.materialize import mark_stored
 from tidegate.state.arrow import workers
 from tidegate.state.arrow.folding import COUNTED, Fold, FoldPlan, Lookup, fold
 from tidegate.state.arrow.merging import ADDED, GIVEN, TOO_MANY, Line

@@ -38,8 +38,8 @@ from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.empty import empty_like
-from tidegate.spark.known_schema import with_fields
+from tidegate.spark.empty import empty_like, is_known_empty
+from tidegate.spark.known import with_fields
 from tidegate.spark.materialize import materialized
 from tidegate.spark.writing import write_files
 from tidegate.state import versions
@@ -187,6 +187,8 @@ class KeyedState:
         """
         from pyspark.sql import functions as F
 
+        if is_known_empty(rows) and not self._batches():
+            return empty_like(rows.select(*map(quoted, [*self.keys, *ops])))
         frame = self._with_own(rows.select(*map(quoted, [*self.keys, *ops])), F.lit(False))
         schema = self.checked(from_spark(msgspec.json.decode(frame.schema.json())))
         if not self.is_empty and self._by_workers(schema) and workers.merges(schema, self.keys, ops):
@@ -218,6 +220,8 @@ class KeyedState:
         schema = self.checked(from_spark(msgspec.json.decode(like.schema.json())))
         if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)):
             return None
+        if is_known_empty(rows) and ending.due is None and not self._batches():
+            return ClosedWindows(empty_like(like.drop(*OWN)), empty_like(like.drop(*OWN)), 0, 0)
         files, outcome = self._merge_by_workers(frame, schema, ops, fixed, ending)
         given = self.read_aside(f"{self.to.folder}/merge-{self._writes}-given", outcome.given, schema)
         closed = empty_like(like.drop(*OWN)) if given is None else given.drop(*OWN)

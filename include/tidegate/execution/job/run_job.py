@@ -44,7 +44,7 @@ from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.sinks.base import Prepared, Sink, Staging
 from tidegate.sources.base import SourceContext
-from tidegate.spark.empty import empty_like
+from tidegate.spark.empty import empty_by_plan, empty_like, is_known_empty
 from tidegate.spark.errors import translate, translated
 from tidegate.spark.materialize import materialize, release
 from tidegate.spark.same_disk import on_one_machine, refuse_other_disks
@@ -293,7 +293,8 @@ class Attempt:
                 splits = ledger.unpack(self.plan.sources[sourcing.name].splits)
                 amount = sourcing.source.verify(splits, context)
                 self.measuring.taken[sourcing.name] = amount if amount is not None else Amount()
-                streams[sourcing.name] = sourcing.source.read(spark, splits, context)
+                rows = sourcing.source.read(spark, splits, context)
+                streams[sourcing.name] = empty_like(rows) if self.plan.sources[sourcing.name].empty else rows
             return streams | self.exchange.take(spark)
 
     def _staged_in(self) -> list[Location]:
@@ -500,7 +501,10 @@ def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
 def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Graph) -> dict[str, DataFrame]:
     """Return a stage's results. If inputs replace rows, the stage also runs on the replaced rows, with its other inputs
     empty."""
-    results = _results(stage, _call(stage, [streams[name] for name in stage.inputs]))
+    inputs = [streams[name] for name in stage.inputs]
+    results = _results(stage, _call(stage, inputs))
+    if all(map(is_known_empty, inputs)):
+        results = {name: empty_by_plan(frame) for name, frame in results.items()}
     if graph.updating.isdisjoint(stage.inputs):
         return results
     replaced = [streams.get(replaced_rows_of(name), streams[name].where("false")) for name in stage.inputs]

@@ -11,7 +11,7 @@ from tidegate.operators.base import OperatorContext
 from tidegate.operators.functions import Function, parsed_functions
 from tidegate.operators.inputs import need_keys, recalled, refuse_own, result_types
 from tidegate.records.names import quoted
-from tidegate.spark.empty import empty_like, is_known_empty
+from tidegate.spark.empty import empty_if
 from tidegate.spark.event_time import time_micros
 from tidegate.state.columns import OWN
 from tidegate.state.lateness import Over, WindowLimits, ended_sql, open_sql
@@ -144,7 +144,7 @@ class Windowing:
         """Return the user's columns: the window, the keys, and the results."""
         names = [quoted(name) for name in (START, END, *self.by)]
         results = windows.select(*names, *(function.result(self.types[function.name]) for function in self.parsed))
-        return empty_like(results) if is_known_empty(windows) else results
+        return empty_if(windows, results)
 
     def count(self, **counted: int | None) -> None:
         """Count rows that no window took."""

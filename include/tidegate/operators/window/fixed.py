@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidegate.operators.functions import RowPartials, lift, merges_of
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
-from tidegate.spark.empty import empty_like
+from tidegate.spark.empty import empty_like, is_known_empty
 from tidegate.state.arrow.merging import WindowClosing
 from tidegate.state.lateness import closing_sql, ended, ended_micros_sql, ended_sql, open_sql
 
@@ -89,7 +89,8 @@ class FixedWindows:
 
     def _windows_at_base(self, changed: DataFrame) -> DataFrame:
         """Return the changed windows as they were at the base."""
-        stored = self.windowing.held_of(changed) if self.windowing.context.replaced_is_taken else None
+        asked = self.windowing.context.replaced_is_taken and not is_known_empty(changed)
+        stored = self.windowing.held_of(changed) if asked else None
         return empty_like(changed) if stored is None else stored
 
     def _lift_rows(self, rows: DataFrame) -> RowPartials | None:

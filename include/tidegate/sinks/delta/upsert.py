@@ -49,6 +49,7 @@ from tidegate.sinks.delta.table import (
     united,
 )
 from tidegate.sinks.delta.through_spark import merge_by_spark
+from tidegate.spark.empty import empty_if
 from tidegate.spark.writing import write_files
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class DeltaUpsert(DeltaSink):
         self, frame: DataFrame, withdrawn: DataFrame | None, context: SinkContext, staging: Staging
     ) -> Prepared:
         location, snapshot = locate(context.place, self.path), self.open(context)
-        output = frame.drop(*self.omit)
+        output = empty_if(frame, frame.drop(*self.omit))
         schema = self.output_schema(output, context, snapshot)
         seams.fault("S4.stage.before")
         folder = staging.folder(context)
@@ -239,7 +240,9 @@ class DeltaUpsert(DeltaSink):
     ) -> StagedBatch:
         """Write the changed rows with Spark."""
         if self.delete_when is None and withdrawn is None:
-            written = write_files(frame.drop(*self.omit), schema, location.full(folder), self.partition_by)
+            written = write_files(
+                empty_if(frame, frame.drop(*self.omit)), schema, location.full(folder), self.partition_by
+            )
             return StagedBatch(
                 columns=schema, files=sync_and_list(location, folder, schema, self.partition_by, written=written)
             )
