@@ -102,7 +102,7 @@ class Deduplicate(Operator):
 
         fields = {field.name: field for field in rows.schema.fields}
         keys = [fields[name] for name in self.by]
-        columns = {name: name if name in self.by else f"c{n}" for n, name in enumerate(fields)}
+        columns = {name: name if name in self.by else f"_tidegate_{n}" for n, name in enumerate(fields)}
         is_empty, ends = is_known_empty(rows), None
         work: FirstRows | RowsApart
         if self.within is None:

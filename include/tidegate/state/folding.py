@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidegate.delta import from_spark
+from tidegate.delta import from_spark, schema_problems
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
@@ -191,7 +191,7 @@ def _can_be_done(
             return False
         if not workers.usable(spark, remembered.state.to.location):
             return False
-    return all(workers.writes(schema) for schema in (*schemas, emitted, arriving))
+    return all(workers.writes(schema) and not schema_problems(schema, ()) for schema in (*schemas, emitted, arriving))
 
 
 def _has_work(remembered: Remembered) -> bool:

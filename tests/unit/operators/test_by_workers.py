@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.operators.deduplicate_by_workers import FirstRows, RowsApart
-from tidegate.operators.join.by_workers import JoinInWorkers, JoinSide
+from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 
 KEYS = st.sampled_from([None, "a", "b"])
 TIMES = st.one_of(st.none(), st.integers(0, 12))
@@ -103,7 +103,7 @@ def test_rows_apart_are_those_that_plain_python_takes(
 
 BOUNDS = st.tuples(st.integers(-3, 3), st.integers(-3, 3)).map(sorted)
 JOINED = [
-    *(("_group", pa.int32()), ("k", pa.string()), ("_at", pa.int64()), ("_row", pa.string()), ("_right", pa.bool_())),
+    *(("_group", pa.int32()), ("k", pa.string()), ("_at", pa.int64()), ("_row", pa.string()), (FROM_RIGHT, pa.bool_())),
     *(("l0", pa.int64()), ("r0", pa.int64())),
 ]
 KEPT = [
@@ -129,7 +129,7 @@ def test_a_join_gives_what_plain_python_gives_however_its_rows_are_cut(
     late = highest = None
     for batch in [*batches, [(True, "end", 1_000, 0), (False, "end", 1_000, 0)]]:
         rows = [
-            {"_right": right, "k": k, "_at": at, "_row": f"{k}{at}{v}", ("r0" if right else "l0"): v}
+            {FROM_RIGHT: right, "k": k, "_at": at, "_row": f"{k}{at}{v}", ("r0" if right else "l0"): v}
             for right, k, at, v in batch
         ]
         times = [row["_at"] for row in rows if row["_at"] is not None]
@@ -147,7 +147,7 @@ def test_a_join_gives_what_plain_python_gives_however_its_rows_are_cut(
             emitted.update((row["k"], row["left"], row["right"]) for row in rows_given.to_pylist())
         for row in rows:
             if row["_at"] is not None and (late is None or row["_at"] >= late):
-                everything[row["_right"]].append(row)
+                everything[row[FROM_RIGHT]].append(row)
         for place, state in enumerate(states):
             apply(state, folded.changes[place], ["k", "_row"])
             assert all(ends[place] is None or row["_at"] >= ends[place] for row in state.values())

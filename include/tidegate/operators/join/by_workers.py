@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FROM_RIGHT", "JoinInWorkers", "JoinSide"]
 
-FROM_RIGHT: Final = "_right"
+FROM_RIGHT: Final = "_tidegate_right"
 """The column of the batch that says which side a row is from."""
 CHUNK_ROWS: Final = 1 << 17
 """The number of pairs that are put together at once."""

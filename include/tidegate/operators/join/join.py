@@ -167,7 +167,8 @@ class IntervalJoin(Operator):
         values = [[name for name in side if name not in self.on] for side in fields]
         results = [dict(zip(values[0], values[0], strict=True)), names_from_right(values[0], values[1], self.prefix)]
         aliases = [
-            {name: f"{mark}{n}" for n, name in enumerate(names)} for mark, names in zip("lr", values, strict=True)
+            {name: f"_tidegate_{mark}{n}" for n, name in enumerate(names)}
+            for mark, names in zip("lr", values, strict=True)
         ]
         keys = [fields[0][name] for name in self.on]
         own = [T.StructField(name, kind) for name, kind in (("_at", T.LongType()), ("_n", T.LongType()))]

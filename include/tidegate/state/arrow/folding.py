@@ -87,11 +87,11 @@ class Lookup:
         layout, time = self.state.layout, self.time if self.ends is not None else None
         looked_at = [*self.grouped_by, *([time] if time is not None else [])]
         with opened(run) as file:
-            first_key = file.schema_arrow.get_field_index(self.grouped_by[0])
+            places = {file.metadata.schema.column(place).path: place for place in range(file.metadata.num_columns)}
             for group in range(file.num_row_groups):
                 metadata = file.metadata.row_group(group)
-                sought = matcher is not None and matcher.may_be_in(metadata, first_key)
-                ending = time is not None and self._may_end(file, metadata, time)
+                sought = matcher is not None and matcher.may_be_in(metadata, places[self.grouped_by[0]])
+                ending = time is not None and self._may_end(metadata, places[time])
                 if not (sought or ending):
                     continue
                 keys = read(file, layout, looked_at, group)
@@ -103,8 +103,8 @@ class Lookup:
                 if mask.any():
                     yield read(file, layout, layout.schema.names, group).filter(pa.array(mask))
 
-    def _may_end(self, file: Any, metadata: Any, time: str) -> bool:
-        bounds = raw_bounds(metadata, file.schema_arrow.get_field_index(time))
+    def _may_end(self, metadata: Any, place: int) -> bool:
+        bounds = raw_bounds(metadata, place)
         return bounds is None or (self.ends is not None and bounds[0] < self.ends)
 
 
