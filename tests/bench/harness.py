@@ -152,9 +152,12 @@ def timed(do: Callable[..., Any], *args: Any) -> float:
     return measured(do, *args)[0]
 
 
-def core_seconds() -> float:
-    """Processor time of this process and all below it, so far; where /proc does not tell, of this process."""
-    ticks, pending = 0, [os.getpid()]
+def core_seconds(root: int | None = None) -> float:
+    """Processor time of a process and all below it, so far: of this one, or of the one with the pid `root`.
+
+    Where /proc does not tell: of this process alone, and 0 of another.
+    """
+    ticks, pending = 0, [root or os.getpid()]
     while pending:
         pid = pending.pop()
         try:

@@ -26,6 +26,8 @@ KEYS = {
     "parse": {"rival_s", "ratio", "extra_s"},
     "ledger": {"latest_s", "page_s", "distinct_ids"},
     "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "http_p95_s", "written_p50_s", "files"},
+    "floor": {"rival_s", "ratio", "first_s", "example_s", "one_operator_s"}
+    | {"queries", "jobs", "tasks", "idle_cpu_s", "idle_queries"},
 }
 
 
@@ -57,7 +59,7 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     assert stopped.value.code == 2
     assert (
         "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, latency, "
-        "dag, parse, ledger, page" in capsys.readouterr().err
+        "dag, parse, ledger, page, floor" in capsys.readouterr().err
     )
 
 
