@@ -25,7 +25,7 @@ from typing import Any
 from tests.bench.dag import airflow, one_run, until
 from tests.bench.floor_project import EXAMPLE, Made, Project, Work, event_log, works
 from tests.bench.floor_streaming import LANDING
-from tests.bench.harness import Budget, Options, Result, Turns, in_turn
+from tests.bench.harness import Budget, Options, Pairs, Result, Turns, in_turn
 from tests.bench.sides import Side
 from tests.kit.example import Expected
 from tidegate.cli.up.airflow import Airflow, Dag
@@ -52,11 +52,11 @@ class Floor:
         folder = self.root / name
         return Project(folder, self.files, self.rows, event_log(self.root / f"{name}-log") if logged else "")
 
-    def example(self, project: Project) -> tuple[list[Made], list[Made]]:
-        """Its checkpoints with input, and those without."""
-        project.feed(self.busy)
-        made = project.run(EXAMPLE, "orders", self.busy + self.idle)
-        return made[: self.busy], made[self.busy :]
+    def example(self, project: Project, busy: int) -> tuple[list[Made], list[Made]]:
+        """So many checkpoints with input, and some without."""
+        project.feed(busy)
+        made = project.run(EXAMPLE, "orders", busy + self.idle)
+        return made[:busy], made[busy:]
 
     def one_operator(self, project: Project) -> float:
         """Seconds of a checkpoint of one operator, on a server that is warm."""
@@ -64,13 +64,13 @@ class Floor:
         project.feed_events(count, 100)
         return median(project.run("one_operator:pipeline", "counts", count)[self.warm :], lambda each: each.seconds)
 
-    def turns(self, project: Project) -> tuple[Turns, str]:
-        """The example in turn with Structured Streaming, and what differs then."""
+    def turns(self, project: Project) -> tuple[Turns, float, str]:
+        """The example in turn with Structured Streaming, the ratio of processor time, and what differs then."""
         theirs = self.root / "streaming"
         theirs.mkdir()
         with (
             Side(theirs, "tests.bench.floor_streaming", str(theirs)) as streaming,
-            Side(project.folder, "tests.bench.floor_ours") as ours,
+            Side(project.folder, "tests.bench.floor_ours", beside=project.server) as ours,
         ):
             for number in range(self.busy):
                 hand_over(project, number, theirs)
@@ -87,13 +87,14 @@ class Floor:
                 pairs=self.options.pairs,
                 before=land,
             )
-        return turns, differs(project, theirs)
+        cores = Pairs(*(side.core_s[-self.options.pairs :] for side in (ours, streaming)))
+        return turns, cores.ratio, differs(project, theirs)
 
     def counted(self) -> tuple[list[Work], list[Work]]:
         """What Spark does for checkpoints with input, and for those without."""
         project = self.project("counted", logged=True)
         try:
-            busy, idle = self.example(project)
+            busy, idle = self.example(project, self.warm + 2)
         finally:
             project.stop_spark()
         return self.counts("counted", busy, idle)
@@ -125,8 +126,8 @@ def run(options: Options) -> Result:
     floor = Floor(options)
     project = floor.project("example", logged=options.quick)
     try:
-        busy, idle = floor.example(project)
-        turns, wrong = floor.turns(project)
+        busy, idle = floor.example(project, floor.busy)
+        turns, ratio_cores, wrong = floor.turns(project)
         one_operator_s = floor.one_operator(project)
     finally:
         project.stop_spark()
@@ -144,6 +145,7 @@ def run(options: Options) -> Result:
         wrong=wrong,
         keys={
             "spread": wall.spread(),
+            "ratio_cores": ratio_cores,
             "first_s": busy[0].seconds,
             "example_s": median(busy[floor.warm :], lambda made: made.seconds),
             "example_cpu_s": median(busy[floor.warm :], lambda made: made.cpu_s),

@@ -112,10 +112,10 @@ class Project:
                 command, cwd=self.folder, env=environment(), stdout=output, stderr=subprocess.STDOUT
             )
         try:
-            before, cpu = 0.0, self._cpu_s([process.pid])
+            before, cpu = 0.0, self._cpu_s(process.pid)
             for id in range(first, first + checkpoints):
                 self._await(self.data / "ledger" / pipeline / record_folder(id) / "published.json", process, log)
-                now, cpu_now = time.perf_counter() - began, self._cpu_s([process.pid])
+                now, cpu_now = time.perf_counter() - began, self._cpu_s(process.pid)
                 made.append(Made(clock + now, now - before, cpu_now - cpu))
                 before, cpu = now, cpu_now
             if process.wait(PATIENCE_S):
@@ -128,13 +128,17 @@ class Project:
     def _await(self, file: Path, process: subprocess.Popen[bytes], log: Path) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not file.exists():
-            ended = process.poll()
-            if ended or time.monotonic() > deadline or (ended is not None and not file.exists()):
+            over = process.poll() is not None or time.monotonic() > deadline
+            if over and not file.exists():
                 raise RuntimeError(f"there is no {file}:\n{log.read_text()}")
             time.sleep(LOOK_S)
 
-    def _cpu_s(self, pids: Sequence[int]) -> float:
-        return sum(core_seconds(pid) for pid in [*pids, *(info.pid for info in connect_server.status(self.home))])
+    def server(self) -> list[int]:
+        """The pid of its Spark server, if it runs."""
+        return [info.pid for info in connect_server.status(self.home)]
+
+    def _cpu_s(self, process: int) -> float:
+        return sum(map(core_seconds, [process, *self.server()]))
 
     def stop_spark(self) -> None:
         connect_server.stop(self.home, force=True)

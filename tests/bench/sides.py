@@ -14,15 +14,21 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.bench.harness import ROOT
+from tests.bench.harness import ROOT, core_seconds
 
 _END_S = 30.0
 
 
 class Side:
-    """The bench's end: starts `python -m module words …` in a folder. The end of the `with` block ends it."""
+    """The bench's end: starts `python -m module words …` in a folder. The end of the `with` block ends it.
 
-    def __init__(self, folder: Path, module: str, *words: str) -> None:
+    beside: tells the pids of processes that work for it and are not below it, such as a Spark server.
+    """
+
+    def __init__(self, folder: Path, module: str, *words: str, beside: Callable[[], list[int]] = list) -> None:
+        self.core_s: list[float] = []
+        """Processor time of each of its turns."""
+        self._beside = beside
         self.log = folder / f"{module.rpartition('.')[2]}.log"
         with self.log.open("w") as log:
             self._process = subprocess.Popen(
@@ -40,6 +46,7 @@ class Side:
         """Its turn: the seconds that it says it took. Its start is part of its first one, and not of these."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
+        before = self._core_seconds()
         self._signal(signal.SIGCONT)
         with contextlib.suppress(BrokenPipeError):  # it has ended: then its answer is empty
             print(number, file=self._process.stdin, flush=True)
@@ -47,6 +54,7 @@ class Side:
         if not answer:
             raise RuntimeError(f"{self.log.name} ends:\n{self.log.read_text()[-4000:]}")
         self._signal(signal.SIGSTOP)
+        self.core_s.append(self._core_seconds() - before)
         return float(answer)
 
     def __enter__(self) -> Side:
@@ -58,6 +66,9 @@ class Side:
             self._process.communicate(timeout=_END_S)
         self._signal(signal.SIGKILL)
         self._process.wait()
+
+    def _core_seconds(self) -> float:
+        return sum(core_seconds(pid) for pid in [self._process.pid, *self._beside()])
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError):
