@@ -22,6 +22,9 @@ _END_S = 30.0
 class Side:
     """The bench's end: starts `python -m module words …` in a folder. The end of the `with` block ends it.
 
+    It is a process group of its own, but of the bench's session: if the bench is killed while the side stands still,
+    the kernel hangs it up.
+
     beside: tells the pids of processes that work for it and are not below it, such as a Spark server.
     """
 
@@ -39,7 +42,7 @@ class Side:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                start_new_session=True,
+                process_group=0,
             )
 
     def take(self, number: int) -> float:
