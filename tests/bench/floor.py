@@ -117,9 +117,10 @@ class Floor:
         entry = ledger.entry(AIRFLOW_RUNS)
         assert entry is not None
         row = live_row(ledger, entry)
-        assert row.published is not None, f"checkpoint {AIRFLOW_RUNS} is {row.outcome}"
-        made = (moment_of(row.published) - moment_of(row.planned)).total_seconds()
-        return {"airflow_s": made, "airflow_run_s": seconds}
+        planned, published = moment_of(row.planned), moment_of(row.published)
+        assert planned is not None
+        assert published is not None, f"checkpoint {AIRFLOW_RUNS} is {row.outcome}"
+        return {"airflow_s": (published - planned).total_seconds(), "airflow_run_s": seconds}
 
 
 def run(options: Options) -> Result:

@@ -7,9 +7,10 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jobs import orders_feed
 from tests.bench.harness import ROOT, core_seconds
@@ -169,11 +170,12 @@ class Work:
     tasks: int
 
 
-EVENTS = {
+EVENTS: dict[str, tuple[str, Callable[[Any], float]]] = {
     "org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart": ("queries", lambda event: event["time"]),
     "SparkListenerJobStart": ("jobs", lambda event: event["Submission Time"]),
     "SparkListenerTaskEnd": ("tasks", lambda event: event["Task Info"]["Launch Time"]),
 }
+"""What is counted, and when it began, in milliseconds."""
 
 
 def works(folder: Path, made: Sequence[Made]) -> list[Work]:
