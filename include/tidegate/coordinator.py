@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
+
+from tidegate import seams
 from tidegate.checkpoint import approvals, control, intervals, skipping
 from tidegate.checkpoint.context import GiveUp, PipelineContext, decision
 from tidegate.checkpoint.intervals import AlreadyCovered
@@ -81,6 +84,7 @@ class Coordinator(PipelineContext):
         Raise Rejected if others are in progress, or too much is unpublished; try again later.
         """
         check_run(run)
+        began = seams.monotonic()
         wanted = intervals.wanted_by(self.graph, interval, reprocess)
         self.ledger.start()
         published: int | None = None
@@ -113,6 +117,7 @@ class Coordinator(PipelineContext):
                 nothing_new = all(part.empty for part in plan.sources.values())
                 if only_if_new and nothing_new and plan.drain is None and not skipping.is_news(plan, view):
                     return None
+                plan = msgspec.structs.replace(plan, planning_s=round(seams.monotonic() - began, 3))
                 if self._create(plan, view):
                     return Triggered(plan, adopted=False)
                 reach = plan.id  # it exists now, even if listings do not show it yet

@@ -46,6 +46,8 @@ from tidegate.records.records import (
     Restored,
     Retired,
     Rollback,
+    SparkWork,
+    StepStats,
     TablePart,
     Timed,
     Told,
@@ -56,6 +58,18 @@ from tidegate.records.records import (
 
 STAMP: dict[str, Any] = {"attempt": "00f1e2d3c4b5a697", "created": "2026-03-01T10:11:12.345+00:00"}
 BLOB = Blob(path="blobs/00f1e2d3c4b5a697-0123456789abcdef.json", sha="01" * 32, size=40_000)
+WORK = SparkWork(
+    queries=2,
+    query_s=0.1,
+    analyses=7,
+    analysis_s=0.015,
+    planning_s=0.02,
+    jobs=3,
+    stages=4,
+    tasks=8,
+    running_s=0.06,
+    task_s=0.09,
+)
 
 SAMPLES: dict[str, Record] = {
     "pipeline": PipelineRecord(**STAMP, uid="a1b2c3d4e5f60718", name="orders"),
@@ -119,6 +133,7 @@ SAMPLES: dict[str, Record] = {
         config={"num_retained": 10, "interval": None},
         config_fingerprint="0123456789abcdef",
         code_fingerprint="fedcba9876543210",
+        planning_s=0.045,
     ),
     "ack": Ack(
         **STAMP,
@@ -160,6 +175,8 @@ SAMPLES: dict[str, Record] = {
             watermarks={"orders": "2026-03-01T10:00:00Z"},
             idle=["payments"],
             counts={"window": {"late": 2}},
+            steps=[StepStats(name="read", after_s=0.25, seconds=0.125, spark=WORK)],
+            between=SparkWork(queries=0, query_s=0.0),
         ),
     ),
     "manifest": Manifest(

@@ -21,7 +21,7 @@ from tidegate.history.details import CheckpointDetails, JobDetails, StateSize, d
 from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import Entry
 from tidegate.records.moments import moment_of
-from tidegate.records.records import Amount, Json, Published, sum_of
+from tidegate.records.records import Amount, Json, Published, sum_of, work_of
 
 __all__ = ["MEASURES", "PLOTTED", "CheckpointRow", "HistoryRow", "Measure", "row_of", "state_name"]
 
@@ -39,7 +39,7 @@ class Measure:
 
     label: str
     """In lower case."""
-    unit: Literal["s", "rows", "bytes", "rows/s"]
+    unit: Literal["s", "rows", "bytes", "rows/s", "times"]
     help: str
     """What it is, in words that follow on "5 s …" or on the label."""
     wait: bool = False
@@ -81,6 +81,9 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
             metric="lastCheckpointDuration",
             metric_help="From its plan to its decision, in ms.",
         ),
+    ]
+    plan_seconds: Annotated[
+        float | None, Measure("planning", "s", "in the trigger, until the plan was written: not part of the duration")
     ]
     delay_seconds: Annotated[
         float | None,
@@ -141,6 +144,21 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
             metric_help="From its decision until every table showed it, in ms.",
         ),
     ]
+    queries: Annotated[
+        int | None, Measure("Spark queries", "times", "computations that its jobs asked Spark for", plotted=True)
+    ]
+    query_seconds: Annotated[float | None, Measure("in queries", "s", "in which its jobs waited for these")]
+    query_plan_seconds: Annotated[float | None, Measure("planned by Spark", "s", "of these, until Spark had a plan")]
+    query_run_seconds: Annotated[float | None, Measure("run by Spark", "s", "of these, in which a Spark job ran")]
+    task_seconds: Annotated[float | None, Measure("Spark task time", "s", "of all Spark tasks together")]
+    analyses: Annotated[
+        int | None, Measure("Spark analyses", "times", "questions about a plan, such as for its columns")
+    ]
+    """Null unless its jobs are clients of a Spark server, which they have to ask."""
+    analysis_seconds: Annotated[float | None, Measure("in analyses", "s", "in which its jobs waited for these")]
+    spark_jobs: Annotated[int | None, Measure("Spark jobs", "times", "of its queries")]
+    spark_stages: Annotated[int | None, Measure("Spark stages", "times", "of these that ran")]
+    spark_tasks: Annotated[int | None, Measure("Spark tasks", "times", "of these")]
     jobs: int
     acked: int
     rows_in: Annotated[int | None, Measure("rows in", "rows", "rows read from all sources", plotted=True)]
@@ -234,8 +252,10 @@ def row_of(
         decided=decided,
         published=published.created if published is not None else None,
         seconds=seconds_between(plan.created, decided),
+        plan_seconds=plan.planning_s,
         **_durations(jobs),
         publish_seconds=seconds_between(decided, published.created) if published is not None else None,
+        **_spark(jobs),
         jobs=len(plan.acks),
         acked=len(jobs),
         **_input(entry, details),
@@ -308,6 +328,23 @@ def _durations(jobs: list[JobDetails]) -> Json:
         durations["process_seconds"] = round(slowest.busy_seconds - writing, 3)
         durations["stage_seconds"] = round(writing, 3)
     return durations
+
+
+def _spark(jobs: list[JobDetails]) -> Json:
+    """Return what Spark did for all jobs."""
+    work = work_of(job.spark for job in jobs)
+    return {
+        "queries": work.queries,
+        "query_seconds": work.query_s,
+        "query_plan_seconds": work.planning_s,
+        "query_run_seconds": work.running_s,
+        "task_seconds": work.task_s,
+        "analyses": work.analyses,
+        "analysis_seconds": work.analysis_s,
+        "spark_jobs": work.jobs,
+        "spark_stages": work.stages,
+        "spark_tasks": work.tasks,
+    }
 
 
 def _input(entry: Entry, details: CheckpointDetails) -> Json:

@@ -64,13 +64,16 @@ __all__ = [
     "Record",
     "RecordedRule",
     "Sha",
+    "SparkWork",
     "State",
+    "StepStats",
     "Struct",
     "Timed",
     "Told",
     "Trouble",
     "Verdict",
     "sum_of",
+    "work_of",
 ]
 
 
@@ -274,13 +277,61 @@ def _sum(numbers: Iterable[int | None]) -> int | None:
     return total
 
 
+class SparkWork(Struct, frozen=True, kw_only=True):
+    """What Spark did for a part of a job (spark/work.py). None: not known, because of how Spark is reached."""
+
+    queries: int | None = None
+    """Requests to compute something, each of which Spark plans: a write, a count, a frame that is computed once."""
+    query_s: float | None = None
+    """How long they took. Those that run at the same time count each; so it is with all durations here."""
+    analyses: int | None = None
+    """Requests to look at a plan without computing it, such as for the columns of a frame: round trips to a server."""
+    analysis_s: float | None = None
+    planning_s: float | None = None
+    """The part of `query_s` in which Spark analysed, optimized and planned."""
+    jobs: int | None = None
+    stages: int | None = None
+    tasks: int | None = None
+    running_s: float | None = None
+    """The part of `query_s` in which a Spark job of the query ran: its tasks at work, and scheduling."""
+    task_s: float | None = None
+    """The duration of all tasks together."""
+
+
+def work_of(parts: Iterable[SparkWork | None]) -> SparkWork:
+    """Return the total. A figure that one part does not know is not known of the total, nor is that of no parts."""
+    known = [part or SparkWork() for part in parts]
+    if not known:
+        return SparkWork()
+    totals: dict[str, Any] = {}
+    for field in SparkWork.__struct_fields__:
+        figures = [getattr(part, field) for part in known]
+        total = None if None in figures else sum(figures)
+        totals[field] = round(total, 3) if isinstance(total, float) else total
+    return SparkWork(**totals)
+
+
+class StepStats(Struct, frozen=True, kw_only=True):
+    """A step of a job, in the order in which they were taken. A step that was taken twice is there twice."""
+
+    name: str
+    after_s: float
+    """When it began, from the start of the attempt."""
+    seconds: float
+    spark: SparkWork | None = None
+
+
 class JobStats(Struct, frozen=True, kw_only=True):
     """Measurements that a job took of itself. They are shown, and no decision depends on them."""
 
     started: str = ""
     """The start of the attempt, by the clock of its machine. Empty: written by a version that did not record it."""
     seconds: dict[str, float] = {}
-    """The duration of each step."""
+    """The duration of each step, by name."""
+    steps: list[StepStats] = []
+    """Each step by itself. Empty: written by a version that did not record them."""
+    between: SparkWork | None = None
+    """What Spark did outside of all steps."""
     aligned_s: float | None = None
     sync_s: float | None = None
     async_s: float | None = None
@@ -302,6 +353,15 @@ class JobStats(Struct, frozen=True, kw_only=True):
     """Idle sources, for which event time did not wait."""
     counts: dict[str, dict[str, int]] = {}
     """Counters of operators, such as late rows."""
+
+    @property
+    def spark(self) -> SparkWork:
+        """What Spark did in all."""
+        return work_of([*(step.spark for step in self.steps), self.between]) if self.steps else SparkWork()
+
+    def spark_of(self, *prefixes: str) -> SparkWork:
+        """Return what Spark did in the steps whose names begin with one of these prefixes, such as `state totals`."""
+        return work_of(step.spark for step in self.steps if step.name.startswith(prefixes))
 
 
 class RecordedRule(Struct, frozen=True, kw_only=True):
@@ -478,6 +538,8 @@ class Plan(Record, frozen=True, kw_only=True):
     config: Json
     config_fingerprint: str
     code_fingerprint: str
+    planning_s: float | None = None
+    """How long the trigger took, until it wrote this. None: written by a version that did not record it."""
 
     def flaw(self) -> str | None:
         if self.base is not None and self.base >= self.id:

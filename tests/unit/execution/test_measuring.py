@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest import mock
@@ -23,8 +24,9 @@ from tidegate.history.table import live_row
 from tidegate.history.view import CheckpointView
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
-from tidegate.records.records import Ack, Amount, sum_of
+from tidegate.records.records import Ack, Amount, SparkWork, sum_of
 from tidegate.sinks.channel import Channel
+from tidegate.spark.work import Steps, Unmetered
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -96,9 +98,51 @@ def test_an_ack_says_how_long_each_part_took_and_what_was_read(shop: Shop) -> No
     first = shop.work(id, "first", reading=1, staging=2, sending=4).stats
     assert first.started == "2026-03-01T00:00:05.000+00:00"
     assert (first.aligned_s, first.sync_s, first.async_s) == (0.0, 7.0, 0.0)
-    assert list(first.seconds) == ["read", "stage firsts", "send first"]
+    assert list(first.seconds) == ["read", "share first", "stage firsts", "send first"]
     assert (first.taken, first.received, first.processed) == ({"first": Amount(rows=2)}, {}, None)
     assert (first.sent["first"].rows, first.sent["first"].files) == (2, 1)
+
+
+def test_each_step_says_when_it_began_and_what_spark_did_in_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Meter(Unmetered):
+        def taken(self) -> Steps:
+            return {None: SparkWork(queries=1, jobs=0), 0: SparkWork(queries=2, jobs=5)}
+
+    monkeypatch.setattr("tidegate.execution.job.measuring.metered", lambda spark: nullcontext(Meter()))
+    id = shop.planned(2)
+    stats = shop.work(id, "first", reading=1, staging=2, sending=4).stats
+    assert [(step.name, step.after_s, step.seconds) for step in stats.steps] == [
+        ("read", 0.0, 1.0),
+        ("share first", 1.0, 0.0),
+        ("stage firsts", 3.0, 0.0),
+        ("send first", 7.0, 0.0),
+    ]
+    assert stats.spark_of("read") == SparkWork(queries=2, jobs=5)
+    assert stats.spark_of("stage", "send") == SparkWork(), "not known"
+    assert stats.between == SparkWork(queries=1, jobs=0)
+
+
+def test_a_checkpoint_has_the_work_of_all_its_jobs(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Meter(Unmetered):
+        def taken(self) -> Steps:
+            return {step: SparkWork(queries=1, query_s=0.5, jobs=2, tasks=4) for step in (None, 0, 1, 2, 3)}
+
+    monkeypatch.setattr("tidegate.execution.job.measuring.metered", lambda spark: nullcontext(Meter()))
+    id = shop.planned(2)
+    steps = [len(shop.work(id, job).stats.steps) for job in ("first", "second", "both")]
+    shop.end(id)
+    row, parts = shop.row(id), sum(steps) + 3
+    assert (row.queries, row.query_seconds, row.spark_jobs, row.spark_tasks) == (parts, parts / 2, 2 * parts, 4 * parts)
+    assert (row.analyses, row.task_seconds) == (None, None)
+    assert row.plan_seconds == 0.0
+
+
+def test_without_spark_nothing_is_known_of_it(shop: Shop) -> None:
+    id = shop.planned(2)
+    stats = shop.work(id, "first").stats
+    assert [step.spark for step in stats.steps] == [None] * 4
+    assert stats.spark == SparkWork()
+    assert shop.row(id).queries is None
 
 
 def test_alignment_is_between_the_first_input_and_the_last(shop: Shop) -> None:

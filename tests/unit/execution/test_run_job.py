@@ -30,7 +30,7 @@ def test_the_ack_names_all_that_was_staged_and_what_it_took(world):
     named = [name for payload in ack.sinks.values() for name in world.ledger.unpack(payload)["files"]]
     assert sorted(named) == staged(world)
     assert (ack.stats.rows, ack.stats.files) == ({"a": 3, "b": 3}, {"a": 3, "b": 3})
-    assert set(ack.stats.seconds) == {"read", "stage a", "stage b"}
+    assert set(ack.stats.seconds) == {"read", "share in", "stage a", "stage b"}
     assert ack.prev is None
 
 
@@ -250,7 +250,7 @@ def test_durations_come_from_a_clock_that_never_jumps(world):
     ticks = iter(range(100))
     with seams.installed(seams.Seams(monotonic=lambda: float(next(ticks)))):
         ack = run_job(world.coordinator(), 1, "main", None)
-    assert ack.stats.seconds == {"read": 1.0, "stage a": 1.0, "stage b": 1.0}
+    assert ack.stats.seconds == {"read": 1.0, "share in": 1.0, "stage a": 1.0, "stage b": 1.0}
 
 
 def test_an_attempt_knows_its_place_among_others(world):

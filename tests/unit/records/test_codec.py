@@ -11,6 +11,7 @@ from tests.kit.records import RECORDS, SAMPLES, jsons, objects
 from tidegate.errors import Corrupt, Invalid
 from tidegate.records.codec import RECORD_LIMIT, decode, decode_json, encode, encode_json, fingerprint, sha256
 from tidegate.records.records import (
+    Ack,
     Control,
     Decision,
     Handle,
@@ -21,6 +22,7 @@ from tidegate.records.records import (
     PublishedTable,
     Range,
     Retired,
+    SparkWork,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -100,6 +102,17 @@ def test_an_entry_that_is_no_checkpoint_says_what_it_does():
         assert "control" in refusal(as_bytes(json.loads(encode(plan)) | wrong), Plan).what
 
 
+def test_records_that_do_not_say_what_spark_did_are_read():
+    """As versions before 0.3 wrote them."""
+    ack, plan = fields("ack"), fields("plan")
+    for name in ("steps", "between"):
+        del ack["stats"][name]
+    del plan["planning_s"]
+    stats = decode(as_bytes(ack), Ack, "x").stats
+    assert (stats.steps, stats.between, stats.spark, stats.spark_of("read")) == ([], None, SparkWork(), SparkWork())
+    assert decode(as_bytes(plan), Plan, "x").planning_s is None
+
+
 # -- what is not exactly a record is refused -------------------------------------------------------------
 
 
@@ -116,6 +129,7 @@ def test_each_missing_field_is_refused(name):
         "reason",
         "detail",
         "counts",
+        "planning_s",
     }
     optional |= {"restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
     optional |= {"run"} if name == "act" else set()

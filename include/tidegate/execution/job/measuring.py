@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,8 +13,12 @@ from tidegate.delta import Syncing, seconds_beside
 from tidegate.execution.job.exchange import Exchange
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.pipeline.graph.graph import Job
-from tidegate.records.records import Amount, JobStats, Verdict
+from tidegate.records.records import Amount, JobStats, SparkWork, StepStats, Verdict
 from tidegate.sinks.base import Prepared
+from tidegate.spark.work import SparkMeter, Unmetered, metered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 __all__ = ["JobMeter"]
 
@@ -27,16 +32,30 @@ class JobMeter:
         self.seconds: dict[str, float] = {}
         self.taken: dict[str, Amount] = {}
         """By source, the amount in its planned range."""
+        self._steps: list[StepStats] = []
+        self._spark: SparkMeter = Unmetered()
         self._began = seams.monotonic()
 
     @contextlib.contextmanager
+    def watching(self, spark: SparkSession | None) -> Iterator[None]:
+        """Count what Spark does for each phase in the block."""
+        with metered(spark) as self._spark:
+            yield
+
+    @contextlib.contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Time one phase. A phase that occurs twice counts with both durations."""
+        """Time one phase; they do not nest. The duration of a phase that occurs twice counts both."""
+        number = len(self._steps)
+        self._spark.enter(number)
         began = seams.monotonic()
+        self._steps.append(StepStats(name=phase, after_s=round(began - self._began, 3), seconds=0.0))
         try:
             yield
         finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + seams.monotonic() - began
+            took = seams.monotonic() - began
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + took
+            self._steps[number] = msgspec.structs.replace(self._steps[number], seconds=round(took, 3))
+            self._spark.enter(None)
 
     def stats(
         self,
@@ -48,9 +67,15 @@ class JobMeter:
         """Return the measurements for the ack, once everything is staged and durable."""
         beside: Sequence[Syncing] = [*operating.syncing, *exchange.syncing]
         waited = sum(exchange.waited for exchange in beside)
+        spark = self._spark.taken()
         return JobStats(
             started=self.started,
             seconds={name: round(value, 3) for name, value in self.seconds.items()},
+            steps=[
+                msgspec.structs.replace(step, spark=spark.get(number, SparkWork()) if spark else None)
+                for number, step in enumerate(self._steps)
+            ],
+            between=spark.get(None),
             aligned_s=exchange.aligned_s,
             sync_s=round(seams.monotonic() - self._began - waited, 3),
             async_s=round(seconds_beside(beside), 3),

@@ -201,17 +201,18 @@ class Attempt:
 
     def do(self, spark: SparkSession, prev: Handle | None) -> Ack:
         """Read, run, stage and acknowledge."""
-        with self.released_on_failure(), self.fenced_if_ended(), translated():
-            seams.fault("S3.inputs.after")
-            streams = self.read(spark)
-            with self.run(streams, spark):
-                staged = self.stage_sinks(streams) if not self.gating.aborts else self.unstage()
-                refuse_unaccounted(self.job, self.measuring.taken, self.gating.verdicts, staged, self.exchange)
-                self.run_hooks()
-                self.operating.finish(self.job.operators)
-                self.exchange.finish()
-            self.refuse_ended()
-        return self.ack(staged, prev)
+        with self.measuring.watching(spark):
+            with self.released_on_failure(), self.fenced_if_ended(), translated():
+                seams.fault("S3.inputs.after")
+                streams = self.read(spark)
+                with self.run(streams, spark):
+                    staged = self.stage_sinks(streams) if not self.gating.aborts else self.unstage()
+                    refuse_unaccounted(self.job, self.measuring.taken, self.gating.verdicts, staged, self.exchange)
+                    self.run_hooks()
+                    self.operating.finish(self.job.operators)
+                    self.exchange.finish()
+                self.refuse_ended()
+            return self.ack(staged, prev)
 
     def _needs_prev(self) -> bool:
         """Return whether the checkpoint is still undecided: otherwise retention may rightly have removed its base."""
@@ -379,7 +380,8 @@ class Attempt:
     def _keep(self, streams: dict[str, DataFrame], names: Any, cached: list[DataFrame]) -> None:
         for name in names:
             if self.job.users(name) > 1 and name in streams:
-                streams[name] = materialize(streams[name])
+                with self.measuring.timed(f"share {name}"):
+                    streams[name] = materialize(streams[name])
                 cached.append(streams[name])
 
     def stage_sinks(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:

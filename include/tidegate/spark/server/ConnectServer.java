@@ -1,3 +1,4 @@
+import java.io.File;
 import java.util.HashSet;
 import java.util.Set;
 import org.apache.spark.SparkContext;
@@ -5,6 +6,7 @@ import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.connect.service.ExecuteInfo;
 import org.apache.spark.sql.connect.service.SparkConnectService$;
 import org.apache.spark.status.api.v1.JobData;
+import org.codehaus.janino.SimpleCompiler;
 import scala.collection.Iterator;
 import scala.util.Either;
 
@@ -17,6 +19,9 @@ import scala.util.Either;
  * thread. If that comes before the operation has submitted its job, the interrupt may be swallowed; then the client
  * releases the operation, and its job runs on with nobody to cancel it, and keeps the cores from all others.
  *
+ * It counts what Spark does for each operation, with the classes in the files that it is given: without them, or with
+ * a Spark that they do not fit, it serves all the same, and nobody knows.
+ *
  * Compiled at its start by Janino, which Spark brings: a JRE is enough, and there is nothing to build.
  */
 public class ConnectServer {
@@ -24,15 +29,57 @@ public class ConnectServer {
     private static final long LOOK_EVERY_MS = 1000;
 
     public static void main(String[] args) throws Exception {
+        Counting counting = new Counting(args);
+        counting.start();
         SparkSession session = org.apache.spark.sql.classic.SparkSession.builder().getOrCreate();
         try {
             SparkConnectService$.MODULE$.start(session.sparkContext());
             cancelAbandonedJobs(session.sparkContext());
+            counting.begin(session.sparkContext());
             // The watchdog reads the port from here.
             System.err.println("ConnectServer: listens at 127.0.0.1:" + SparkConnectService$.MODULE$.localPort());
             SparkConnectService$.MODULE$.server().awaitTermination();
         } finally {
             session.stop();
+        }
+    }
+
+    /** Compiles its files, each of which may use the one before it, while Spark starts. The last one has `register`. */
+    private static class Counting extends Thread {
+        private final String[] files;
+        private Class last;
+
+        Counting(String[] files) {
+            super("tidegate-counting");
+            this.files = files;
+            setDaemon(true);
+        }
+
+        public void run() {
+            try {
+                ClassLoader loader = ConnectServer.class.getClassLoader();
+                for (int i = 0; i < files.length; i++) {
+                    SimpleCompiler compiler = new SimpleCompiler();
+                    compiler.setParentClassLoader(loader);
+                    compiler.cookFile(files[i]);
+                    loader = compiler.getClassLoader();
+                    last = loader.loadClass(new File(files[i]).getName().replace(".java", ""));
+                }
+            } catch (Throwable e) {
+                last = null;
+                System.err.println("ConnectServer: cannot count what Spark does: " + e);
+            }
+        }
+
+        void begin(SparkContext context) throws InterruptedException {
+            join();
+            try {
+                if (last != null) {
+                    last.getMethod("register", new Class[] {SparkContext.class}).invoke(null, new Object[] {context});
+                }
+            } catch (Throwable e) {
+                System.err.println("ConnectServer: cannot count what Spark does: " + e);
+            }
         }
     }
 

@@ -55,6 +55,8 @@ __all__ = [
 _COMPILER = "org.codehaus.janino.SimpleCompiler"
 """Compiles a file and becomes the class in it."""
 _SERVER = Path(__file__).with_name("ConnectServer.java")
+_COUNTING = (Path(__file__).parents[1] / "SparkWork.java", Path(__file__).with_name("SparkWorkStatus.java"))
+"""What counts the server's work, in the order in which it is compiled."""
 # Environment variables that would change our Spark against its configuration.
 _NOT_INHERITED = frozenset(
     """
@@ -77,7 +79,7 @@ def identity(settings: SparkSettings) -> str:
     conf = server_conf(settings, Path("scratch"))
     made_of = {
         "conf": conf,
-        "server": file_identity(_SERVER),
+        "server": [file_identity(file) for file in (_SERVER, *_COUNTING)],
         "jars": [name if ":" in name else file_identity(Path(name)) for name in conf["spark.jars"].split(",")],
         "java": file_identity(find_java()),
         "pyspark": spark_identity(),
@@ -115,7 +117,7 @@ def command(folder: ServerFolder) -> tuple[str, ...]:
     """Return the command line, which everybody can see in `ps`: no setting and no token."""
     submit = str(spark_home() / "bin" / "spark-submit")
     options = ("--properties-file", str(folder.properties_file), "--class", _COMPILER)
-    return submit, *options, "spark-internal", str(_SERVER), _SERVER.stem
+    return submit, *options, "spark-internal", str(_SERVER), _SERVER.stem, *map(str, _COUNTING)
 
 
 def _start_watchdog(folder: ServerFolder, settings: SparkSettings, watch: int) -> None:

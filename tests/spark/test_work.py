@@ -1,0 +1,90 @@
+"""What Spark does for each step of a job, on a server and in this process: the same, but for analyses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate import Pipeline
+from tidegate.records.records import JobStats
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.spark.work import metered
+
+
+def small(pipeline: Pipeline) -> None:
+    rows = sources(pipeline, "k int, v int")
+    rows.sink("raw", DeltaAppend("tables/raw"))
+    totals = rows.aggregate(by="k", total="sum(v)", uid="totals")
+    totals.sink("out", DeltaUpsert("tables/out", keys=["k"]))
+
+
+def third_checkpoint(folder: Path, spark: Any) -> JobStats:
+    play = SmallPipeline(folder, spark, small)
+    play.play([[{"k": n % 7, "v": n} for n in range(first, first + 40)] for first in (0, 20, 40)])
+    return play.ack(3).stats
+
+
+def check(stats: JobStats) -> None:
+    queries = {step.name: step.spark.queries for step in stats.steps if step.spark is not None}
+    assert queries == {"read": 0, "share rows": 1, "state totals": 1, "stage raw": 1, "stage out": 1}
+    assert stats.between is not None
+    assert stats.between.queries == 0
+    total = stats.spark
+    assert total.queries == 4
+    jobs, stages, tasks = total.jobs, total.stages, total.tasks
+    assert jobs is not None
+    assert stages is not None
+    assert tasks is not None
+    assert 3 <= jobs <= stages <= tasks
+    share = stats.spark_of("share")
+    assert (share.jobs, share.tasks) == (0, 0), "it is only planned"
+    for step in stats.steps:
+        assert step.spark is not None
+        work = step.spark
+        assert work.query_s is not None
+        assert (work.query_s > 0) == (work.queries != 0)
+        assert (work.planning_s or 0) + (work.running_s or 0) <= work.query_s + 0.1
+        assert (work.task_s or 0) <= 2 * (work.running_s or 0) + 0.1, "on two cores"
+        assert work.query_s <= step.seconds + 0.1
+
+
+def test_a_small_pipeline_on_a_server(tmp_path: Path, connect_spark: Any) -> None:
+    stats = third_checkpoint(tmp_path, connect_spark)
+    check(stats)
+    state = stats.spark_of("state totals")
+    assert (state.analyses or 0) > 0
+    assert (state.analysis_s or 0) > 0
+    assert not {"_analyze", "_execute"} & vars(connect_spark.client).keys(), "the client is as it was"
+
+
+def test_a_small_pipeline_in_this_process(tmp_path: Path, spark: Any) -> None:
+    stats = third_checkpoint(tmp_path, spark)
+    check(stats)
+    assert (stats.spark.analyses, stats.spark.analysis_s) == (None, None)
+    assert not any(tag.startswith("tidegate") for tag in spark.sparkContext.getJobTags())
+
+
+@pytest.mark.parametrize("session", ["connect_spark", "spark"])
+def test_what_fails_is_counted(session: str, request: pytest.FixtureRequest) -> None:
+    opened: Any = request.getfixturevalue(session)
+    with metered(opened) as meter:
+        meter.enter(0)
+        with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+            opened.range(3).selectExpr("1 DIV (id - id)").collect()
+        meter.enter(None)
+        taken = meter.taken()
+    assert (taken[0].queries, taken[None].queries) == (1, 0)
+    assert (taken[0].jobs or 0) >= 1
+
+
+def test_a_server_that_does_not_count_leaves_its_part_unknown(
+    tmp_path: Path, connect_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.spark.work._QUESTION", "of somebody else")
+    with metered(connect_spark) as meter:
+        assert connect_spark.range(3).count() == 3
+        work = meter.taken()[None]
+    assert (work.queries, work.jobs, work.tasks, work.planning_s) == (1, None, None, None)
