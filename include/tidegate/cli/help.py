@@ -26,6 +26,7 @@ What happened?
     tidegate explain orders 17           one of them in words; tidegate show orders 17: in figures
     tidegate diff orders 17 18           the differences between two, down to the key
     tidegate summary orders              durations and sizes: percentiles
+    tidegate profile orders              why it takes so long: each step of the last one, and what Spark did in it
 
 Stop, resume, roll back
     tidegate suspend orders              no run plans a checkpoint until `tidegate resume orders`

@@ -19,6 +19,7 @@ from tidegate.cli.inspect.documents import (
     size_text,
     who_and_why,
 )
+from tidegate.cli.inspect.spark_cells import COLUMNS, known_columns, spark_cells
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
 from tidegate.gates.examples import examples_text
@@ -43,9 +44,9 @@ def add_parser(subparsers: Any) -> None:
         "show",
         help="one checkpoint: its plan, acks, decision and tables",
         description="Show one checkpoint in figures: when it was planned, acked, decided and published; ranges of its "
-        "sources; per job start delay, ack and duration; size of each state, full and changed; gates with broken rules "
-        "and values that broke them; watermarks, late rows; versions of its tables. Also of one whose records are "
-        "retired: from the history. With --json also the records as stored.",
+        "sources; per job start delay, ack and duration; per step what Spark did; size of each state, full and "
+        "changed; gates with broken rules and values that broke them; watermarks, late rows; versions of its tables. "
+        "Also of one whose records are retired: from the history. With --json also the records as stored.",
         epilog="examples:\n  tidegate show orders 5\n  tidegate show orders 5 --json",
     )
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
@@ -87,6 +88,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     _print_times(view, out)
     _print_sources(view.details, out)
     _print_jobs(view, out)
+    _print_steps(view.details, out)
     _print_states(view.details, out)
     _print_gates(view.details, examples, out)
     _print_event_time(view.details, out)
@@ -193,6 +195,19 @@ def _print_jobs(view: CheckpointView, out: Output) -> None:
     _print_between_jobs(details, out)
     if sinks:
         out.table(["sink", "job", "rows", "files", "bytes"], sinks, right=["rows", "files", "bytes"])
+
+
+def _print_steps(details: CheckpointDetails, out: Output) -> None:
+    """Print what each step took, and what Spark did in it. Not of records that do not have it."""
+    steps = [(name, step) for name, job in details.jobs.items() for step in job.steps]
+    if steps:
+        places = known_columns([step.spark for _, step in steps])
+        columns = ["took", *(COLUMNS[place] for place in places)]
+        rows = []
+        for name, step in steps:
+            cells = spark_cells(step.spark)
+            rows.append([name, step.name, f"{step.seconds:.2f} s", *(cells[place] for place in places)])
+        out.table(["job", "step", *columns], rows, right=columns)
 
 
 def _print_between_jobs(details: CheckpointDetails, out: Output) -> None:

@@ -245,6 +245,18 @@ function jobs(d, row, log) {
 
 const sum = (numbers) => Object.values(numbers).reduce((all, number) => all + number, 0);
 
+// Whether it is known of a step what Spark did: not of old checkpoints, nor of every way in which Spark is reached.
+const isMeasured = (figure) => (work) => (work?.[figure] ?? null) !== null;
+
+const sparkColumns = [
+  ["Queries", "queries", count, "computations that the step asked Spark for"],
+  ["In queries", "query_s", seconds, "how long it waited for them"],
+  ["Analyses", "analyses", count, "questions about a plan, such as for its columns"],
+  ["In analyses", "analysis_s", seconds, "how long it waited for them"],
+  ["Spark jobs", "jobs", count, "of its queries"],
+  ["Tasks", "tasks", count, "of these"],
+].map(([head, figure, show, title]) => ({ head, title, right: true, cell: (row) => show(row.spark(figure)) }));
+
 function steps(d) {
   const rows = Object.entries(d.jobs).flatMap(([job, ack]) =>
     Object.entries(ack.seconds).map(([step, took]) => {
@@ -253,10 +265,13 @@ function steps(d) {
       // A sink may have the same name as its operator, so figures are looked up by the kind of step, too.
       const staged = step.startsWith("stage ");
       const ofOperator = (figures) => (staged ? undefined : figures[name]);
+      const works = (ack.steps ?? []).filter((each) => each.name === step).map((each) => each.spark);
       return {
         job,
         step,
         took,
+        spark: (figure) =>
+          works.length && works.every(isMeasured(figure)) ? sum(works.map((work) => work[figure])) : null,
         rows: sent ? sent.rows : staged ? ack.rows[name] : undefined,
         bytes: sent ? sent.bytes : staged ? ack.bytes[name] : undefined,
         mark: ofOperator(ack.watermarks),
@@ -283,6 +298,7 @@ function steps(d) {
             cell: (row) => (row.rows && row.took ? count(Math.round(row.rows / row.took)) : none),
           },
           { head: "Bytes", right: true, cell: (row) => bytes(row.bytes) },
+          ...(rows.some((row) => row.spark("queries") !== null) ? sparkColumns : []),
           { head: "Watermark (UTC)", cell: (row) => (row.mark ? time(row.mark) : none) },
           { head: "Counted", cell: counted },
         ],

@@ -1,0 +1,70 @@
+"""Where the time of one checkpoint went: a tree of spans, from its plan to its tables. Pure, from its view."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidegate.history.details import JobDetails, seconds_between
+from tidegate.history.view import CheckpointView
+from tidegate.records.moments import moment_of
+from tidegate.records.records import SparkWork, work_of
+
+__all__ = ["Span", "span_tree"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of time, and what happened in it. Times are the writers' clocks."""
+
+    name: str
+    start_s: float | None
+    """From the plan: negative before it. None: it has no one place, or it is not known."""
+    seconds: float | None
+    """None: it has not ended, or it is not known."""
+    spark: SparkWork | None = None
+    """None: nothing of it is Spark's."""
+    parts: list[Span] = field(default_factory=list)
+
+    @property
+    def end_s(self) -> float | None:
+        """When it ended, from the plan."""
+        return round(self.start_s + self.seconds, 3) if self.start_s is not None and self.seconds is not None else None
+
+
+def span_tree(view: CheckpointView) -> Span:
+    """Return the checkpoint's span. Its parts: planning, its jobs with their steps, deciding, publishing."""
+    jobs = [_job(name, job) for name, job in view.details.jobs.items()]
+    jobs.sort(key=lambda span: span.start_s or 0.0)
+    parts = []
+    if view.plan_seconds is not None:
+        parts.append(Span("planning", -view.plan_seconds, view.plan_seconds))
+    parts += jobs
+    acked = max((job.acked for job in view.details.jobs.values()), key=_moment, default=None)
+    for name, begin, end in (("deciding", acked, view.decided), ("publishing", view.decided, view.published)):
+        if begin and end:
+            parts.append(Span(name, seconds_between(view.planned, begin), seconds_between(begin, end)))
+    ends = [part.end_s for part in parts if part.end_s is not None]
+    start = min([0.0, *(part.start_s for part in parts if part.start_s is not None)])
+    spark = work_of(job.spark for job in view.details.jobs.values()) if jobs else None
+    return Span(f"checkpoint {view.id}", start, round(max(ends) - start, 3) if ends else None, spark, parts)
+
+
+def _moment(text: str) -> float:
+    moment = moment_of(text)
+    return moment.timestamp() if moment is not None else 0.0
+
+
+def _job(name: str, job: JobDetails) -> Span:
+    """Return a job's span: its attempt that counts. Older records have steps without a place, or none."""
+    steps = [
+        Span(step.name, round(job.delay + step.after_s, 3) if job.delay is not None else None, step.seconds, step.spark)
+        for step in job.steps
+    ]
+    steps = steps or [Span(step, None, seconds) for step, seconds in job.seconds.items()]
+    seconds = seconds_between(job.started, job.acked)
+    if seconds is not None and job.steps:
+        rest = round(max(seconds - sum(step.seconds for step in job.steps), 0.0), 3)
+        steps.append(Span("between the steps", None, rest, job.between))
+    if job.async_s:
+        steps.append(Span("made durable, beside them", None, job.async_s))
+    return Span(f"job {name}", job.delay, seconds, job.spark, steps)
