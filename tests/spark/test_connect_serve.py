@@ -14,6 +14,7 @@ from tidegate.cli.main import main
 from tidegate.cli.up.home import any_port
 from tidegate.errors import TidegateError
 from tidegate.spark.session import SparkSettings, session
+from tidegate.spark.work import metered
 
 TOKEN = "a-token-for-this-test-0123456789"
 
@@ -46,6 +47,10 @@ def test_a_job_reaches_it_with_the_token(port):
         assert spark.range(1000).count() == 1000
         assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
         assert "DeltaSparkSessionExtension" in spark.conf.get("spark.sql.extensions")
+        with metered(spark) as meter:
+            assert spark.range(1000).count() == 1000
+            work = meter.taken()[None]
+        assert (work.queries, work.jobs) == (1, 2), "it counts what it does"
 
 
 def test_without_the_right_token_it_is_refused(port):

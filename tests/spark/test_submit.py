@@ -86,6 +86,10 @@ def test_a_checkpoint_is_made_by_the_workers_of_a_cluster(made: Made, cluster: C
     assert cluster.executors == executors + 2
     assert run.task("complete") == {"checkpoint": 1}
     made.check(1)
+    work = made.entries[0].acks["main"].ack.stats.spark
+    assert (work.queries or 0) >= 1, "known in an application of its own, too"
+    assert (work.tasks or 0) >= 2
+    assert work.analyses is None
 
 
 def test_a_stage_that_fails_is_told_as_everywhere(made: Made):

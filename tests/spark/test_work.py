@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.kit.jvm import INTERPRETED
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.records.records import JobStats
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.spark.server import server
+from tidegate.spark.session import SparkSettings, session
 from tidegate.spark.work import metered
 
 
@@ -67,9 +70,9 @@ def test_a_small_pipeline_in_this_process(tmp_path: Path, spark: Any) -> None:
     assert not any(tag.startswith("tidegate") for tag in spark.sparkContext.getJobTags())
 
 
-@pytest.mark.parametrize("session", ["connect_spark", "spark"])
-def test_what_fails_is_counted(session: str, request: pytest.FixtureRequest) -> None:
-    opened: Any = request.getfixturevalue(session)
+@pytest.mark.parametrize("how", ["connect_spark", "spark"])
+def test_what_fails_is_counted(how: str, request: pytest.FixtureRequest) -> None:
+    opened: Any = request.getfixturevalue(how)
     with metered(opened) as meter:
         meter.enter(0)
         with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
@@ -81,10 +84,26 @@ def test_what_fails_is_counted(session: str, request: pytest.FixtureRequest) -> 
 
 
 def test_a_server_that_does_not_count_leaves_its_part_unknown(
-    tmp_path: Path, connect_spark: Any, monkeypatch: pytest.MonkeyPatch
+    connect_spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.spark.work._QUESTION", "of somebody else")
     with metered(connect_spark) as meter:
         assert connect_spark.range(3).count() == 3
         work = meter.taken()[None]
     assert (work.queries, work.jobs, work.tasks, work.planning_s) == (1, None, None, None)
+
+
+def test_a_server_whose_spark_does_not_fit_serves_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "SparkWork.java"
+    other.write_text("public class SparkWork extends org.apache.spark.GoneWithTheNextVersion {}")
+    monkeypatch.setattr(server, "_COUNTING", (other, *server._COUNTING[1:]))
+    settings = SparkSettings(home=tmp_path / "spark", master="local[2]", memory="1g", conf=INTERPRETED)
+    try:
+        with session(settings) as opened, metered(opened) as meter:
+            assert opened.range(3).count() == 3
+            work = meter.taken()[None]
+        assert (work.queries, work.jobs) == (1, None)
+        (log,) = (tmp_path / "spark").glob("*/server.log")
+        assert "cannot count what Spark does" in log.read_text()
+    finally:
+        server.stop(tmp_path / "spark", force=True)
