@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.records.records import Blob
 from tidegate.sources.base import Blobs, SourceContext
-from tidegate.spark.empty import empty_like
+from tidegate.spark.known import empty_like
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,7 +21,7 @@ from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.records.names import quoted
-from tidegate.spark.empty import empty_like
+from tidegate.spark.known import empty_like
 from tidegate.state.table import state_sink_name
 
 if TYPE_CHECKING:

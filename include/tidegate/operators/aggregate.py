@@ -19,7 +19,7 @@ from tidegate.operators.functions import Function, arguments, lift, meanings, pa
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, result_types
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.empty import empty_if, empty_like, is_known_empty
+from tidegate.spark.known import empty_if, empty_like, is_known_empty
 from tidegate.state.columns import DELETED, OWN
 
 if TYPE_CHECKING:

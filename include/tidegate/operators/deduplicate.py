@@ -19,8 +19,8 @@ from tidegate.operators.inputs import columns_of, key_problems, need_keys, refus
 from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time, split_late
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.empty import is_known_empty
 from tidegate.spark.event_time import time_micros, time_problems
+from tidegate.spark.known import is_known_empty
 from tidegate.spark.row_id import row_id
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.lateness import on_time_sql, passed_before_sql

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.operators.calls import Call, parse_call
 from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
-from tidegate.spark.empty import empty_if
+from tidegate.spark.known import empty_if
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

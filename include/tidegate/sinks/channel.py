@@ -18,7 +18,7 @@ from tidegate.errors import Corrupt
 from tidegate.records.records import Amount, Json, Struct
 from tidegate.sinks.base import SinkContext, Staging, entry_folder
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.empty import empty_like
+from tidegate.spark.known import empty_like
 from tidegate.spark.writing import write_files
 
 if TYPE_CHECKING:

@@ -1,7 +1,12 @@
-"""What this process knows of a session and its frames, so that pyspark need not ask the server: a round trip each."""
+"""What this process knows of a session and its frames, so that pyspark need not ask the server: a round trip each.
+
+Frames that are known to be empty are judged, computed and written without calling Spark at all. What is known is noted
+on the object. What is made of a frame is another one, of which nothing is known unless it is noted, too.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -9,11 +14,38 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-__all__ = ["constant_setting", "with_fields"]
+__all__ = ["constant_setting", "empty_by_plan", "empty_if", "empty_like", "is_known_empty", "with_fields"]
 
+_NOTHING: Final = "_tidegate_nothing"
+_OPTIMIZED: Final = re.compile(r"== Optimized Logical Plan ==\s*LocalRelation <empty>")
 _ANSWERS: Final = "_tidegate_settings"
 _CACHED: Final = "_cached_schema"
 """Where a frame of Spark Connect keeps its schema once it has asked. Other frames have no such place."""
+
+
+def empty_like(like: DataFrame) -> DataFrame:
+    """Return an empty frame with the columns of this one."""
+    none = like.limit(0)
+    vars(none)[_NOTHING] = True
+    return none
+
+
+def empty_if(origin: DataFrame, made: DataFrame) -> DataFrame:
+    """Return `made`; if `origin` is known to be empty, as a frame without rows. For what has no rows of its own."""
+    return empty_like(made) if is_known_empty(origin) else made
+
+
+def empty_by_plan(frame: DataFrame) -> DataFrame:
+    """Return the frame, marked as empty if Spark finds so while planning it: without a query."""
+    plan = getattr(frame, "_explain_string", None)  # pyspark's own way to print a plan; without it nothing is known
+    if plan is not None and _OPTIMIZED.search(plan(extended=True)):
+        vars(frame)[_NOTHING] = True
+    return frame
+
+
+def is_known_empty(frame: DataFrame) -> bool:
+    """Return whether a frame is known to have no rows."""
+    return _NOTHING in vars(frame)
 
 
 def constant_setting(spark: SparkSession, key: str) -> str:

@@ -14,7 +14,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tidegate.spark.empty import is_known_empty
+from tidegate.spark.known import is_known_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

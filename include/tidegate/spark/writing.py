@@ -12,7 +12,7 @@ from tidegate.delta import with_plain_partition_text
 from tidegate.errors import Unavailable
 from tidegate.records.place import LOCAL_WRITES, is_url
 from tidegate.records.records import Json
-from tidegate.spark.empty import is_known_empty
+from tidegate.spark.known import is_known_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,7 +20,7 @@ from tidegate.delta import from_spark, schema_problems
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
-from tidegate.spark.empty import empty_like
+from tidegate.spark.known import empty_like
 from tidegate.spark.materialize import mark_stored
 from tidegate.state.arrow import workers
 from tidegate.state.arrow.folding import COUNTED, Fold, FoldPlan, Lookup, fold

@@ -38,8 +38,7 @@ from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.empty import empty_like, is_known_empty
-from tidegate.spark.known import with_fields
+from tidegate.spark.known import empty_like, is_known_empty, with_fields
 from tidegate.spark.materialize import materialized
 from tidegate.spark.writing import write_files
 from tidegate.state import versions

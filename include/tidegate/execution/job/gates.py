@@ -28,7 +28,7 @@ from tidegate.records.records import Json, Plan, RecordedRule, Request, Verdict
 from tidegate.sinks.base import Prepared, Staging
 from tidegate.sinks.prestaged import PrestagedRows
 from tidegate.sources.base import SourceContext
-from tidegate.spark.empty import empty_like
+from tidegate.spark.known import empty_like
 from tidegate.spark.materialize import materialize, release
 
 if TYPE_CHECKING:

@@ -33,6 +33,7 @@ from tidegate.execution.job.exchange import Exchange, memory_of_base
 from tidegate.execution.job.gates import GateRunner
 from tidegate.execution.job.measuring import JobMeter
 from tidegate.execution.job.operators import OperatorRunner
+from tidegate.execution.job.small_input import is_small, planned_simply
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
@@ -44,8 +45,8 @@ from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.sinks.base import Prepared, Sink, Staging
 from tidegate.sources.base import SourceContext
-from tidegate.spark.empty import empty_by_plan, empty_like, is_known_empty
 from tidegate.spark.errors import translate, translated
+from tidegate.spark.known import empty_by_plan, empty_like, is_known_empty
 from tidegate.spark.materialize import materialize, release
 from tidegate.spark.same_disk import on_one_machine, refuse_other_disks
 
@@ -205,7 +206,8 @@ class Attempt:
             with self.released_on_failure(), self.fenced_if_ended(), translated():
                 seams.fault("S3.inputs.after")
                 streams = self.read(spark)
-                with self.run(streams, spark):
+                simple = planned_simply(spark) if self.small else contextlib.nullcontext()
+                with simple, self.run(streams, spark):
                     staged = self.stage_sinks(streams) if not self.gating.aborts else self.unstage()
                     refuse_unaccounted(self.job, self.measuring.taken, self.gating.verdicts, staged, self.exchange)
                     self.run_hooks()
@@ -213,6 +215,11 @@ class Attempt:
                     self.exchange.finish()
                 self.refuse_ended()
             return self.ack(staged, prev)
+
+    @property
+    def small(self) -> bool:
+        """Whether it has so little input that what planning costs is what counts."""
+        return is_small([*self.measuring.taken.values(), *self.exchange.received.values()])
 
     def _needs_prev(self) -> bool:
         """Return whether the checkpoint is still undecided: otherwise retention may rightly have removed its base."""
@@ -321,7 +328,7 @@ class Attempt:
         cached: list[DataFrame] = []
         try:
             self._keep(streams, [sourcing.name for sourcing in self.job.sources], cached)
-            self.operating.event_times.streams = streams
+            self.operating.event_times.begin(streams, small=self.small)
             for stage in self.job.stages:
                 if self.by_hand is not None and self._run_by_hand(self.by_hand, stage, streams):
                     pass
@@ -340,6 +347,7 @@ class Attempt:
             self.operating.event_times.look(self.exchange.timed)
             yield
         finally:
+            self.operating.event_times.let_go()
             self.operating.let_go()
             self.gating.let_go()
             for frame in cached:

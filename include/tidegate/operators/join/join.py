@@ -34,8 +34,8 @@ from tidegate.operators.join.time_bounds import bounds_in, need_time, split_late
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.delta.source import DeltaTable
-from tidegate.spark.empty import is_known_empty
 from tidegate.spark.event_time import time_micros, time_problems
+from tidegate.spark.known import is_known_empty
 from tidegate.spark.row_id import row_id
 from tidegate.state.folding import Remembered, fold_rows
 

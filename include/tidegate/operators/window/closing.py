@@ -11,8 +11,8 @@ from tidegate.operators.base import OperatorContext
 from tidegate.operators.functions import Function, parsed_functions
 from tidegate.operators.inputs import need_keys, recalled, refuse_own, result_types
 from tidegate.records.names import quoted
-from tidegate.spark.empty import empty_if
 from tidegate.spark.event_time import time_micros
+from tidegate.spark.known import empty_if
 from tidegate.state.columns import OWN
 from tidegate.state.lateness import Over, WindowLimits, ended_sql, open_sql
 

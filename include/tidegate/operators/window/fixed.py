@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidegate.operators.functions import RowPartials, lift, merges_of
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
-from tidegate.spark.empty import empty_like, is_known_empty
+from tidegate.spark.known import empty_like, is_known_empty
 from tidegate.state.arrow.merging import WindowClosing
 from tidegate.state.lateness import closing_sql, ended, ended_micros_sql, ended_sql, open_sql
 

@@ -49,7 +49,7 @@ from tidegate.sinks.delta.table import (
     united,
 )
 from tidegate.sinks.delta.through_spark import merge_by_spark
-from tidegate.spark.empty import empty_if
+from tidegate.spark.known import empty_if
 from tidegate.spark.writing import write_files
 
 if TYPE_CHECKING:
