@@ -1,0 +1,106 @@
+"""How many queries of Spark a checkpoint costs: one for each operator that workers compute, none without input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate import Pipeline
+from tidegate.gates import Expectations
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+SCHEMA = "id long, v long, at timestamp"
+SUITE = """
+expectations:
+  - type: expect_column_values_to_not_be_null
+    kwargs: {column: v}
+"""
+
+
+def rows(pipeline: Pipeline) -> Any:
+    return sources(pipeline, SCHEMA, event_time="at", watermark="1 min")
+
+
+def deduplicated(pipeline: Pipeline) -> None:
+    rows(pipeline).deduplicate(by="id", within="1 min", uid="it").sink("out", DeltaAppend("tables/out"))
+
+
+def deduplicated_for_ever(pipeline: Pipeline) -> None:
+    rows(pipeline).deduplicate(by="id", uid="it").sink("out", DeltaAppend("tables/out"))
+
+
+def joined(pipeline: Pipeline) -> None:
+    other = sources(pipeline, "id long, w long, at timestamp", "others", event_time="at", watermark="1 min")
+    both = rows(pipeline).join(other, on="id", within="2 min", how="left", prefix="other_", uid="it")
+    both.sink("out", DeltaAppend("tables/out"))
+
+
+def in_windows(pipeline: Pipeline) -> None:
+    windows = rows(pipeline).window(tumbling="1 min", by="id", total="sum(v)", uid="it")
+    windows.sink("out", DeltaAppend("tables/out"))
+
+
+def aggregated(pipeline: Pipeline) -> None:
+    totals = rows(pipeline).aggregate(by="id", total="sum(v)", last="max(at)", uid="it")
+    totals.sink("out", DeltaUpsert("tables/out", keys=["id"]))
+
+
+def play(root: Path, spark: Any, build: Callable[[Pipeline], None]) -> SmallPipeline:
+    """Three checkpoints of a few rows: in the first one a state may be begun otherwise than it is continued."""
+    (root / "include/expectations").mkdir(parents=True)
+    (root / "include/expectations/rows.yaml").write_text(SUITE)
+    made = SmallPipeline(root, spark, build)
+    for minute in range(3):
+        made.feed([{"id": n, "v": n, "at": f"2026-01-01T00:0{minute}:0{n}Z"} for n in range(5)])
+        made.feed([{"id": n, "w": n, "at": f"2026-01-01T00:0{minute}:1{n}Z"} for n in range(5)], "others")
+        made.checkpoint()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("build", "event_time"),
+    [(deduplicated, 1), (deduplicated_for_ever, 0), (joined, 1), (in_windows, 1), (aggregated, 0)],
+)
+def test_an_operator_is_one_query_and_event_time_another(
+    build: Callable[[Pipeline], None], event_time: int, tmp_path: Path, connect_spark: Any
+) -> None:
+    made = play(tmp_path, connect_spark, build)
+    stats = made.ack(3).stats
+    to_the_table = 1 if stats.rows["out"] else 0
+    assert stats.spark.queries == 1 + event_time + to_the_table
+
+
+def like_the_example(pipeline: Pipeline) -> None:
+    payments = sources(pipeline, "id long, w long, at timestamp", "others", event_time="at", watermark="1 min")
+    checked = rows(pipeline).gate(Expectations("rows", on_failure="quarantine"), name="checked")
+
+    @pipeline.stage(checked)
+    def clean(checked: Any) -> Any:
+        return checked.where("v >= 0").withColumnRenamed("at", "at")
+
+    once = clean.deduplicate(by="id", within="1 min", uid="once")
+    paid = once.join(payments, on="id", within="2 min", prefix="other_", uid="paid")
+    windows = paid.window(tumbling="1 min", by="id", total="sum(v)", uid="windows")
+    windows.sink("windows", DeltaAppend("tables/windows"))
+    paid.aggregate(by="id", total="sum(v)", uid="totals").sink("totals", DeltaUpsert("tables/totals", keys=["id"]))
+
+
+def test_the_whole_of_it_is_eight_queries_at_most_and_none_without_input(tmp_path: Path, connect_spark: Any) -> None:
+    made = play(tmp_path, connect_spark, like_the_example)
+    third = made.ack(3).stats
+    assert third.spark.queries is not None
+    assert 6 <= third.spark.queries <= 8
+    before = {name: made.rows(f"tables/{name}") for name in ("windows", "totals")}
+    idle = made.ack(made.checkpoint())
+    assert {step.name: step.spark.queries for step in idle.stats.steps if step.spark and step.spark.queries} == {}
+    assert idle.stats.between is not None
+    assert idle.stats.between.queries == 0
+    assert idle.gates["checked"].rows == 0
+    assert {name: made.rows(f"tables/{name}") for name in before} == before
+    made.feed([{"id": 1, "v": 7, "at": "2026-01-01T00:05:00Z"}])
+    made.checkpoint()
+    assert made.state("paid.left") is not None
