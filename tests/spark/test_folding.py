@@ -12,6 +12,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.join.join import IntervalJoin
+from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend
 from tidegate.state import folding
 from tidegate.state.keyed import KeyedState
@@ -73,6 +74,29 @@ def test_more_rows_than_workers_can_hold_are_left_to_spark_and_nothing_of_the_at
     play = play_in_four(tmp_path / "large", spark)
     assert rows(play) == wanted
     assert not [path for path in (play.root / "ledger").rglob("*fold-*") if path.is_dir() and any(path.iterdir())]
+
+
+def test_few_rows_that_meet_many_or_end_many_are_left_to_spark_too(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key with many rows on both sides; and the end of event time, which ends all that is stored."""
+
+    def to_the_end(root: Path) -> SmallPipeline:
+        play = play_in_four(root, spark)
+        play.checkpoint(drain=Drain(by="a test"))
+        return play
+
+    wanted = rows(to_the_end(tmp_path / "unlimited"))
+    with monkeypatch.context() as few_pairs:
+        few_pairs.setattr("tidegate.operators.join.join.MOST_PAIRS", 0)
+        assert rows(to_the_end(tmp_path / "pairs")) == wanted
+    limited = folding.Lookup
+
+    def small_lookup(*told: Any) -> Any:
+        return limited(*told[:4], 300)
+
+    monkeypatch.setattr(folding, "Lookup", small_lookup)
+    assert rows(to_the_end(tmp_path / "limited")) == wanted
 
 
 def test_a_state_of_an_earlier_version_is_regrouped_once_and_goes_on(

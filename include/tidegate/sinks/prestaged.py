@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate.delta import Location, StagedFile, refuse_difference, sync_and_list
+from tidegate.delta import Location, StagedFile, refuse_difference, rows_below, sync_and_list
 from tidegate.delta.files.drop_columns import drop_columns
 from tidegate.delta.rewrite import (
     THREADS,
@@ -80,7 +80,8 @@ class PrestagedRows:
 
     def read(self) -> DataFrame:
         """Read the rows from the files, for Spark."""
-        return self._load([self.location.full(source.path) for source in self.sources])
+        paths = [self.location.full(source.path) for source in self.sources]
+        return self._load(paths) if paths else empty_like(self.frame)
 
     def _load(self, paths: list[str]) -> DataFrame:
         reader = exact_reader(self.frame.sparkSession, paths).schema(self.frame.schema)
@@ -129,6 +130,8 @@ class PrestagedRows:
         if is_known_empty(self.frame):
             return self.frame
         paths = [self.location.full(path) for path, _ in self.location.walk(self.folder) if path.endswith(".parquet")]
+        remaining = self.rows - sum(self._removed_counts)
+        refuse_difference(self.location.full(self.folder), remaining, rows_below(self.location, self.folder))
         return mark_stored(self._load(paths)) if paths else empty_like(self.frame)
 
     def staged(self) -> list[StagedFile]:
@@ -167,11 +170,11 @@ def prestage(
     for_table: bool = True,
 ) -> PrestagedRows:
     """Stage rows with mark columns, which are whole numbers. draft: the result of `draft_next` for the last
-    checkpoint. for_table: False if the rows are only read again; then they are encoded plainly, too."""
+    checkpoint. for_table: False if the rows are only read again."""
     marked = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
     marked = empty_if(frame, marked)
     try:
-        written = write_files(marked, schema, location.full(folder), (), draft=draft if for_table else ())
+        written = write_files(marked, schema, location.full(folder), (), draft=draft)
         paths = [path for path, _ in location.walk(folder) if path.endswith(".parquet")]
         sources = tuple(InputFile(path, location.size(path) or 0, {}) for path in paths)
         table = Table(location, schema, ())

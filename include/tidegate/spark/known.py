@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-__all__ = ["constant_setting", "empty_by_plan", "empty_if", "empty_like", "is_known_empty", "with_fields"]
+__all__ = [
+    "constant_setting",
+    "empty_by_plan",
+    "empty_if",
+    "empty_like",
+    "is_known_empty",
+    "no_rows_like",
+    "not_streaming",
+    "with_fields",
+]
 
 _NOTHING: Final = "_tidegate_nothing"
 _OPTIMIZED: Final = re.compile(r"== Optimized Logical Plan ==\s*LocalRelation <empty>")
@@ -30,6 +39,11 @@ def empty_like(like: DataFrame) -> DataFrame:
     return none
 
 
+def no_rows_like(frame: DataFrame) -> DataFrame:
+    """Do the same with nothing of the frame but its schema: then Spark's planner knows, too, that it is empty."""
+    return empty_like(frame.sparkSession.createDataFrame([], frame.schema))
+
+
 def empty_if(origin: DataFrame, made: DataFrame) -> DataFrame:
     """Return `made`; if `origin` is known to be empty, as a frame without rows. For what has no rows of its own."""
     return empty_like(made) if is_known_empty(origin) else made
@@ -40,6 +54,13 @@ def empty_by_plan(frame: DataFrame) -> DataFrame:
     plan = getattr(frame, "_explain_string", None)  # pyspark's own way to print a plan; without it nothing is known
     if plan is not None and _OPTIMIZED.search(plan(extended=True)):
         vars(frame)[_NOTHING] = True
+    return frame
+
+
+def not_streaming(frame: DataFrame) -> DataFrame:
+    """Return the frame, which is known to be no streaming one: pyspark asks before it observes it."""
+    if _CACHED in vars(frame):
+        vars(frame).setdefault("isStreaming", False)
     return frame
 
 

@@ -12,7 +12,7 @@ from tidegate.delta import with_plain_partition_text
 from tidegate.errors import Unavailable
 from tidegate.records.place import LOCAL_WRITES, is_url
 from tidegate.records.records import Json
-from tidegate.spark.known import is_known_empty
+from tidegate.spark.known import is_known_empty, not_streaming
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -81,7 +81,7 @@ def _counted(frame: DataFrame) -> tuple[DataFrame, Any]:
     from pyspark.sql import functions as F
 
     counting = Observation()
-    return frame.observe(counting, F.count(F.lit(1)).alias(_ROWS)), counting
+    return not_streaming(frame).observe(counting, F.count(F.lit(1)).alias(_ROWS)), counting
 
 
 def _observed_count(counting: Any) -> int | None:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["FoldedRows", "Remembered", "fold_rows", "schema_of"]
 
 MOST_BYTES: Final = 256 << 20
-"""The most that a worker holds of a batch. More is left to Spark, which spills."""
+"""The most that a worker holds of a batch, and of each state. More is left to Spark, which spills."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,13 @@ def fold_rows(
     folders = [remembered.state.new_folder("fold") for remembered in states]
     aside = f"{folders[0]}-given"
     due = [remembered.state.due_batches() for remembered in states]
-    with first.split_by_group(batch.withColumn(GROUP, key_group(grouped_by, first.groups))) as (rows, count):
+    grouped = batch.withColumn(GROUP, key_group(grouped_by, first.groups))
+    with first.split_by_group(empty_like(grouped) if is_empty else grouped) as (rows, count):
         plan = FoldPlan(
             lookups=[
-                Lookup(each.state.merge_plan(schema, folder, count, batches), grouped_by, each.time, each.ends)
+                Lookup(
+                    each.state.merge_plan(schema, folder, count, batches), grouped_by, each.time, each.ends, MOST_BYTES
+                )
                 for each, schema, folder, batches in zip(states, schemas, folders, due, strict=True)
             ],
             work=work,

@@ -418,6 +418,9 @@ class KeyedState:
         if self._partitions <= FEW:
             yield workers.split_rows(frame, self.groups, self._partitions), self._partitions
             return
+        if is_known_empty(frame):
+            yield workers.split_rows(frame, self.groups, FEW), FEW
+            return
         with materialized(frame) as frame:
             count = min(self._partitions, max(FEW, frame.count() // SPLIT_ROWS))
             yield workers.split_rows(frame, self.groups, count), count

@@ -101,6 +101,8 @@ class GateRunner:
         self.ahead: dict[str, PrestagedRows] = {}
         """Rows that are staged already, by their stream."""
         self.persisted: list[DataFrame] = []
+        self.small = False
+        """Whether the job has little input."""
         self.judged: list[tuple[Location, str]] = []
         """Folders with rows that were judged in files, and are read from there."""
 
@@ -171,7 +173,7 @@ class GateRunner:
         for name, sink in stage.quarantine.items() if self.staging.interval is None else ():
             context = self.coordinator.context(name)
             self.judged.append((sink.stages_in(context), sink.judged_folder(context, self.staging)))
-            return partial(sink.stage_judged, context=context, staging=self.staging)
+            return partial(sink.stage_judged, context=context, staging=self.staging, plainly=self.small)
         return None
 
     def _context(self, stage: GateNode, table: SinkNode | None) -> GateContext:

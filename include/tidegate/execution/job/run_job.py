@@ -46,7 +46,7 @@ from tidegate.records.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.sinks.base import Prepared, Sink, Staging
 from tidegate.sources.base import SourceContext
 from tidegate.spark.errors import translate, translated
-from tidegate.spark.known import empty_by_plan, empty_like, is_known_empty
+from tidegate.spark.known import empty_by_plan, empty_like, is_known_empty, no_rows_like
 from tidegate.spark.materialize import materialize, release
 from tidegate.spark.same_disk import on_one_machine, refuse_other_disks
 
@@ -206,8 +206,7 @@ class Attempt:
             with self.released_on_failure(), self.fenced_if_ended(), translated():
                 seams.fault("S3.inputs.after")
                 streams = self.read(spark)
-                simple = planned_simply(spark) if self.small else contextlib.nullcontext()
-                with simple, self.run(streams, spark):
+                with self.planned(spark), self.run(streams, spark):
                     staged = self.stage_sinks(streams) if not self.gating.aborts else self.unstage()
                     refuse_unaccounted(self.job, self.measuring.taken, self.gating.verdicts, staged, self.exchange)
                     self.run_hooks()
@@ -216,10 +215,15 @@ class Attempt:
                 self.refuse_ended()
             return self.ack(staged, prev)
 
+    def planned(self, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
+        """Let Spark plan as suits the amount of input."""
+        return planned_simply(spark) if spark is not None and self.small else contextlib.nullcontext()
+
     @property
     def small(self) -> bool:
-        """Whether it has so little input that what planning costs is what counts."""
-        return is_small([*self.measuring.taken.values(), *self.exchange.received.values()])
+        """Whether it has so little input that what planning costs is what counts. By hand, a whole state may change."""
+        amounts = [*self.measuring.taken.values(), *self.exchange.received.values()]
+        return self.by_hand is None and is_small(amounts)
 
     def _needs_prev(self) -> bool:
         """Return whether the checkpoint is still undecided: otherwise retention may rightly have removed its base."""
@@ -302,7 +306,8 @@ class Attempt:
                 amount = sourcing.source.verify(splits, context)
                 self.measuring.taken[sourcing.name] = amount if amount is not None else Amount()
                 rows = sourcing.source.read(spark, splits, context)
-                streams[sourcing.name] = empty_like(rows) if self.plan.sources[sourcing.name].empty else rows
+                nothing = spark is not None and self.plan.sources[sourcing.name].empty
+                streams[sourcing.name] = no_rows_like(rows) if nothing else rows
             return streams | self.exchange.take(spark)
 
     def _staged_in(self) -> list[Location]:
@@ -329,6 +334,7 @@ class Attempt:
         try:
             self._keep(streams, [sourcing.name for sourcing in self.job.sources], cached)
             self.operating.event_times.begin(streams, small=self.small)
+            self.gating.small = self.small
             for stage in self.job.stages:
                 if self.by_hand is not None and self._run_by_hand(self.by_hand, stage, streams):
                     pass
@@ -347,7 +353,6 @@ class Attempt:
             self.operating.event_times.look(self.exchange.timed)
             yield
         finally:
-            self.operating.event_times.let_go()
             self.operating.let_go()
             self.gating.let_go()
             for frame in cached:

@@ -13,11 +13,10 @@ under `<uid>.watermark`. So every attempt computes the same ones, and a restart 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -81,23 +80,13 @@ class EventTimes:
         self._sources: dict[str, Partition] = {}
         self._found: dict[str, int | None] = {}
         """The highest event times of sources whose rows were read for it."""
-        self._asked: tuple[frozenset[str], Future[list[Any]]] | None = None
-        """The sources that Spark reads for it now, and what it will say."""
         self._elsewhere = {name: _partition_of(record) for name, record in (elsewhere or {}).items()}
         self._operators: dict[str, datetime] = {}
 
     def begin(self, streams: Mapping[str, DataFrame], *, small: bool) -> None:
-        """Let Spark look for the event times that operators here will ask for, while gates and stages in front of them
-        are at work. small: the sources have so few rows that one task each reads them."""
+        """small: the sources have so few rows that one task for each reads them."""
         self.streams = streams
         self._small = small
-        if not self.stands and (needed := self._needed):
-            self._asked = frozenset(needed), _started(lambda: self._read(needed))
-
-    def let_go(self) -> None:
-        """Wait for what still runs: it belongs to this attempt."""
-        if self._asked is not None:
-            wait([self._asked[1]])
 
     def of(self, stage: OperatorNode) -> Watermarks:
         """Return an operator's watermarks: none, unless it uses event time."""
@@ -167,15 +156,12 @@ class EventTimes:
         if name not in self._found and (micros := self.told_by_source(name)) is not None:
             return at_micros(micros)
         if name not in self._found:
-            asked, answer = self._asked or (frozenset[str](), None)
-            rows = answer.result() if answer is not None and name in asked else self._read([name])
-            for source, micros, count in rows:
-                self._found[source], self.counted[source] = micros, count
+            self._read({name, *self._needed})
         found = self._found[name]
         return None if found is None else at_micros(found)
 
-    def _read(self, names: Sequence[str]) -> list[Any]:
-        """Return the highest event time of each of these sources, and its number of rows: one query for all of them."""
+    def _read(self, names: Collection[str]) -> None:
+        """Find the highest event time of each of these sources, and its number of rows: one query for all of them."""
         from pyspark.sql import functions as F
 
         frames = []
@@ -185,7 +171,8 @@ class EventTimes:
             frame = frame.coalesce(1) if self._small else frame  # no shuffle
             highest = F.max(time_micros(frame, column, f"source {name!r}"))
             frames.append(frame.agg(F.lit(name), highest, F.count(F.lit(1))))
-        return list(reduce(_both, frames).collect())
+        for name, micros, rows in reduce(_both, frames).collect():
+            self._found[name], self.counted[name] = micros, rows
 
     @property
     def _needed(self) -> list[str]:
@@ -225,15 +212,6 @@ def _key(operator: str) -> str:
 
 def _earlier(time: datetime | None, seconds: float) -> datetime | None:
     return None if time is None else at_micros(micros_of(time) - round(seconds * 1_000_000))
-
-
-def _started(work: Callable[[], list[Any]]) -> Future[list[Any]]:
-    """Do it in a thread of its own, which ends with it."""
-    pool = ThreadPoolExecutor(1, thread_name_prefix="event-time")
-    try:
-        return pool.submit(work)
-    finally:
-        pool.shutdown(wait=False)
 
 
 def _both(first: DataFrame, second: DataFrame) -> DataFrame:

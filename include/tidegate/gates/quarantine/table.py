@@ -148,15 +148,24 @@ class QuarantineSink(ExactlyOnceSink):
         context: SinkContext,
         staging: Staging,
         *,
+        plainly: bool,
         draft: Collection[str] | None = None,
     ) -> PrestagedRows | None:
         """Stage rows with a gate's mark columns in a folder beside the quarantined ones, for operators that take them
-        next. None: it cannot be done."""
+        next. None: it cannot be done. plainly: they are few, and need not be compressed."""
         location = self.stages_in(context)
         schema = from_spark(msgspec.json.decode(frame.schema.json()))
         if not can_stage_ahead(frame, location) or schema_problems(schema, ()):
             return None
-        return prestage(frame, beside, location, self.judged_folder(context, staging), schema, draft, for_table=False)
+        return prestage(
+            frame,
+            beside,
+            location,
+            self.judged_folder(context, staging),
+            schema,
+            () if plainly else draft,
+            for_table=False,
+        )
 
     def judged_folder(self, context: SinkContext, staging: Staging) -> str:
         """Return the folder of `stage_judged`: only this attempt needs it."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.folding import Folded, TooMany
 from tidegate.state.arrow.sorted_files import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 
@@ -52,6 +52,8 @@ class JoinInWorkers:
     """Rows before this time are late."""
     nulls_wait: bool
     """Whether rows with null keys are kept, although they match nothing."""
+    most_pairs: int = 1 << 62
+    """The most pairs that a worker finds. More are left to Spark, which spills."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         import numpy as np
@@ -91,6 +93,8 @@ class JoinInWorkers:
 
         left, right = sides
         copies = left.counts[left_of] * right.counts[right_of]
+        if copies.sum() > self.most_pairs:
+            raise TooMany
         if (copies != 1).any():
             left_of, right_of = np.repeat(left_of, copies), np.repeat(right_of, copies)
         for start in range(0, len(left_of), CHUNK_ROWS):
@@ -207,5 +211,7 @@ def _near(join: JoinInWorkers, left: tuple[_Rows, Any, Any], right: tuple[_Rows,
     first = np.searchsorted(ordered, codes + np.searchsorted(distinct, at + join.low, side="left"))
     last = np.searchsorted(ordered, codes + np.searchsorted(distinct, at + join.high, side="right"))
     sizes = np.maximum(last - first, 0)
+    if sizes.sum() > join.most_pairs:
+        raise TooMany
     offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.repeat(left_places, sizes), right_places[by_order[np.repeat(first, sizes) + offsets]]

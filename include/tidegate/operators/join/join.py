@@ -52,6 +52,10 @@ EVERY_FILE = 1_000_000_000
 """An offset that no table reaches: a version is read whole."""
 
 
+MOST_PAIRS = 10_000_000
+"""The most pairs that a worker of an interval join finds. More are left to Spark, which spills."""
+
+
 def join_problems(on: On, how: str, allowed: Sequence[str]) -> list[str]:
     """Return the problems that every join may have."""
     problems = on.problems()
@@ -188,6 +192,7 @@ class IntervalJoin(Operator):
             high=bounds[1],
             late=context.watermarks.before_micros,
             nulls_wait=self.how != "inner",
+            most_pairs=MOST_PAIRS,
         )
         given = [*keys]
         for place, names in enumerate(results):

@@ -33,10 +33,14 @@ from tidegate.state.columns import CHECKPOINT, TOUCHED
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COUNTED", "Fold", "FoldPlan", "Folded", "Lookup", "fold"]
+__all__ = ["COUNTED", "Fold", "FoldPlan", "Folded", "Lookup", "TooMany", "fold"]
 
 COUNTED: Final = -6
 """The kind of a line with a number of rows that the operator has counted; its name is the counter's."""
+
+
+class TooMany(Exception):
+    """More rows than a worker should hold: Spark, which spills, has to do it."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,8 @@ class Lookup:
     time: str | None = None
     ends: int | None = None
     """Rows whose `time` is below end. None: none does."""
+    most_bytes: int = 1 << 62
+    """The most that a worker holds of them."""
 
     def rows(self, batch: pa.Table, groups: range) -> pa.Table:
         """Return the newest living row of each key."""
@@ -75,7 +81,15 @@ class Lookup:
 
         layout, runs = self.state.layout, self.state.runs_in(self.state.runs, groups)
         matcher = Matcher(_distinct(batch, self.grouped_by), self.grouped_by) if batch.num_rows else None
-        parts = [pa.concat_tables([layout.schema.empty_table(), *self._rows_in(run, matcher)]) for run in runs]
+        parts, size = [], 0
+        for run in runs:
+            found = [layout.schema.empty_table()]
+            for rows in self._rows_in(run, matcher):
+                size += rows.nbytes
+                if size > self.most_bytes:
+                    raise TooMany
+                found.append(rows)
+            parts.append(pa.concat_tables(found))
         rows = newest(layout, parts, groups if any(not run.within(groups) for run in runs) else None)
         rows = rows.filter(living_mask(rows, self.state.limit))
         return rows.drop_columns([name for name in (CHECKPOINT, TOUCHED) if name in rows.column_names])
@@ -87,7 +101,9 @@ class Lookup:
         layout, time = self.state.layout, self.time if self.ends is not None else None
         looked_at = [*self.grouped_by, *([time] if time is not None else [])]
         with opened(run) as file:
-            places = {file.metadata.schema.column(place).path: place for place in range(file.metadata.num_columns)}
+            places: dict[str, int] = {}
+            for place in range(file.metadata.num_columns):  # of columns with the same path the first is no nested one
+                places.setdefault(file.metadata.schema.column(place).path, place)
             for group in range(file.num_row_groups):
                 metadata = file.metadata.row_group(group)
                 sought = matcher is not None and matcher.may_be_in(metadata, places[self.grouped_by[0]])
@@ -125,9 +141,14 @@ class FoldPlan:
 
 def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
     """Let the operator's function work on the rows of a range of key groups."""
-    arrived = _collected(batches, plan.arriving, plan.most_bytes)
-    if arrived is None:
+    try:
+        return _folded(plan, batches, split, name)
+    except TooMany:
         return [Line(name, TOO_MANY, split, 0)]
+
+
+def _folded(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
+    arrived = _collected(batches, plan.arriving, plan.most_bytes)
     groups = plan.lookups[0].state.range_of(split)
     folded = plan.work(arrived, [lookup.rows(arrived, groups) for lookup in plan.lookups])
     lines = []
@@ -139,8 +160,9 @@ def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: st
     return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
 
 
-def _collected(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most_bytes: int) -> pa.Table | None:
-    """Return the batch as one table. None: it is too large. All is taken: Spark ends a worker that leaves rows."""
+def _collected(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most_bytes: int) -> pa.Table:
+    """Return the batch as one table. All of it is taken, also if it is too large: Spark ends a worker that leaves
+    rows."""
     import pyarrow as pa
 
     held: list[Any] = []
@@ -151,7 +173,9 @@ def _collected(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most_bytes:
             held.append(pa.Table.from_batches([batch]).cast(schema))
         else:
             held.clear()
-    return pa.concat_tables([schema.empty_table(), *held]).combine_chunks() if size <= most_bytes else None
+    if size > most_bytes:
+        raise TooMany
+    return pa.concat_tables([schema.empty_table(), *held]).combine_chunks()
 
 
 def _distinct(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
