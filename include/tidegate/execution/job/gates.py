@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,14 +25,14 @@ from tidegate.pipeline.graph.graph import Graph, SinkNode
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.records import typed
 from tidegate.records.records import Json, Plan, RecordedRule, Request, Verdict
-from tidegate.sinks.base import Prepared, Staging
+from tidegate.sinks.base import Prepared, SinkContext, Staging
 from tidegate.sinks.prestaged import PrestagedRows
 from tidegate.sources.base import SourceContext
 from tidegate.spark.known import empty_like
 from tidegate.spark.materialize import materialize, release
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from tidegate.gates.quarantine.returning import ReleasedRows
 
@@ -171,10 +171,21 @@ class GateRunner:
         if table is not None:
             return partial(table.sink.ahead, context=self.coordinator.context(table.name), staging=self.staging)
         for name, sink in stage.quarantine.items() if self.staging.interval is None else ():
-            context = self.coordinator.context(name)
-            self.judged.append((sink.stages_in(context), sink.judged_folder(context, self.staging)))
-            return partial(sink.stage_judged, context=context, staging=self.staging, plainly=self.small)
+            return partial(self._stage_judged, sink, self.coordinator.context(name))
         return None
+
+    def _stage_judged(
+        self,
+        sink: QuarantineSink,
+        context: SinkContext,
+        frame: DataFrame,
+        beside: Mapping[str, Column],
+        *,
+        draft: Collection[str] | None = None,
+    ) -> PrestagedRows | None:
+        """Stage rows beside a gate's quarantine, in a folder that goes with this attempt."""
+        self.judged.append((sink.stages_in(context), sink.judged_folder(context, self.staging)))
+        return sink.stage_judged(frame, beside, context, self.staging, plainly=self.small, draft=draft)
 
     def _context(self, stage: GateNode, table: SinkNode | None) -> GateContext:
         graph, place, ledger = self.coordinator.graph, self.coordinator.place, self.coordinator.ledger
