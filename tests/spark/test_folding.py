@@ -51,6 +51,19 @@ def refuse_algebra(*_: Any, **__: Any) -> Any:
     raise AssertionError("workers can do this")
 
 
+def counted_algebra(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that grows with each join that is left to the algebra."""
+    left: list[str] = []
+    by_algebra = IntervalJoin._by_algebra
+
+    def counted(self: IntervalJoin, *told: Any) -> Any:
+        left.append("join")
+        return by_algebra(self, *told)
+
+    monkeypatch.setattr(IntervalJoin, "_by_algebra", counted)
+    return left
+
+
 def test_workers_do_it_where_they_can_and_the_algebra_gives_the_same_where_they_cannot(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,8 +84,10 @@ def test_more_rows_than_workers_can_hold_are_left_to_spark_and_nothing_of_the_at
 ) -> None:
     wanted = rows(play_in_four(tmp_path / "small", spark))
     monkeypatch.setattr(folding, "MOST_BYTES", 10)
+    left = counted_algebra(monkeypatch)
     play = play_in_four(tmp_path / "large", spark)
     assert rows(play) == wanted
+    assert len(left) == 4
     assert not [path for path in (play.root / "ledger").rglob("*fold-*") if path.is_dir() and any(path.iterdir())]
 
 
@@ -87,9 +102,12 @@ def test_few_rows_that_meet_many_or_end_many_are_left_to_spark_too(
         return play
 
     wanted = rows(to_the_end(tmp_path / "unlimited"))
+    left = counted_algebra(monkeypatch)
     with monkeypatch.context() as few_pairs:
         few_pairs.setattr("tidegate.operators.join.join.MOST_PAIRS", 0)
         assert rows(to_the_end(tmp_path / "pairs")) == wanted
+    assert left, "no join found too many pairs"
+    left.clear()
     limited = folding.Lookup
 
     def small_lookup(*told: Any) -> Any:
@@ -97,6 +115,7 @@ def test_few_rows_that_meet_many_or_end_many_are_left_to_spark_too(
 
     monkeypatch.setattr(folding, "Lookup", small_lookup)
     assert rows(to_the_end(tmp_path / "limited")) == wanted
+    assert left, "no join looked up too much"
 
 
 def test_a_state_of_an_earlier_version_is_regrouped_once_and_goes_on(
