@@ -93,7 +93,7 @@ class Browser:
         context = self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
+        page = Page(self, session, context)
         self.pages[session] = page
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
@@ -104,9 +104,10 @@ class Browser:
 class Page:
     """One tab. `here` is where selectors are looked for: the document, or that of a frame of Airflow's."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser: Browser, session: str, context: str) -> None:
         self.browser = browser
         self.session = session
+        self.context = context
         self.wrong: list[str] = []
         """Errors, alerts and whatever the content policy has refused."""
         self.here = "document"
@@ -123,6 +124,11 @@ class Page:
 
     def call(self, method: str, **words: Any) -> Any:
         return self.browser.call(method, self.session, **words)
+
+    def close(self) -> None:
+        """It asks the server for nothing any more."""
+        del self.browser.pages[self.session]
+        self.browser.call("Target.disposeBrowserContext", browserContextId=self.context)
 
     def size(self, width: int, height: int) -> None:
         self.call(

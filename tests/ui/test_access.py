@@ -74,6 +74,29 @@ def test_what_acts_must_come_from_airflows_own_pages(client, tokens, origin):
             assert ask(client, "POST", path_of(route), "admin", tokens, **headers) == 403, route.path
 
 
+def test_no_route_holds_a_connection_to_airflows_database_while_it_reads_the_pipeline(client, tokens, monkeypatch):
+    """Airflow's web server stands still while its pool is empty: twenty open pages were enough for that."""
+    from airflow import settings
+
+    from tidegate.ui.pipelines import Known
+
+    pool = settings.engine.pool
+    taken: dict[str, int] = {}
+    path = ""
+    real = Known.ledger
+
+    def ledger(pipeline: Known) -> Any:
+        taken[path] = max(pool.checkedout(), taken.get(path, 0))
+        return real(pipeline)
+
+    monkeypatch.setattr(Known, "ledger", ledger)
+    for route in flat(routes()):
+        path = path_of(route)
+        ask(client, next(iter(route.methods)), path, "admin", tokens, **OURS)
+    assert len(taken) > 15, taken
+    assert set(taken.values()) == {0}, taken
+
+
 def test_a_script_with_a_token_needs_no_origin(client, tokens):
     client.cookies.clear()
     answer = client.post(

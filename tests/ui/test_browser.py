@@ -329,6 +329,7 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, airflow: Airflow, where
     opened.goto(f"http://127.0.0.1:{airflow.port}/tidegate/dag/shop#/{where}")
     opened.has("shop", "h1")
     assert opened.run("document.documentElement.scrollWidth") <= 390
+    opened.close()
 
 
 # What broke: where the cause is told, and what to do about it.

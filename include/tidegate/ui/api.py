@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
-from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, Path, Query, Request
 
@@ -40,9 +39,9 @@ def me(user: GetUserDep) -> dict[str, Any]:
 
 
 @router.get("/pipelines", dependencies=LOGGED_IN, **answers(shapes.PipelinesAnswer))
-def pipelines(session: SessionDep, readable: Readable) -> dict[str, Any]:
+def pipelines(readable: Readable) -> dict[str, Any]:
     """All pipelines that the user may see: health, last completed checkpoint and its age, failures in a row, lag."""
-    rows = [views.listed(known_pipeline) for known_pipeline in known_pipelines(session, readable)]
+    rows = [views.listed(known_pipeline) for known_pipeline in known_pipelines(readable)]
     return {"pipelines": rows, "total": len(rows)}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
@@ -61,9 +60,9 @@ router = APIRouter()
     response_class=Response,
     responses={200: {"content": {"text/plain": {"example": 'tidegate_suspended{pipeline="orders"} 0\n'}}}},
 )
-def scrape(session: SessionDep, readable: Readable) -> Response:
+def scrape(readable: Readable) -> Response:
     """Prometheus' text format: what `tidegate metrics` prints. One that cannot be read hides no other."""
-    by_pipeline = {pipeline.card.pipeline: _metrics(pipeline) for pipeline in known_pipelines(session, readable)}
+    by_pipeline = {pipeline.card.pipeline: _metrics(pipeline) for pipeline in known_pipelines(readable)}
     return Response(prometheus_text(by_pipeline), media_type=CONTENT_TYPE)
 
 

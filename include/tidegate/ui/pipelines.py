@@ -1,4 +1,10 @@
-"""The pipelines, from the cards that DAGs leave in Airflow's database. Their code is not run here."""
+"""The pipelines, from the cards that DAGs leave in Airflow's database. Their code is not run here.
+
+A connection to that database is given back before anything else is done, not at the end of the request, as one from
+Airflow's `SessionDep` would be. Airflow 3.3.2 looks up the token of every request in its event loop: when all
+connections of its pool are taken, the loop waits for one; and what returns one at the end of a request needs the loop.
+Twenty requests at once stopped the whole web server for half a minute.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow.api_fastapi.common.db.common import SessionDep
 from airflow.models.dag import DagTag
 from airflow.models.serialized_dag import SerializedDagModel
+from airflow.utils.session import create_session
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -66,16 +72,18 @@ _cards: dict[str, tuple[str, Card | None]] = {}
 _lock = threading.Lock()
 
 
-def known_pipelines(session: Session, dag_ids: Iterable[str]) -> list[Known]:
+def known_pipelines(dag_ids: Iterable[str]) -> list[Known]:
     """Return the DAGs that are pipelines."""
-    tagged = set(session.scalars(select(DagTag.dag_id).where(DagTag.name == TAG)))
-    cards = ((dag_id, _card(session, dag_id)) for dag_id in sorted(tagged & set(dag_ids)))
+    with create_session(scoped=False) as session:
+        tagged = set(session.scalars(select(DagTag.dag_id).where(DagTag.name == TAG)))
+        cards = [(dag_id, _card(session, dag_id)) for dag_id in sorted(tagged & set(dag_ids))]
     return [Known(dag_id, card) for dag_id, card in cards if card is not None]
 
 
-def known(dag_id: str, session: SessionDep) -> Known:
+def known(dag_id: str) -> Known:
     """The pipeline of a route's DAG, for FastAPI. Whether the user may see it is asked before."""
-    card = _card(session, dag_id)
+    with create_session(scoped=False) as session:
+        card = _card(session, dag_id)
     if card is None:
         raise Rejected(
             f"DAG {dag_id!r} is not known as a pipeline",
