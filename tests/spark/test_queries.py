@@ -74,6 +74,37 @@ def test_an_operator_is_one_query_and_event_time_another(
     assert stats.spark.queries == 1 + event_time + to_the_table
 
 
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
+def test_a_gate_at_a_source_finds_its_event_time_on_the_way(kind: str, tmp_path: Path, connect_spark: Any) -> None:
+    """Rows that go into quarantine, or have no time, count as they do without a gate."""
+    marks, queries = [], []
+    for gated in (True, False):
+
+        def build(pipeline: Pipeline, gated: bool = gated) -> None:
+            seen = sources(pipeline, f"id long, v long, AT {kind}", event_time="at", watermark="1 hour")
+            if gated:
+                seen = seen.gate(Expectations("rows", on_failure="quarantine"), name="checked")
+            seen.deduplicate(by="id", within="1 min", uid="it").sink("out", DeltaAppend("tables/out"))
+
+        root = tmp_path / str(gated)
+        (root / "include/expectations").mkdir(parents=True)
+        (root / "include/expectations/rows.yaml").write_text(SUITE)
+        made = SmallPipeline(root, connect_spark, build)
+        at = (
+            ["2026-01-01", "2026-01-03", None] if kind == "date" else ["2026-01-01T01:02:03.000004", "2026-01-03", None]
+        )
+        made.feed([{"id": number, "v": None if number == 1 else 1, "AT": time} for number, time in enumerate(at)])
+        made.checkpoint()
+        made.feed([{"id": 9, "v": 1, "AT": None}])
+        stats = [made.ack(1).stats, made.ack(made.checkpoint()).stats]
+        marks.append([stat.watermarks for stat in stats])
+        queries.append([step.spark.queries for step in stats[0].steps if step.spark and step.name == "state it"])
+        assert [stat.taken["rows"].rows for stat in stats] == [3, 1]
+    assert marks[0] == marks[1]
+    assert marks[0][0]["rows"].startswith("2026-01-02T23:00:00")
+    assert queries == [[1], [2]]
+
+
 def like_the_example(pipeline: Pipeline) -> None:
     payments = sources(pipeline, "id long, w long, at timestamp", "others", event_time="at", watermark="1 min")
     checked = rows(pipeline).gate(Expectations("rows", on_failure="quarantine"), name="checked")

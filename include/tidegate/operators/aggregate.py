@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import Function, arguments, lift, meanings, parse, parsed_functions
-from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, result_types
+from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_if, empty_like, is_known_empty
@@ -129,7 +129,7 @@ class Aggregate(Operator):
         from pyspark.sql import functions as F
 
         rows = inputs[0]
-        functions, results = self._typed(rows, _withdrawn(context), context)
+        functions, results, _ = self._typed(rows, _withdrawn(context), context)
         if (stored := states[""]) is None:
             return None
         partials = rows.groupBy(*map(quoted, self.by)).agg(*(c for f in functions for c in f.partials()), F.count("*"))
@@ -139,23 +139,25 @@ class Aggregate(Operator):
 
     def _typed(
         self, rows: DataFrame, withdrawn: DataFrame | None, context: OperatorContext
-    ) -> tuple[list[Function], list[Any]]:
-        """Return the functions for input of these types, and the columns that they make of the stored partials."""
+    ) -> tuple[list[Function], list[Any], Types]:
+        """Return the functions for input of these types, the columns that they make of the stored partials, and the
+        types."""
         functions = self._parsed()
         if withdrawn is not None:
             adapted = [function.over_updates() for function in functions]
             functions = [function for function in adapted if isinstance(function, Function)]
         need_keys(rows, self.by, "by", context)
         refuse_own(rows, context, OURS)
-        types = result_types(functions, rows, context)
-        functions = self._counted([function.typed(types[function.name]) for function in functions], context)
-        return functions, [*map(quoted, self.by), *(function.result(types[function.name]) for function in functions)]
+        types = types_of(functions, rows, context)
+        functions = self._counted([function.typed(types.results[function.name]) for function in functions], context)
+        results = (function.result(types.results[function.name]) for function in functions)
+        return functions, [*map(quoted, self.by), *results], types
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], _withdrawn(context)
-        functions, results = self._typed(rows, withdrawn, context)
+        functions, results, types = self._typed(rows, withdrawn, context)
         state = context.state(self.by, ttl=self.ttl("", context))
-        if withdrawn is None and (lifted := lift(functions, rows, self.by)):
+        if withdrawn is None and (lifted := lift(functions, rows, self.by, types.partials)):
             was_empty = state.is_empty
             changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
             unknown = was_empty or not context.replaced_is_taken or is_known_empty(changed)

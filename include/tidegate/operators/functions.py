@@ -30,6 +30,7 @@ __all__ = [
     "merges_of",
     "parse",
     "parsed_functions",
+    "partials_of_rows",
 ]
 
 
@@ -228,6 +229,11 @@ class Function:
         """Return the columns that turn rows into partial values."""
         return [self._column(text, suffix) for suffix, text in self.shape.partials.items()]
 
+    @property
+    def partials_sql(self) -> dict[str, str]:
+        """The same in SQL, by column."""
+        return {f"{self.name}{suffix}": self._filled(text, suffix) for suffix, text in self.shape.partials.items()}
+
     def merges(self) -> list[Column]:
         """Return the columns that merge partial values of one key."""
         return [self._column(text, suffix) for suffix, text in self.shape.merges.items()]
@@ -334,26 +340,41 @@ def merges_of(functions: Sequence[Function]) -> dict[str, str] | None:
     return ops
 
 
+def partials_of_rows(function: Function) -> dict[str, str] | None:
+    """Return the SQL of a function's partial values for single rows, by column. None: they are not known."""
+    texts: dict[str, str] = {}
+    for suffix, partial in function.shape.partials.items():
+        text = _row(partial, function.argument)
+        if text is None:
+            return None
+        texts[f"{function.name}{suffix}"] = text
+    return texts
+
+
 def lift(
-    functions: Sequence[Function], rows: DataFrame, by: Sequence[str], before: Sequence[Column] = ()
+    functions: Sequence[Function],
+    rows: DataFrame,
+    by: Sequence[str],
+    types: Mapping[str, str],
+    before: Sequence[Column] = (),
 ) -> RowPartials | None:
-    """Return the rows as partial values; None: some function has another shape. before: keys that are no columns
-    yet."""
+    """Return the rows as partial values; None: some function has another shape.
+
+    types: those of the partial values, by their SQL. before: keys that are no columns yet.
+    """
     from pyspark.sql import functions as F
 
     ops = merges_of(functions)
     texts: dict[str, str] = {}
     for function in functions:
-        for suffix, partial in function.shape.partials.items():
-            text = _row(partial, function.argument)
-            if text is None:
-                return None
-            texts[f"{function.name}{suffix}"] = text
+        of_rows = partials_of_rows(function)
+        if of_rows is None:
+            return None
+        texts |= of_rows
     if not ops or ops.keys() != texts.keys():
         return None
-    partials = rows.groupBy(*map(quoted, by)).agg(*(column for f in functions for column in f.partials()))
-    types = {field.name: field.dataType.simpleString() for field in partials.schema.fields}
-    columns = (F.expr(text).cast(types[name]).alias(name) for name, text in texts.items())
+    sql = {name: text for function in functions for name, text in function.partials_sql.items()}
+    columns = (F.expr(text).cast(types[sql[name]]).alias(name) for name, text in texts.items())
     fixed = {function.name: 1 for function in functions if function.call.name == "count" and function.argument == "*"}
     return RowPartials(empty_if(rows, rows.select(*before, *map(quoted, by), *columns)), ops, fixed)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 
 from tidegate.delta import from_spark
 from tidegate.errors import Invalid
+from tidegate.operators.functions import Function, partials_of_rows
 from tidegate.records.names import quoted
 from tidegate.state.evolution import refusals
 
@@ -17,11 +18,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tidegate.operators.base import OperatorContext
-    from tidegate.operators.functions import Function
     from tidegate.state.keyed import KeyedState
 
 __all__ = [
     "OWN",
+    "Types",
     "analysed",
     "columns_of",
     "key_problems",
@@ -29,8 +30,8 @@ __all__ = [
     "need_keys",
     "recalled",
     "refuse_own",
-    "result_types",
     "same",
+    "types_of",
 ]
 
 OWN = (
@@ -129,12 +130,33 @@ def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) 
         ) from error
 
 
-def result_types(functions: Sequence[Function], rows: DataFrame, context: OperatorContext) -> dict[str, str]:
-    """Return the types that Spark's own aggregates have over all rows at once. Raise Invalid if Spark refuses them."""
+class Types(NamedTuple):
+    """The types that Spark gives to aggregates of rows."""
+
+    results: dict[str, str]
+    """By the aggregate's name."""
+    partials: dict[str, str]
+    """Of the partial values that rows can be lifted to, by their SQL."""
+
+
+def types_of(functions: Sequence[Function], rows: DataFrame, context: OperatorContext) -> Types:
+    """Ask Spark for the types, once for all. Raise Invalid if it refuses the functions.
+
+    Which partial values a mean has depends on the type of its result: both kinds are asked for.
+    """
     from pyspark.sql import functions as F
 
-    schema = analysed(lambda: rows.agg(*(F.expr(f.spark).alias(f.name) for f in functions)).schema, rows, context)
-    return {field.name: field.dataType.simpleString() for field in schema.fields}
+    results = [function.spark for function in functions]
+    liftable = [function for function in functions if partials_of_rows(function) is not None]
+    either = [kind for function in liftable for kind in (function, function.typed("double"))]
+    partials = list(dict.fromkeys(text for function in either for text in function.partials_sql.values()))
+    asked = [F.expr(text).alias(f"c{number}") for number, text in enumerate([*results, *partials])]
+    schema = analysed(lambda: rows.agg(*asked).schema, rows, context)
+    types = [field.dataType.simpleString() for field in schema.fields]
+    names = [function.name for function in functions]
+    return Types(
+        dict(zip(names, types[: len(names)], strict=True)), dict(zip(partials, types[len(names) :], strict=True))
+    )
 
 
 def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:

@@ -48,6 +48,8 @@ _DRAFT_SHARE = 0.6
 little more."""
 _SAMPLED_FILES = 8
 """Files that are examined for text columns with few different values."""
+_MICROS = {"timestamp": 1, "timestamp_ntz": 1, "date": 86_400_000_000}
+"""By type of a time: what the number in a file stands for, in microseconds."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,22 @@ class PrestagedRows:
         mark_fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in self.beside]
         full_schema = {"type": "struct", "fields": [*self.schema["fields"], *mark_fields]}
         return read_part(Table(self.location, full_schema, ()), part, names)
+
+    def has_time(self, column: str) -> bool:
+        """Return whether the rows have this column, and it holds a time."""
+        return self._field(column).get("type") in _MICROS
+
+    def highest(self, time_column: str) -> int | None:
+        """Return the highest time in a column, in microseconds. None: no row has one."""
+        field = self._field(time_column)
+        found = self.each(lambda part: _highest(self.columns(part, [field["name"]]).column(0)))
+        highest = max((number for number in found if number is not None), default=None)
+        return None if highest is None else highest * _MICROS[field["type"]]
+
+    def _field(self, column: str) -> Json:
+        """Return a column of the rows as the schema has it, by its name in any case."""
+        matching: list[Json] = [field for field in self.schema["fields"] if field["name"].lower() == column.lower()]
+        return matching[0] if matching else {}
 
     def each(self, function: Callable[[RowGroup], T]) -> list[T]:
         """Apply a function to each part, in several threads."""
@@ -150,6 +168,15 @@ class PrestagedRows:
         no_bad_rows = {part: pa.repeat(pa.scalar(value=False), part.rows) for part in self.parts}
         for _ in self.divide(no_bad_rows, lambda part, rows: None):
             pass
+
+
+def _highest(times: pa.ChunkedArray) -> int | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    number = pa.int32() if pa.types.is_date32(times.type) else pa.int64()
+    highest: int | None = pc.max(times.cast(number)).as_py()
+    return highest
 
 
 def can_stage_ahead(frame: DataFrame, location: Location) -> bool:

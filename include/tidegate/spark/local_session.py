@@ -20,6 +20,7 @@ from tidegate.errors import Invalid, Unavailable
 from tidegate.spark.conf import SparkSettings, properties, server_conf
 from tidegate.spark.errors import translated
 from tidegate.spark.server.server import environment
+from tidegate.spark.server.sockets import by_sockets
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ def _start(settings: SparkSettings) -> SparkSession:
             "Spark runs in this process already, and it was not tidegate that started it.",
             help="Stop it first, or use mode connect.",
         )
-    conf = server_conf(settings, _scratch()) | {"spark.executorEnv.TZ": "UTC"}
+    conf = by_sockets(_scratch()) | server_conf(settings, _scratch()) | {"spark.executorEnv.TZ": "UTC"}
     interrupt = signal.getsignal(signal.SIGINT)
     if SparkContext._gateway is None:
         _start_jvm(settings, conf)

@@ -172,7 +172,7 @@ class KeyedState:
         """
         from pyspark.sql import functions as F
 
-        frame = self._with_own(changes, F.col(DELETED) if deletes else F.lit(False))
+        frame = self._with_own(changes, changes.columns, F.col(DELETED) if deletes else F.lit(False))
         schema = self.checked(from_spark(msgspec.json.decode(frame.schema.json())))
         files = self._write(frame, schema, "put", {CHECKPOINT: self.to.checkpoint, TOUCHED: self._touched})
         return self._put(files, schema, frame, keep_own=deletes)
@@ -188,7 +188,8 @@ class KeyedState:
 
         if is_known_empty(rows) and not self._batches():
             return empty_like(rows.select(*map(quoted, [*self.keys, *ops])))
-        frame = self._with_own(rows.select(*map(quoted, [*self.keys, *ops])), F.lit(False))
+        names = [*self.keys, *ops]
+        frame = self._with_own(rows.select(*map(quoted, names)), names, F.lit(False))
         schema = self.checked(from_spark(msgspec.json.decode(frame.schema.json())))
         if not self.is_empty and self._by_workers(schema) and workers.merges(schema, self.keys, ops):
             return self._put(self._merge_by_workers(frame, schema, ops, fixed)[0], schema, frame)
@@ -200,8 +201,8 @@ class KeyedState:
         with materialized(partial) as partial:
             before = self.of(partial)
             assert before is not None
-            names = [name for name in before.columns if name in types]
-            both = partial.unionByName(before.select(*map(quoted, names)), allowMissingColumns=True)
+            known = [name for name in before.columns if name in types]
+            both = partial.unionByName(before.select(*map(quoted, known)), allowMissingColumns=True)
             return self.put(both.groupBy(*map(quoted, self.keys)).agg(*merged))
 
     def merge_ending(
@@ -214,7 +215,8 @@ class KeyedState:
         from pyspark.sql import functions as F
 
         end, weight = F.col(quoted(ending.start)).alias(ending.end), [ending.weight] if ending.weight else []
-        frame = self._with_own(rows.select(*map(quoted, self.keys), end, *map(quoted, [*ops, *weight])), F.lit(False))
+        selected = rows.select(*map(quoted, self.keys), end, *map(quoted, [*ops, *weight]))
+        frame = self._with_own(selected, [*self.keys, ending.end, *ops, *weight], F.lit(False))
         like = frame.drop(*weight) if weight else frame
         schema = self.checked(from_spark(msgspec.json.decode(like.schema.json())))
         if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)):
@@ -226,12 +228,12 @@ class KeyedState:
         closed = empty_like(like.drop(*OWN)) if given is None else given.drop(*OWN)
         return ClosedWindows(self._put(files, schema, like), closed, outcome.late, outcome.timeless)
 
-    def _with_own(self, rows: DataFrame, deleted: Column) -> DataFrame:
+    def _with_own(self, rows: DataFrame, names: Sequence[str], deleted: Column) -> DataFrame:
         """Put tidegate's columns before the others: each file needs their statistics, and only the first columns have
-        any."""
+        any. names: the columns of the rows."""
         from pyspark.sql import functions as F
 
-        values = [name for name in rows.columns if name not in self.keys and name not in OWN]
+        values = [name for name in names if name not in self.keys and name not in OWN]
         bookkeeping = [
             key_group(self.grouped_by or self.keys, self.groups).alias(GROUP),
             F.lit(self.to.checkpoint).cast("long").alias(CHECKPOINT),

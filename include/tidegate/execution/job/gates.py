@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Invalid, TidegateError
 from tidegate.execution.job.exchange import BaseMemory
+from tidegate.execution.job.watermarks import EventTimes
 from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
 from tidegate.gates.quarantine.returning import ReleasedRows
@@ -87,10 +88,12 @@ class GateRunner:
         staging: Staging,
         prev: BaseMemory | None,
         held_rows: Callable[[str, DataFrame], DataFrame | None],
+        event_times: EventTimes,
     ) -> None:
         """held_rows: returns the rows that an operator holds for some keys, as of the base."""
         self.coordinator = coordinator
         self.held = held_rows
+        self.event_times = event_times
         self.plan = plan
         self.staging = staging
         self.before: Mapping[str, Json] = prev.memory if prev is not None else {}
@@ -169,10 +172,27 @@ class GateRunner:
         if returning or self.plan.quarantine_all:
             return None
         if table is not None:
-            return partial(table.sink.ahead, context=self.coordinator.context(table.name), staging=self.staging)
+            context = self.coordinator.context(table.name)
+            return self._looked_through(stage, partial(table.sink.ahead, context=context, staging=self.staging))
         for name, sink in stage.quarantine.items() if self.staging.interval is None else ():
-            return partial(self._stage_judged, sink, self.coordinator.context(name))
+            return self._looked_through(stage, partial(self._stage_judged, sink, self.coordinator.context(name)))
         return None
+
+    def _looked_through(
+        self, stage: GateNode, staging: Callable[..., PrestagedRows | None]
+    ) -> Callable[..., PrestagedRows | None]:
+        """Let the rows be staged as `staging` does. If they are all that a source has, find its highest event time:
+        Spark need not read the source once more."""
+
+        def staged(*args: Any, **kwargs: Any) -> PrestagedRows | None:
+            rows = staging(*args, **kwargs)
+            if rows is not None and self.event_times.needs_rows(stage.input):
+                column = self.coordinator.graph.sources[stage.input].event_time
+                if column is not None and rows.has_time(column):
+                    self.event_times.found(stage.input, rows.highest(column), rows.rows)
+            return rows
+
+        return staged
 
     def _stage_judged(
         self,

@@ -196,7 +196,9 @@ class Attempt:
             self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory
         )
         self.operating.event_times.stands = self.by_hand is not None
-        self.gating = GateRunner(self.coordinator, self.plan, self.staging, before, self.operating.held)
+        self.gating = GateRunner(
+            self.coordinator, self.plan, self.staging, before, self.operating.held, self.operating.event_times
+        )
         self.direct = DirectWriter(self.coordinator, self.plan, self.staging, self.refuse_ended)
         return None, answer.prev
 
@@ -333,7 +335,7 @@ class Attempt:
         cached: list[DataFrame] = []
         try:
             self._keep(streams, [sourcing.name for sourcing in self.job.sources], cached)
-            self.operating.event_times.begin(streams, small=self.small)
+            self.operating.event_times.begin(streams, self.exchange.timed, small=self.small)
             self.gating.small = self.small
             for stage in self.job.stages:
                 if self.by_hand is not None and self._run_by_hand(self.by_hand, stage, streams):

@@ -73,6 +73,7 @@ class EventTimes:
         self.streams: Mapping[str, DataFrame] = {}
         self.lags = lag_by_source(graph.sources, graph.stages)
         self._small = False
+        self._passed_on: Collection[str] = ()
         self.stands = False
         """Event time stands still: the checkpoint is made by hand."""
         self.counted: dict[str, int] = {}
@@ -83,10 +84,25 @@ class EventTimes:
         self._elsewhere = {name: _partition_of(record) for name, record in (elsewhere or {}).items()}
         self._operators: dict[str, datetime] = {}
 
-    def begin(self, streams: Mapping[str, DataFrame], *, small: bool) -> None:
-        """small: the sources have so few rows that one task for each reads them."""
+    def begin(self, streams: Mapping[str, DataFrame], passed_on: Collection[str], *, small: bool) -> None:
+        """passed_on: the sources whose event time other jobs ask for.
+
+        small: the sources have so few rows that one task for each reads them.
+        """
         self.streams = streams
+        self._passed_on = passed_on
         self._small = small
+
+    def needs_rows(self, name: str) -> bool:
+        """Return whether a source's planned rows have to be looked through for its event time."""
+        if self.stands or name in self._found or name not in self.graph.sources or self.plan.sources[name].empty:
+            return False
+        return name in self._needed or (name in self._passed_on and self.told_by_source(name) is None)
+
+    def found(self, name: str, highest: int | None, rows: int) -> None:
+        """Take up what somebody has found who has all planned rows of a source: the highest event time in microseconds,
+        and their number."""
+        self._found[name], self.counted[name] = highest, rows
 
     def of(self, stage: OperatorNode) -> Watermarks:
         """Return an operator's watermarks: none, unless it uses event time."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.functions import Function, parsed_functions
-from tidegate.operators.inputs import need_keys, recalled, refuse_own, result_types
+from tidegate.operators.inputs import Types, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros
 from tidegate.spark.known import empty_if
@@ -78,13 +78,13 @@ class Windowing:
     def parsed(self) -> list[Function]:
         """The declared aggregates, for input of these types."""
         functions = parsed_functions(self.functions)
-        return [function.in_windows().typed(self.types[function.name]) for function in functions]
+        return [function.in_windows().typed(self.types.results[function.name]) for function in functions]
 
     @cached_property
-    def types(self) -> dict[str, str]:
-        """The types that Spark gives the results."""
+    def types(self) -> Types:
+        """The types that Spark gives the results, and partial values."""
         functions = parsed_functions(self.functions)
-        return result_types(functions, self.rows, self.context)
+        return types_of(functions, self.rows, self.context)
 
     def refuse_unfit(self) -> None:
         """Raise Invalid if the input lacks a key, or has columns with names that windows use."""
@@ -143,8 +143,8 @@ class Windowing:
     def results(self, windows: DataFrame) -> DataFrame:
         """Return the user's columns: the window, the keys, and the results."""
         names = [quoted(name) for name in (START, END, *self.by)]
-        results = windows.select(*names, *(function.result(self.types[function.name]) for function in self.parsed))
-        return empty_if(windows, results)
+        results = [function.result(self.types.results[function.name]) for function in self.parsed]
+        return empty_if(windows, windows.select(*names, *results))
 
     def count(self, **counted: int | None) -> None:
         """Count rows that no window took."""

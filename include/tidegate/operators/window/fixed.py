@@ -103,9 +103,8 @@ class FixedWindows:
         w = self.windowing
         if self.pane == self.size:
             micros = w.micros(rows)
-            return lift(
-                w.parsed, rows, w.by, [F.timestamp_micros(micros - F.pmod(micros, F.lit(self.size))).alias(START)]
-            )
+            start = F.timestamp_micros(micros - F.pmod(micros, F.lit(self.size))).alias(START)
+            return lift(w.parsed, rows, w.by, w.types.partials, [start])
         ops = merges_of(w.parsed)
         return None if ops is None else RowPartials(self._repeat_per_window(self._partials_per_pane(rows)), ops)
 

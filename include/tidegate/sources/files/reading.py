@@ -17,6 +17,7 @@ from tidegate.sources.files.exact_values import as_read
 from tidegate.sources.files.folder import Folder
 from tidegate.sources.files.json_lines import as_text, no_utf8, strange_keys, unread
 from tidegate.sources.files.malformed import fail_at_malformed, flag_malformed, free_name, note
+from tidegate.sources.files.plain_json import are_plain
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -73,6 +74,9 @@ def read_files(
         judged = flag_malformed(frame, columns, corrupt, replaced=replaced)
     else:
         judged = fail_at_malformed(frame, columns, corrupt, context.source)
+    plain = source.format == "json" and not options
+    if plain and are_plain(folder, names, columns, all_keys_known=source.unknown_keys == "refuse"):
+        return judged
     overlooked = _overlooked(spark, source, paths, columns, options, context)
     return judged if overlooked is None else judged.unionByName(overlooked)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tidegate import seams
 from tidegate.errors import Invalid
 from tidegate.spark.errors import translated
+from tidegate.spark.known import note_missing_ipython
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,6 +120,7 @@ def open_session(
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
+    note_missing_ipython()
     with _remote_mode():
         opener = os.getpid()
         with translated():

@@ -16,6 +16,7 @@ from tidegate.errors import Invalid
 from tidegate.spark.conf import SparkSettings, server_conf
 from tidegate.spark.server.folder import ServerFolder
 from tidegate.spark.server.server import command, environment
+from tidegate.spark.server.sockets import by_sockets
 
 __all__ = ["serve"]
 
@@ -32,10 +33,9 @@ def serve(settings: SparkSettings, port: int, token_file: Path) -> NoReturn:
         )
     folder = ServerFolder(Path(tempfile.mkdtemp(prefix="tidegate-spark-")))
     folder.scratch.mkdir(mode=0o700)
-    conf = server_conf(settings, folder.scratch) | {
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.connect.authenticate.token": _token(token_file),
-    }
+    conf = by_sockets(folder.scratch, begins_there=True) | server_conf(settings, folder.scratch)
+    conf["spark.connect.grpc.binding.port"] = str(port)
+    conf["spark.connect.authenticate.token"] = _token(token_file)
     folder.write_properties(conf)
     words = command(folder)
     os.chdir(folder.scratch)

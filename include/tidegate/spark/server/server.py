@@ -36,6 +36,7 @@ from tidegate.spark.server.client import check_answers, loopback
 from tidegate.spark.server.folder import Launch, ServerFolder, ServerState, private_folder
 from tidegate.spark.server.locks import Lock, lock, try_lock
 from tidegate.spark.server.processes import is_alive, kill, lock_holders, machine, wait_gone
+from tidegate.spark.server.sockets import by_sockets
 
 __all__ = [
     "ServerInfo",
@@ -97,7 +98,9 @@ def launch(folder: ServerFolder, settings: SparkSettings) -> None:
         if folder.log.exists():
             folder.log.replace(folder.path / "server.log.1")
         token = "".join(seams.new_id() for _ in range(4))
-        conf = server_conf(settings, folder.scratch) | {"spark.connect.authenticate.token": token}
+        folder.scratch.mkdir(mode=0o700, exist_ok=True)
+        conf = by_sockets(folder.scratch, begins_there=True) | server_conf(settings, folder.scratch)
+        conf["spark.connect.authenticate.token"] = token
         folder.write_private(folder.token_file, token)
         folder.write_properties(conf)
         folder.write_launch(

@@ -1,0 +1,144 @@
+"""What a glance finds to be plain JSON, Spark's closer look finds no fault with either, however odd the lines are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.records.place import Place
+from tidegate.sources import Files
+from tidegate.sources.base import SourceContext
+from tidegate.sources.ddl import parse_ddl
+from tidegate.sources.files import reading
+from tidegate.sources.files.folder import open_folder
+from tidegate.sources.files.plain_json import are_plain
+
+SCHEMA = "id long, `Odd name` string, list array<string>, at timestamp"
+VALUES = [
+    "1",
+    '"x"',
+    "null",
+    "true",
+    "[1,2]",
+    '{"id":1}',
+    '"\\u0061"',
+    '"{"',
+    '"}"',
+    '"\\":"',
+    '": "',
+    "1e3",
+    "-0",
+    "[]",
+]
+KEYS = ["id", "Id", "ID", "Odd name", "odd name", "list", "at", "more", "a b", "\\u0069d", "", "id ", "ſ"]
+PIECES = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    " ",
+    "\t",
+    '"',
+    "\\",
+    '"id"',
+    "1",
+    "null",
+    "//",
+    "\v",
+    "\x00",
+    "é",
+    "\ufeff",
+    "{}",
+]
+
+
+def lines(random: random.Random) -> Iterator[str]:
+    """Records, most of them in order, some with something put in, left out or appended."""
+    while True:
+        keys = random.sample(KEYS, random.randrange(4)) + random.choices(KEYS, k=random.random() < 0.1)
+        colon = random.choice([":", " : ", ": "])
+        record = "{" + ",".join(f'"{key}"{colon}{random.choice(VALUES)}' for key in keys) + "}"
+        where = random.randrange(len(record) + 1)
+        yield random.choice(
+            [
+                *[record] * 4,
+                record[:where] + random.choice(PIECES) + record[where:],
+                record[:where] + record[where + 1 :],
+                record + random.choice([" ", "x", "{}", '{"id":2}', ',{"id":2}', "[]"]),
+                f"[{record},{record}]",
+            ]
+        )
+
+
+def context(root: Path) -> SourceContext:
+    return SourceContext("p", "rows", Place(str(root), {}), None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("unknown_keys", ["ignore", "refuse"])
+@pytest.mark.parametrize("on_corrupt", ["keep", "fail"])
+def test_nothing_is_overlooked_in_lines_that_are_plain(
+    unknown_keys: Any, on_corrupt: Any, tmp_path: Path, connect_spark: Any
+) -> None:
+    source = Files("in/*.json", schema=SCHEMA, on_corrupt=on_corrupt, unknown_keys=unknown_keys)
+    columns, folder = parse_ddl(SCHEMA), open_folder(Place(str(tmp_path), {}), "in")
+    (tmp_path / "in").mkdir()
+
+    def found(texts: list[str]) -> int:
+        """Spark finds so many lines that hold more than its reader reads; or it fails at the first one."""
+        (tmp_path / "in/all.json").write_text("\n".join(texts))
+        paths = [str(tmp_path / "in/all.json")]
+        overlooked = reading._overlooked(connect_spark, source, paths, columns, {}, context(tmp_path))
+        assert overlooked is not None
+        return len(overlooked.collect())
+
+    sorted_texts: dict[bool, list[str]] = {True: [], False: []}
+    for text in islice(lines(random.Random(0)), 3000):
+        (tmp_path / "in/one.json").write_text(text)
+        plain = are_plain(folder, ["one.json"], columns, all_keys_known=unknown_keys == "refuse")
+        sorted_texts[plain].append(text)
+    assert all(len(texts) > 500 for texts in sorted_texts.values())
+    assert found(sorted_texts[True]) == 0
+    if on_corrupt == "keep":
+        assert found(sorted_texts[False]) > 0
+    else:
+        with pytest.raises(Exception, match="TIDEGATE_MALFORMED"):
+            found(sorted_texts[False])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"id":1}{"id":2}',
+        '{"id":1}\r{"id":2}',
+        '\ufeff{"id":1}',
+        '{"id":1,"id":2}',
+        '{"id" :1,"id":2}',
+        '{"Id":1}',
+        "[]",
+    ],
+)
+def test_these_are_not_plain(text: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text(text, newline="")
+    folder = open_folder(Place(str(tmp_path), {}), ".")
+    assert not are_plain(folder, ["rows.json"], parse_ddl("id long"), all_keys_known=False)
+
+
+def test_large_files_gone_ones_and_those_with_fields_in_fields_are_left_to_spark(tmp_path: Path) -> None:
+    folder = open_folder(Place(str(tmp_path), {}), ".")
+    (tmp_path / "small.json").write_text('{"id":1}\n \n{"id":null}\n')
+    (tmp_path / "large.json").write_text('{"id":1}\n' * 250_000)
+
+    def plain(name: str, schema: str) -> bool:
+        return are_plain(folder, [name], parse_ddl(schema), all_keys_known=True)
+
+    assert plain("small.json", "id long")
+    assert not plain("small.json", "id long, f array<struct<x: long>>")
+    assert not plain("large.json", "id long")
+    assert not plain("gone.json", "id long")
