@@ -49,12 +49,12 @@ def aggregated(pipeline: Pipeline) -> None:
     totals.sink("out", DeltaUpsert("tables/out", keys=["id"]))
 
 
-def play(root: Path, spark: Any, build: Callable[[Pipeline], None]) -> SmallPipeline:
-    """Three checkpoints of a few rows: in the first one a state may be begun otherwise than it is continued."""
+def play(root: Path, spark: Any, build: Callable[[Pipeline], None], minutes: int = 3) -> SmallPipeline:
+    """Checkpoints of a few rows: in the first one a state may be begun otherwise than it is continued."""
     (root / "include/expectations").mkdir(parents=True)
     (root / "include/expectations/rows.yaml").write_text(SUITE)
     made = SmallPipeline(root, spark, build)
-    for minute in range(3):
+    for minute in range(minutes):
         made.feed([{"id": n, "v": n, "at": f"2026-01-01T00:0{minute}:0{n}Z"} for n in range(5)])
         made.feed([{"id": n, "w": n, "at": f"2026-01-01T00:0{minute}:1{n}Z"} for n in range(5)], "others")
         made.checkpoint()
@@ -72,6 +72,15 @@ def test_an_operator_is_one_query_and_event_time_another(
     stats = made.ack(3).stats
     to_the_table = 1 if stats.rows["out"] else 0
     assert stats.spark.queries == 1 + event_time + to_the_table
+
+
+def test_files_that_are_due_to_be_merged_wait_for_the_next_rows(tmp_path: Path, connect_spark: Any) -> None:
+    made = play(tmp_path, connect_spark, aggregated, minutes=8)
+    before = made.rows("tables/out")
+    for _ in range(2):
+        idle = made.ack(made.checkpoint()).stats
+        assert idle.spark.queries == 0
+    assert made.rows("tables/out") == before
 
 
 @pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz", "date"])
