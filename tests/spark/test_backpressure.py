@@ -44,7 +44,7 @@ def test_a_backlog_is_taken_in_parts_that_last_as_long_as_they_should(tmp_path: 
         "2 of 7 files, 22 B",
         "2 of 5 files, 22 B",
         "2 of 3 files, 22 B",
-        "1 files, 11 B",
+        "1 file, 11 B",
     ]
     assert sorted(row["id"] for row in play.rows("tables/all")) == list(range(10, 22))
     pace = play.ledger.plan(4).sources["rows"].pace  # type: ignore[union-attr]

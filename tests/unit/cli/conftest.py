@@ -60,7 +60,7 @@ class Project:
         return self.folder / "tables" / "good"
 
     def plan(
-        self, id: int, base: int | None, *, run: str = "by-hand", summary: str = "1 files, 20 B", **more: Any
+        self, id: int, base: int | None, *, run: str = "by-hand", summary: str = "1 file, 20 B", **more: Any
     ) -> Plan:
         made = Plan(
             **stamp(f"plan{id}"),

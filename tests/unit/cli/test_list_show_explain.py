@@ -61,7 +61,7 @@ def test_list_shows_checkpoints_newest_first(history, tidegate):
     assert found["checkpoints"][0]["missing_acks"] == ["main"]
     text = tidegate("list", "orders").out
     assert "JOB_FAILED" in text
-    assert "events: 1 files, 20 B" in text
+    assert "events: 1 file, 20 B" in text
     assert "tidegate explain orders 5" in text
 
 
@@ -147,7 +147,7 @@ def test_explain_a_completed_checkpoint(history, tidegate):
     story, text = explained(tidegate, 3)
     assert story["waits_for"] == []
     assert "on top of checkpoint 1, by run 'by-hand'" in text
-    assert "Source events reads 1 files, 20 B" in text
+    assert "Source events reads 1 file, 20 B" in text
     assert "Job main was acknowledged by attempt attempt3" in text
     assert "'stage good', 1.2 s" in text
     assert "the tables stand at: good at version 1" in text

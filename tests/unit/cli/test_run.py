@@ -98,10 +98,10 @@ def test_a_log_gets_one_line_per_event(project, tidegate, loop):
     assert said.code == 1  # the last checkpoint was aborted
     assert said.out.splitlines()[:7] == [
         "waiting: checkpoint 7 is still open",
-        "checkpoint 1: events: 1 files, 20 B",
+        "checkpoint 1: events: 1 file, 20 B",
         "checkpoint 1: Spark went away; retrying, at most 2 times",
         "checkpoint 1 completed in 2.0 s, 50 rows/s: good 90, bad 10",
-        "checkpoint 2: events: 1 files, 20 B",
+        "checkpoint 2: events: 1 file, 20 B",
         "table good is not published yet: no space left",
         "checkpoint 2 aborted: JOB_FAILED: boom",
     ]

@@ -316,7 +316,8 @@ class Cut:
         if not self.commits:
             return f"no new rows up to version {self.end.version}"
         versions = f"version {first}" if first == last else f"versions {first} to {last}"
-        return f"{versions}: {self._count:,} files, {self._bytes / 1e6:,.1f} MB"
+        files = "1 file" if self._count == 1 else f"{self._count:,} files"
+        return f"{versions}: {files}, {self._bytes / 1e6:,.1f} MB"
 
 
 def _splits(mode: str, cut: Cut, layout: TableLayout | None) -> Json:

@@ -371,7 +371,8 @@ def _refuse_no_parquet(folder: Folder, fingerprints: Mapping[str, Fingerprint]) 
 
 def _summary(files: Iterable[Json], waiting: int | None = None) -> str:
     sizes = [file["size"] for file in files]
-    count = f"{len(sizes):,} of {waiting:,} files" if waiting is not None else f"{len(sizes):,} files"
+    alone = "1 file" if len(sizes) == 1 else f"{len(sizes):,} files"
+    count = f"{len(sizes):,} of {waiting:,} files" if waiting is not None else alone
     return f"{count}, {_readable_size(sum(sizes))}" if sizes else "no new files"
 
 
