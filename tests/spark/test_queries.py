@@ -10,6 +10,7 @@ import pytest
 
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
+from tidegate.execution.job.watermarks import EventTimes
 from tidegate.gates import Expectations
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
@@ -112,6 +113,23 @@ def test_a_gate_at_a_source_finds_its_event_time_on_the_way(kind: str, tmp_path:
     assert marks[0] == marks[1]
     assert marks[0][0]["rows"].startswith("2026-01-02T23:00:00")
     assert queries == [[1], [2]]
+
+
+def test_what_a_gate_has_found_is_not_read_once_more(
+    tmp_path: Path, connect_spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[set[str]] = []
+    real = EventTimes._read
+    monkeypatch.setattr(EventTimes, "_read", lambda times, names: read.append(set(names)) or real(times, names))
+
+    def build(pipeline: Pipeline) -> None:
+        others = sources(pipeline, "id long, w long, at timestamp", "others", event_time="at", watermark="1 min")
+        checked = rows(pipeline).gate(Expectations("rows", on_failure="quarantine"), name="checked")
+        both = others.join(checked, on="id", within="2 min", prefix="row_", uid="it")
+        both.sink("out", DeltaAppend("tables/out"))
+
+    play(tmp_path, connect_spark, build)
+    assert read == [{"others"}] * 3
 
 
 def like_the_example(pipeline: Pipeline) -> None:

@@ -97,7 +97,8 @@ class PrestagedRows:
 
     def has_time(self, column: str) -> bool:
         """Return whether the rows have this column, and it holds a time."""
-        return self._field(column).get("type") in _MICROS
+        kind = self._field(column).get("type")
+        return isinstance(kind, str) and kind in _MICROS
 
     def highest(self, time_column: str) -> int | None:
         """Return the highest time in a column, in microseconds. None: no row has one."""

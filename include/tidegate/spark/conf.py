@@ -112,6 +112,7 @@ _PATIENT_COMPILER = (
 """Three times Java's own thresholds, from which its slow compiler takes up a method. It cannot get done with Spark's
 planner in fewer than twenty small checkpoints, and takes a third of two cores for that long; loops over rows reach it
 by thresholds of their own, which are as they were. A small checkpoint takes 5 % less time, a large one as much."""
+_TIERS = re.compile(r"-XX:Tier\d")
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _SHORT_PAUSES_MB = 8 * 1024
@@ -317,12 +318,12 @@ def _java_options(settings: SparkSettings) -> str:
     takes them from the tasks: the parallel one makes a checkpoint of 1 M rows faster by a sixth, with no more memory.
     """
     options = "-XX:+ExitOnOutOfMemoryError"
-    if settings.mode != "submit":
-        options += _PATIENT_COMPILER
     variables = (os.environ.get(name, "") for name in _JVM_VARIABLES)
     user_options = [settings.conf.get("spark.driver.extraJavaOptions", ""), *variables]
     if settings.mode != "submit":
         options += archive_options(user_options)
+        if not any(map(_TIERS.search, user_options)):
+            options += _PATIENT_COMPILER
     if any(map(_COLLECTOR.search, user_options)) or _megabytes(settings.memory) > _SHORT_PAUSES_MB:
         return options
     return f"{options} -XX:+UseParallelGC"

@@ -7,9 +7,11 @@ on the object. What is made of a frame is another one, of which nothing is known
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Sequence
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -22,12 +24,13 @@ __all__ = [
     "empty_if",
     "empty_like",
     "is_known_empty",
+    "name_callers_quickly",
     "no_rows_like",
     "not_streaming",
-    "note_missing_ipython",
     "with_fields",
 ]
 
+_PYSPARK: Final = f"{os.sep}pyspark{os.sep}"
 _NOTHING: Final = "_tidegate_nothing"
 _OPTIMIZED: Final = re.compile(r"== Optimized Logical Plan ==\s*LocalRelation <empty>")
 _ANSWERS: Final = "_tidegate_settings"
@@ -72,11 +75,27 @@ def is_known_empty(frame: DataFrame) -> bool:
     return _NOTHING in vars(frame)
 
 
-def note_missing_ipython() -> None:
-    """Let Python know that there is no IPython, if so. pyspark tries to import it for every expression that is made,
-    and Python looks through all folders each time: a twentieth of a small checkpoint."""
-    if "IPython" not in sys.modules and importlib.util.find_spec("IPython") is None:
-        sys.modules["IPython"] = None  # type: ignore[assignment]
+def name_callers_quickly() -> None:
+    """Let pyspark note the line that makes an expression, for its errors, without trying to import IPython each time.
+
+    Python looks through all folders for what is not there: a twentieth of a small checkpoint. Where there is an
+    IPython, pyspark's own way stays.
+    """
+    from pyspark.errors import utils
+
+    if hasattr(utils, "_capture_call_site") and importlib.util.find_spec("IPython") is None:
+        utils._capture_call_site = _call_site
+
+
+def _call_site(depth: int) -> str:
+    """Return the innermost lines that are not pyspark's, so many of them."""
+    lines: list[str] = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and len(lines) < depth:
+        if _PYSPARK not in frame.f_code.co_filename:
+            lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+        frame = frame.f_back
+    return "\n".join(lines)
 
 
 def constant_setting(spark: SparkSession, key: str) -> str:

@@ -198,9 +198,9 @@ def _can_be_done(
 
 
 def _has_work(remembered: Remembered) -> bool:
-    """Return whether a state has rows that may end now, or files that are to be compacted."""
-    state = remembered.state
-    return bool(state.due_batches()) or (remembered.ends is not None and not state.is_empty)
+    """Return whether a state has rows that may end now. What is to be compacted waits for the next rows."""
+    remembered.state.drop_expired()
+    return remembered.ends is not None and not remembered.state.is_empty
 
 
 def _run(plan: FoldPlan, rows: DataFrame, fields: Sequence[StructField], count: int, *, is_empty: bool) -> list[Line]:

@@ -187,7 +187,7 @@ class KeyedState:
         from pyspark.sql import functions as F
 
         if is_known_empty(rows):
-            self._drop_expired()
+            self.drop_expired()
             return empty_like(rows.select(*map(quoted, [*self.keys, *ops])))
         names = [*self.keys, *ops]
         frame = self._with_own(rows.select(*map(quoted, names)), names, F.lit(False))
@@ -223,7 +223,7 @@ class KeyedState:
         if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)):
             return None
         if is_known_empty(rows) and ending.due is None:
-            self._drop_expired()
+            self.drop_expired()
             return ClosedWindows(empty_like(like.drop(*OWN)), empty_like(like.drop(*OWN)), 0, 0)
         files, outcome = self._merge_by_workers(frame, schema, ops, fixed, ending)
         given = self.read_aside(f"{self.to.folder}/merge-{self._writes}-given", outcome.given, schema)
@@ -471,11 +471,12 @@ class KeyedState:
 
     def _batches(self) -> list[Compaction]:
         """Return the compactions that are due and not done yet; drop files that have expired completely."""
-        self._drop_expired()
+        self.drop_expired()
         old = {file.file.path for file in (self.base.files if self.base else [])}
         return [batch for batch in to_merge(self._files) if all(file.file.path in old for file in batch.files)]
 
-    def _drop_expired(self) -> None:
+    def drop_expired(self) -> None:
+        """Let go of files whose rows have all expired."""
         if self.ttl is not None and self.ttl.limit is not None:
             self._replace(expired(self._files, self.ttl.limit), [])
 

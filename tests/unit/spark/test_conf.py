@@ -148,6 +148,20 @@ def test_values_survive_a_properties_file():
     assert text == "spark.a=C:\\\\new=x:y #!\nspark.b=line\\nbreak\\ttab\nspark.c=ü\n"
 
 
+def test_who_sets_thresholds_of_javas_compilers_has_their_own(monkeypatch):
+    for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def options(**conf: str) -> str:
+        return server_conf(SparkSettings(conf=conf), SCRATCH)["spark.driver.defaultJavaOptions"]
+
+    ours = "-XX:Tier4InvocationThreshold="
+    assert ours in options()
+    assert ours not in options(**{"spark.driver.extraJavaOptions": "-XX:Tier4InvocationThreshold=9"})
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:Tier3DelayOn=9")
+    assert ours not in options()
+
+
 def test_one_collector_only(monkeypatch):
     """A JVM that is told two does not start. So who names one anywhere has it, and large heaps keep Java's own."""
 

@@ -27,10 +27,12 @@ def test_the_working_directory_may_have_a_long_path_another_folder_may_not(tmp_p
     assert by_sockets(deep) == {}
 
 
-def test_what_cannot_hold_them_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("call", ["bind", "connect"])
+def test_what_cannot_hold_them_is_not_used(call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(made: Any, name: str) -> None:
         raise OSError(95, "Operation not supported")
 
-    assert by_sockets(tmp_path / "gone", begins_there=True) == {}
-    monkeypatch.setattr(socket.socket, "bind", refuse, raising=False)
+    monkeypatch.setattr(socket.socket, call, refuse, raising=False)
     assert by_sockets(tmp_path, begins_there=True) == {}
+    assert list(tmp_path.iterdir()) == []
+    assert by_sockets(tmp_path / "gone", begins_there=True) == {}

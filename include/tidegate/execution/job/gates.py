@@ -187,12 +187,16 @@ class GateRunner:
         def staged(*args: Any, **kwargs: Any) -> PrestagedRows | None:
             rows = staging(*args, **kwargs)
             if rows is not None and self.event_times.needs_rows(stage.input):
-                column = self.coordinator.graph.sources[stage.input].event_time
-                if column is not None and rows.has_time(column):
-                    self.event_times.found(stage.input, rows.highest(column), rows.rows)
+                with contextlib.suppress(Exception):  # else a query finds it, or tells what is wrong
+                    self._look_through(stage.input, rows)
             return rows
 
         return staged
+
+    def _look_through(self, source: str, rows: PrestagedRows) -> None:
+        column = self.coordinator.graph.sources[source].event_time
+        if column is not None and rows.has_time(column):
+            self.event_times.found(source, rows.highest(column), rows.rows)
 
     def _stage_judged(
         self,

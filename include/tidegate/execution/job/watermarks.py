@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import reduce
+from functools import cache, reduce
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -66,7 +66,7 @@ class EventTimes:
         elsewhere: the event times that upstream jobs have found in their sources for this checkpoint.
         """
         self.graph = graph
-        self.told_by_source = known_highest
+        self.told_by_source = cache(known_highest)
         self.plan = plan
         self.before = before
         self.clock = datetime.fromisoformat(plan.created)
@@ -195,7 +195,7 @@ class EventTimes:
         """The sources whose event time operators here will ask for, and that have to be read for it."""
         operators = [stage for stage in self.graph.stages if isinstance(stage, OperatorNode)]
         asked = {name for s in operators if s.operator.uses_event_time for name in self.lags[into_operator(s.name)]}
-        asked &= self.streams.keys() - self._sources.keys() - self._elsewhere.keys()
+        asked &= self.streams.keys() - self._sources.keys() - self._elsewhere.keys() - self._found.keys()
         planned = (name for name in asked if not self.plan.sources[name].empty)
         return [name for name in planned if self.told_by_source(name) is None]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tidegate import seams
 from tidegate.errors import Invalid
 from tidegate.spark.errors import translated
-from tidegate.spark.known import note_missing_ipython
+from tidegate.spark.known import name_callers_quickly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,7 +120,7 @@ def open_session(
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
-    note_missing_ipython()
+    name_callers_quickly()
     with _remote_mode():
         opener = os.getpid()
         with translated():

@@ -33,7 +33,9 @@ def serve(settings: SparkSettings, port: int, token_file: Path) -> NoReturn:
         )
     folder = ServerFolder(Path(tempfile.mkdtemp(prefix="tidegate-spark-")))
     folder.scratch.mkdir(mode=0o700)
-    conf = by_sockets(folder.scratch, begins_there=True) | server_conf(settings, folder.scratch)
+    conf = by_sockets(folder.scratch, begins_there=not settings.master.startswith("local-cluster")) | server_conf(
+        settings, folder.scratch
+    )
     conf["spark.connect.grpc.binding.port"] = str(port)
     conf["spark.connect.authenticate.token"] = _token(token_file)
     folder.write_properties(conf)

@@ -99,7 +99,9 @@ def launch(folder: ServerFolder, settings: SparkSettings) -> None:
             folder.log.replace(folder.path / "server.log.1")
         token = "".join(seams.new_id() for _ in range(4))
         folder.scratch.mkdir(mode=0o700, exist_ok=True)
-        conf = by_sockets(folder.scratch, begins_there=True) | server_conf(settings, folder.scratch)
+        conf = by_sockets(folder.scratch, begins_there=not settings.master.startswith("local-cluster")) | server_conf(
+            settings, folder.scratch
+        )
         conf["spark.connect.authenticate.token"] = token
         folder.write_private(folder.token_file, token)
         folder.write_properties(conf)

@@ -22,7 +22,7 @@ def by_sockets(folder: Path, *, begins_there: bool = False) -> dict[str, str]:
     """Return the settings of a Spark whose workers' sockets are in this folder, which only its user may enter. {}: it
     cannot hold sockets, as on some network drives, or its path is too long.
 
-    begins_there: the folder is the working directory of Spark's processes.
+    begins_there: the folder is the working directory of all of Spark's processes.
     """
     path = "." if begins_there else str(folder)
     if len(os.fsencode(path)) > _LONGEST or not _holds_sockets(folder):
@@ -39,9 +39,11 @@ def _holds_sockets(folder: Path) -> bool:
             opened.callback(os.close, entry)
             short = f"/proc/self/fd/{entry}"  # of any length otherwise
             name = f"{short if os.path.isdir(short) else folder}/.try-{os.getpid()}.sock"
-            with socket.socket(socket.AF_UNIX) as made:
+            with socket.socket(socket.AF_UNIX) as made, socket.socket(socket.AF_UNIX) as other:
                 made.bind(name)
-            os.unlink(name)
+                opened.callback(os.unlink, name)
+                made.listen(1)
+                other.connect(name)
         except OSError:
             return False
     return True
