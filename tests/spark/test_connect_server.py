@@ -111,19 +111,6 @@ def go_on(process) -> None:
     process.stdin.flush()
 
 
-def test_its_workers_are_reached_through_sockets_in_its_folder(settings, home):
-    """Over TCP each task of a worker waits for an acknowledgement, 40 ms."""
-
-    def same(batches):
-        yield from batches
-
-    with session(settings) as spark:
-        assert spark.range(5).mapInArrow(same, "id long").count() == 5
-        sockets = [path for path in home.glob("*/scratch/.*.sock") if path.is_socket()]
-    assert sockets
-    assert all(path.parent.stat().st_mode & 0o077 == 0 for path in sockets), "others may not enter"
-
-
 def test_two_that_start_at_once_share_one(settings, home):
     with client(settings) as one, client(settings) as other:
         go_on(one)
@@ -355,3 +342,16 @@ def test_a_server_elsewhere_that_does_not_answer(settings):
             pass
     with pytest.raises(Unavailable), session(replace(settings, remote=url, conf={}, answer_timeout=5)):
         pass
+
+
+def test_its_workers_are_reached_through_sockets_in_its_folder(settings, home):
+    """Over TCP each task of a worker waits for an acknowledgement, 40 ms."""
+
+    def same(batches):
+        yield from batches
+
+    with session(settings) as spark:
+        assert spark.range(5).mapInArrow(same, "id long").count() == 5
+        sockets = [path for path in home.glob("*/scratch/.*.sock") if path.is_socket()]
+    assert sockets
+    assert all(path.parent.stat().st_mode & 0o077 == 0 for path in sockets), "others may not enter"
