@@ -152,6 +152,8 @@ def test_the_whole_of_it_is_eight_queries_at_most_and_none_without_input(tmp_pat
     third = made.ack(3).stats
     assert third.spark.queries is not None
     assert 6 <= third.spark.queries <= 8
+    analyses = [made.ack(id).stats.spark.analyses or 0 for id in (1, 3)]
+    assert 0 < analyses[1] <= analyses[0] - 4, "sources and functions are as they were"
     before = {name: made.rows(f"tables/{name}") for name in ("windows", "totals")}
     idle = made.ack(made.checkpoint())
     assert {step.name: step.spark.queries for step in idle.stats.steps if step.spark and step.spark.queries} == {}

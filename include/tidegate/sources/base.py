@@ -94,6 +94,12 @@ class Source(ABC):
     def describe(self) -> Json:
         """Return the configuration, for fingerprints and `explain`, without secrets."""
 
+    @property
+    def shape(self) -> str | None:
+        """Everything that the columns of its rows depend on, if that is how it is declared: they are then looked up
+        once. None: they may be others in each range."""
+        return None
+
     def problems(self) -> list[str]:
         """Return all problems of the declaration. Called when the pipeline is validated."""
         return []

@@ -24,6 +24,7 @@ __all__ = [
     "empty_if",
     "empty_like",
     "is_known_empty",
+    "like_before",
     "name_callers_quickly",
     "no_rows_like",
     "not_streaming",
@@ -34,6 +35,7 @@ _PYSPARK: Final = f"{os.sep}pyspark{os.sep}"
 _NOTHING: Final = "_tidegate_nothing"
 _OPTIMIZED: Final = re.compile(r"== Optimized Logical Plan ==\s*LocalRelation <empty>")
 _ANSWERS: Final = "_tidegate_settings"
+_SHAPES: Final = "_tidegate_shapes"
 _CACHED: Final = "_cached_schema"
 """Where a frame of Spark Connect keeps its schema once it has asked. Other frames have no such place."""
 
@@ -104,6 +106,20 @@ def constant_setting(spark: SparkSession, key: str) -> str:
     if key not in answers:
         answers[key] = str(spark.conf.get(key, "") or "")
     return answers[key]
+
+
+def like_before(frame: DataFrame, shape: str) -> DataFrame:
+    """Return the frame. If this session has had another one of this shape, and somebody asked for its columns, they are
+    known.
+
+    shape: says everything that the columns depend on.
+    """
+    frames: dict[str, DataFrame] = vars(frame.sparkSession).setdefault(_SHAPES, {})
+    before = vars(frames[shape]).get(_CACHED) if shape in frames else None
+    if before is None:
+        frames[shape] = frame
+        return frame
+    return with_fields(frame, before.fields)
 
 
 def with_fields(frame: DataFrame, fields: Sequence[StructField]) -> DataFrame:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import utils
+from pyspark.sql.types import LongType, StructField, StructType
 
-from tidegate.spark.known import name_callers_quickly
+from tidegate.spark.known import like_before, name_callers_quickly
 
 
 @pytest.fixture
@@ -33,3 +34,37 @@ def test_with_ipython_nothing_changes(pysparks_own: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     name_callers_quickly()
     assert utils._capture_call_site is pysparks_own
+
+
+class Session:
+    """Stands for one."""
+
+
+class Frame:
+    """A frame of Spark Connect, as far as its columns are concerned."""
+
+    def __init__(self, session: Session) -> None:
+        self.sparkSession = session
+        self._cached_schema: StructType | None = None
+
+    @property
+    def known(self) -> list[str] | None:
+        return None if self._cached_schema is None else self._cached_schema.names
+
+
+def test_columns_that_somebody_has_asked_for_are_known_of_the_next_one_of_that_shape_and_session() -> None:
+    session = Session()
+
+    def frame(shape: str = "orders", session: Session = session) -> Frame:
+        made = Frame(session)
+        assert like_before(cast(Any, made), shape) is cast(Any, made)
+        return made
+
+    assert frame().known is None
+    second = frame()
+    assert second.known is None, "nobody has asked"
+    second._cached_schema = StructType([StructField("id", LongType())])
+    assert frame().known == ["id"]
+    assert frame().known == ["id"]
+    assert frame("payments").known is None
+    assert frame(session=Session()).known is None

@@ -46,7 +46,7 @@ from tidegate.records.records import Ack, Amount, Handle, Payload, Plan
 from tidegate.sinks.base import Prepared, Sink, Staging
 from tidegate.sources.base import SourceContext
 from tidegate.spark.errors import translate, translated
-from tidegate.spark.known import empty_by_plan, empty_like, is_known_empty, no_rows_like
+from tidegate.spark.known import empty_by_plan, empty_like, is_known_empty, like_before, no_rows_like
 from tidegate.spark.materialize import materialize, release
 from tidegate.spark.same_disk import on_one_machine, refuse_other_disks
 
@@ -308,6 +308,8 @@ class Attempt:
                 amount = sourcing.source.verify(splits, context)
                 self.measuring.taken[sourcing.name] = amount if amount is not None else Amount()
                 rows = sourcing.source.read(spark, splits, context)
+                if spark is not None and sourcing.source.shape is not None:
+                    rows = like_before(rows, f"source {sourcing.source.shape}")
                 nothing = spark is not None and self.plan.sources[sourcing.name].empty
                 streams[sourcing.name] = no_rows_like(rows) if nothing else rows
             return streams | self.exchange.take(spark)

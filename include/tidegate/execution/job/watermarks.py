@@ -184,8 +184,8 @@ class EventTimes:
         for name in sorted(names):
             frame, column = self.streams[name], self.graph.sources[name].event_time
             assert column is not None
-            frame = frame.coalesce(1) if self._small else frame  # no shuffle
             highest = F.max(time_micros(frame, column, f"source {name!r}"))
+            frame = frame.coalesce(1) if self._small else frame  # no shuffle
             frames.append(frame.agg(F.lit(name), highest, F.count(F.lit(1))))
         for name, micros, rows in reduce(_both, frames).collect():
             self._found[name], self.counted[name] = micros, rows

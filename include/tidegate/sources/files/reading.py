@@ -58,8 +58,8 @@ def read_files(
     keep = source.on_corrupt == "keep"
     if not names:
         return empty_frame(spark, [*columns, Column(CORRUPT, "string")] if keep else columns)
-    paths = [folder.full(name) for name in names]
     options = {key: _option_text(value) for key, value in source.options.items()}
+    paths = [folder.full(name) for name in names]
     reader = exact_reader(spark, paths).options(**options)
     if source.format == "parquet":
         return reader.schema(_schema_ddl(columns)).format("parquet").load(escaped(paths))
@@ -74,8 +74,8 @@ def read_files(
         judged = flag_malformed(frame, columns, corrupt, replaced=replaced)
     else:
         judged = fail_at_malformed(frame, columns, corrupt, context.source)
-    plain = source.format == "json" and not options
-    if plain and are_plain(folder, names, columns, all_keys_known=source.unknown_keys == "refuse"):
+    all_keys_known = source.unknown_keys == "refuse"
+    if source.format == "json" and not options and are_plain(folder, names, columns, all_keys_known=all_keys_known):
         return judged
     overlooked = _overlooked(spark, source, paths, columns, options, context)
     return judged if overlooked is None else judged.unionByName(overlooked)

@@ -113,6 +113,11 @@ class Files(Source):
         """See Source."""
         return is_template(self.pattern)
 
+    @property
+    def shape(self) -> str:
+        """See Source."""
+        return repr((self.format, self.schema, self.on_corrupt, sorted(self.options.items())))
+
     def describe(self) -> Json:
         """See Source."""
         return {
