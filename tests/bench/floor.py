@@ -6,7 +6,7 @@ to the next, the median from the seventh checkpoint on. `one_operator_s`: the sa
 sink, 100 rows a checkpoint. `idle_cpu_s`: processor time of the process and of the server for a checkpoint of the
 example that finds no input. `queries` (SQL executions), `jobs`, `tasks` and `idle_queries` are counted in a run of its
 own, in Spark's event log. `airflow_s`: the third checkpoint of a fresh start under a real Airflow, from its plan until
-it is in all tables; `airflow_run_s` is its whole DAG run.
+it is in all tables, the median of three starts; `airflow_run_s` is its whole DAG run.
 
 `ratio`: in turn with Structured Streaming (floor_streaming.py), whose queries for the same graph stay running, on the
 same files; ours is the example on the embedded server, the rival runs in a process of its own, as people start it, and
@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import statistics
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from tidegate.records.moments import moment_of
 WARM = 6
 """So many checkpoints come first."""
 AIRFLOW_RUNS = 3
+AIRFLOW_STARTS = 3
 
 
 class Floor:
@@ -104,8 +106,12 @@ class Floor:
         return found[: len(busy)], found[len(busy) :]
 
     def under_airflow(self) -> dict[str, float]:
-        """The third checkpoint of a fresh start."""
-        project = self.project("airflow")
+        """The third checkpoint of a fresh start: what else Airflow does just then moves it by a second."""
+        starts = [self.third_under_airflow(f"airflow{number}") for number in range(AIRFLOW_STARTS)]
+        return {name: median(starts, itemgetter(name)) for name in starts[0]}
+
+    def third_under_airflow(self, name: str) -> dict[str, float]:
+        project = self.project(name)
         with airflow(project.folder) as server:
             dag = until("the DAG", lambda: the_dag(server))
             server.unpause(dag)
