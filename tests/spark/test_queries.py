@@ -148,6 +148,7 @@ def like_the_example(pipeline: Pipeline) -> None:
 
 
 def test_the_whole_of_it_is_eight_queries_at_most_and_none_without_input(tmp_path: Path, connect_spark: Any) -> None:
+    vars(connect_spark).pop("_tidegate_shapes", None)  # the session is other tests', too
     made = play(tmp_path, connect_spark, like_the_example)
     third = made.ack(3).stats
     assert third.spark.queries is not None

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from tidegate.errors import Invalid
-from tidegate.spark.conf import SparkSettings, server_conf
+from tidegate.spark.conf import SparkSettings
 from tidegate.spark.server.folder import ServerFolder
-from tidegate.spark.server.server import command, environment
-from tidegate.spark.server.sockets import by_sockets
+from tidegate.spark.server.server import command, conf_in, environment
 
 __all__ = ["serve"]
 
@@ -33,11 +32,10 @@ def serve(settings: SparkSettings, port: int, token_file: Path) -> NoReturn:
         )
     folder = ServerFolder(Path(tempfile.mkdtemp(prefix="tidegate-spark-")))
     folder.scratch.mkdir(mode=0o700)
-    conf = by_sockets(folder.scratch, begins_there=not settings.master.startswith("local-cluster")) | server_conf(
-        settings, folder.scratch
-    )
-    conf["spark.connect.grpc.binding.port"] = str(port)
-    conf["spark.connect.authenticate.token"] = _token(token_file)
+    conf = conf_in(folder, settings) | {
+        "spark.connect.grpc.binding.port": str(port),
+        "spark.connect.authenticate.token": _token(token_file),
+    }
     folder.write_properties(conf)
     words = command(folder)
     os.chdir(folder.scratch)

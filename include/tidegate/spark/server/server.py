@@ -42,6 +42,7 @@ __all__ = [
     "ServerInfo",
     "acquire",
     "command",
+    "conf_in",
     "environment",
     "identity",
     "launch",
@@ -99,10 +100,7 @@ def launch(folder: ServerFolder, settings: SparkSettings) -> None:
             folder.log.replace(folder.path / "server.log.1")
         token = "".join(seams.new_id() for _ in range(4))
         folder.scratch.mkdir(mode=0o700, exist_ok=True)
-        conf = by_sockets(folder.scratch, begins_there=not settings.master.startswith("local-cluster")) | server_conf(
-            settings, folder.scratch
-        )
-        conf["spark.connect.authenticate.token"] = token
+        conf = conf_in(folder, settings) | {"spark.connect.authenticate.token": token}
         folder.write_private(folder.token_file, token)
         folder.write_properties(conf)
         folder.write_launch(
@@ -116,6 +114,12 @@ def launch(folder: ServerFolder, settings: SparkSettings) -> None:
         _start_watchdog(folder, settings, watch.descriptor)
     # The client's imports take a second or two. The JVM takes longer, so they cost nothing here.
     import pyspark.sql.connect.session  # noqa: F401
+
+
+def conf_in(folder: ServerFolder, settings: SparkSettings) -> dict[str, str]:
+    """Return what defines a server in this folder. On local-cluster its executors have folders of their own."""
+    sockets = by_sockets(folder.scratch, begins_there=not settings.master.startswith("local-cluster"))
+    return sockets | server_conf(settings, folder.scratch)
 
 
 def command(folder: ServerFolder) -> tuple[str, ...]:
