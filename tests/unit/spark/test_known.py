@@ -15,9 +15,14 @@ from tidegate.spark.known import like_before, name_callers_quickly
 
 @pytest.fixture
 def pysparks_own(monkeypatch: pytest.MonkeyPatch) -> Any:
-    own = utils._capture_call_site
-    monkeypatch.setattr(utils, "_capture_call_site", own)  # put back afterwards
-    return own
+    """As it is before anybody connects: an earlier test of this process may have done so."""
+    spec = importlib.util.spec_from_file_location("pysparks_own_utils", str(utils.__file__))
+    assert spec is not None
+    assert spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    monkeypatch.setattr(utils, "_capture_call_site", fresh._capture_call_site)  # put back afterwards
+    return fresh._capture_call_site
 
 
 @pytest.mark.skipif(importlib.util.find_spec("IPython") is not None, reason="pyspark's own way stays")
