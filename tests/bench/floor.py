@@ -2,7 +2,8 @@
 
 As `tidegate run` makes it, with Spark on the embedded server: `first_s` is from the start of the process, with no
 server and empty folders, until the first checkpoint is in all tables; `example_s` from there on from one such moment
-to the next, the median from the seventh checkpoint on. `one_operator_s`: the same of a source, one aggregate and a
+to the next, the median from the seventh checkpoint on. `changed_s`: the first checkpoint of a new process whose code
+has changed, from its start, with the server still running. `one_operator_s`: the same of a source, one aggregate and a
 sink, 100 rows a checkpoint. `idle_cpu_s`: processor time of the process and of the server for a checkpoint of the
 example that finds no input. `queries` (SQL executions), `jobs`, `tasks` and `idle_queries` are counted in a run of its
 own, in Spark's event log. `airflow_s`: the third checkpoint of a fresh start under a real Airflow, from its plan until
@@ -65,6 +66,12 @@ class Floor:
         count = 2 * WARM + 4 if not self.options.quick else 2
         project.feed_events(count, 100)
         return median(project.run("one_operator:pipeline", "counts", count)[self.warm :], lambda each: each.seconds)
+
+    def after_a_change(self, project: Project) -> float:
+        """Seconds of a new process's first checkpoint, in which a stage has new code, on a server that is warm."""
+        project.change_code()
+        project.feed(1)
+        return project.run(EXAMPLE, "orders", 1)[0].seconds
 
     def turns(self, project: Project) -> tuple[Turns, float, str]:
         """The example in turn with Structured Streaming, the ratio of processor time, and what differs then."""
@@ -135,6 +142,7 @@ def run(options: Options) -> Result:
     try:
         busy, idle = floor.example(project, floor.busy)
         turns, ratio_cores, wrong = floor.turns(project)
+        changed_s = floor.after_a_change(project)
         one_operator_s = floor.one_operator(project)
     finally:
         project.stop_spark()
@@ -154,6 +162,7 @@ def run(options: Options) -> Result:
             "spread": wall.spread(),
             "ratio_cores": ratio_cores,
             "first_s": busy[0].seconds,
+            "changed_s": changed_s,
             "example_s": median(busy[floor.warm :], lambda made: made.seconds),
             "example_cpu_s": median(busy[floor.warm :], lambda made: made.cpu_s),
             **under_airflow,

@@ -51,6 +51,10 @@ class GatedWorld(CrashWorld):
         """From now on the table's sink stages no rows before they are judged."""
         (self.root / "keeps").touch()
 
+    def deduplicate(self) -> None:
+        """An operator takes the rows that pass: they are staged in a folder of their own, judged, and read from it."""
+        (self.root / "deduplicates").touch()
+
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline(NAME)
         schema = "id long, key long, at long, amount decimal(10,2)"
@@ -66,7 +70,10 @@ class GatedWorld(CrashWorld):
         by_severity: Any = {"critical": "abort", "warning": "quarantine", "info": "hold"}
         gate = Expectations("events", on_failure="warn" if warns else by_severity)
         kind = AfterTheGate if (self.root / "keeps").exists() else DeltaAppend
-        marked.gate(gate, name="checked").sink("log", kind("tables/log"))
+        passed = marked.gate(gate, name="checked")
+        if (self.root / "deduplicates").exists():
+            passed = passed.deduplicate(by=["id"], uid="once")
+        passed.sink("log", kind("tables/log"))
         return pipeline
 
     def quarantine(self) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ sets rows aside, says so, or publishes. Then it is retried. Afterwards every row
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,27 @@ def test_killed_with_bad_rows_that_are_judged_before_any_is_staged(
     assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
     crew.run(world, "three", "four", impatient=True)
     check(world, 3)
+
+
+@pytest.mark.parametrize("point", ["S5.gate.after", "S4.stage.after"])
+def test_killed_with_bad_rows_that_are_judged_in_a_folder_of_their_own(crew: Crew, tmp_path: Path, point: str) -> None:
+    """Nobody reads that folder again. It goes with the checkpoint."""
+    world = GatedWorld(tmp_path)
+    world.limits = replace(world.limits, num_retained=1)
+    world.judge_by("warning")
+    world.deduplicate()
+    world.feed(4)
+
+    def judged() -> list[Path]:
+        return [path for path in world.root.rglob("*-judged") if list(path.rglob("*.parquet"))]
+
+    crew.run(world, "one")
+    assert not judged()
+    assert crew.start(world, "two", fault=(point, "K", 1)).ended() == -9
+    assert judged(), "the killed attempt has left it"
+    crew.run(world, "two", "three", "four", impatient=True)
+    check(world, 4)
+    assert not judged()
 
 
 @pytest.mark.parametrize(("point", "nth"), OVERLAPS)

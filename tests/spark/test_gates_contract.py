@@ -26,6 +26,7 @@ from tidegate.records.codec import decode_json, encode_json
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext, Staging
+from tidegate.spark.known import no_rows_like
 
 SCHEMA = """id long, i int, d double, m decimal(12,2), s string, j string, day date, at timestamp, b boolean,
     x long, y long, z long"""
@@ -230,6 +231,16 @@ def in_files(folder: Any, attempt: str = "a") -> Any:
     return partial(DeltaAppend("t").ahead, context=context, staging=Staging(1, attempt))
 
 
+def test_of_no_rows_spark_tells_the_same_whether_it_was_known_or_not(spark, tmp_path):
+    """Also what only Spark can count: then there are no files either."""
+    frame = spark.createDataFrame(rows(7, 5), SCHEMA)
+    asked = judge(suite(), frame.limit(0))
+    known = judge(suite(), no_rows_like(frame), keeping=True, stage=in_files(tmp_path))
+    assert known.rows == 0
+    assert [numbers(each.result) for each in known.findings] == [numbers(each.result) for each in asked.findings]
+    assert [each.bad for each in known.findings] == [each.bad for each in asked.findings]
+
+
 @pytest.mark.parametrize("at_once", [32_000_000, 25], ids=["at once", "in turns"])
 @pytest.mark.parametrize("first", range(3))
 def test_the_numbers_are_the_same_where_rows_are_staged(spark, tmp_path, monkeypatch, first, at_once):
@@ -246,10 +257,11 @@ def test_the_numbers_are_the_same_where_rows_are_staged(spark, tmp_path, monkeyp
     assert (staged.rows, staged.noted) == (60, None)
     assert [numbers(each.result) for each in staged.findings] == [numbers(each.result) for each in asked.findings]
     assert [each.bad for each in staged.findings] == [each.bad for each in asked.findings]
-    none = judge(rules, frame.limit(0), keeping=True, stage=in_files(tmp_path, "b"))
-    assert none.files is not None
     asked = judge(rules, frame.limit(0))
-    assert [numbers(each.result) for each in none.findings] == [numbers(each.result) for each in asked.findings]
+    for attempt, nothing in (("b", frame.limit(0)), ("known", no_rows_like(frame))):
+        none = judge(rules, nothing, keeping=True, stage=in_files(tmp_path, attempt))
+        assert none.files is not None
+        assert [numbers(each.result) for each in none.findings] == [numbers(each.result) for each in asked.findings]
 
 
 def test_rows_are_staged_first_only_if_all_that_is_asked_can_be_told_from_files(spark, tmp_path):
