@@ -73,7 +73,7 @@ class Project:
         code.write_text(text)
 
     def change_code(self) -> None:
-        """Of a stage; it does the same as before."""
+        """Give a stage other code, which does the same."""
         self._change({'.drop("_corrupt_record")': '.drop("_corrupt_record", "no_such_column")'})
 
     @property

@@ -14,11 +14,11 @@ ADAPTIVE = "spark.sql.adaptive.enabled"
 
 
 class Session:
-    """Of a Spark that would take a JVM: its settings."""
+    """The settings of one: a real one takes a JVM. Without arguments, of a small Spark that tidegate has started."""
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, **other: str) -> None:
         ours = {"spark.master": "local[2]", LOCAL_WRITES: "true", "spark.sql.shuffle.partitions": "2", ADAPTIVE: "true"}
-        self.settings = ours | {name.replace("_", "."): value for name, value in settings.items()}
+        self.settings = ours | other
         self.conf = self
 
     def get(self, key: str, default: str | None = None) -> str | None:
@@ -45,10 +45,10 @@ def test_plans_adapt_again_afterwards_also_if_the_job_fails() -> None:
 @pytest.mark.parametrize(
     ("elsewhere", "stays"),
     [
-        ({"spark_master": "spark://host:7077"}, "true"),
+        ({"spark.master": "spark://host:7077"}, "true"),
         ({LOCAL_WRITES: ""}, "true"),
-        ({"spark_sql_shuffle_partitions": "200"}, "true"),
-        ({"spark_sql_adaptive_enabled": "false"}, "false"),
+        ({"spark.sql.shuffle.partitions": "200"}, "true"),
+        ({ADAPTIVE: "false"}, "false"),
     ],
     ids=["a cluster", "a Spark of the user's own", "many partitions", "they never adapt"],
 )
