@@ -13,7 +13,7 @@ from datetime import datetime
 import msgspec
 
 from tidegate import seams
-from tidegate.checkpoint import approvals, control, intervals, skipping
+from tidegate.checkpoint import approvals, control, intervals, skipping, source_notices
 from tidegate.checkpoint.context import GiveUp, PipelineContext, decision
 from tidegate.checkpoint.intervals import AlreadyCovered
 from tidegate.checkpoint.manifests import all_below, lacking, manifest_of, passed_by, sync_acks
@@ -275,7 +275,9 @@ class Coordinator(PipelineContext):
 
     def publish(self) -> publish.Report:
         """Bring every table up to the last completed checkpoint. Any process may call this, at any time."""
-        return publish.publish_pending(self)
+        report = publish.publish_pending(self)
+        source_notices.tell_completed(self)
+        return report
 
     def retire(self) -> list[int]:
         """Remove entries beyond `num_retained`, or all of them if the pipeline was cancelled for good. Return their
@@ -284,7 +286,10 @@ class Coordinator(PipelineContext):
         if removed is not None:
             return removed
         periodic_savepoints.keep_periodically(self)  # first, so that it stays
-        return retention.retire_old(self)
+        retired = retention.retire_old(self)
+        if retired:
+            source_notices.release_unneeded(self)
+        return retired
 
 
 def _outcome(id: int, entry: Entry | None) -> Outcome:

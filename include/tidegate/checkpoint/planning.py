@@ -223,6 +223,7 @@ class Plans:
             more=planned.more,
             summary=planned.summary,
             unread=planned.unread,
+            lag=planned.lag,
             pace=msgspec.structs.replace(pace, taken=planned.amount) if pace is not None else None,
         )
 

@@ -271,6 +271,12 @@ def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
     if change.written_through and choices.get(change.table, "keep") != "keep":
         yield f"table {change.table!r}: jobs wrote to it at least once, so its rows stay: choose --keep, or nothing"
         return
+    if change.way.rows_stay and change.how not in ("keep", None):
+        yield (
+            f"table {change.table!r}: {change.way.rows_stay}. Choose --keep {change.table} (its rows stay, and what is "
+            f"read again is added to them) or --leave {change.table} (it gets nothing that is still owed to it, either)"
+        )
+        return
     if change.how == "retract" and change.way.no_retract:
         yield f"table {change.table!r}: its own rows cannot be put back alone, for {change.way.no_retract}"
     if change.how != "restore" or not change.way.foreign:

@@ -419,6 +419,15 @@ class Unread(Struct, frozen=True, kw_only=True):
     """How to have it read after all, or how to get rid of it."""
 
 
+class Lag(Struct, frozen=True, kw_only=True):
+    """How much input waits at a source after a plan's range."""
+
+    rows: int
+    """At most: a source may count what turns out to be no rows."""
+    seconds: float | None = None
+    """The age of the first of them, by the source's own times. None: unknown, or there are none."""
+
+
 class Range(Struct, frozen=True, kw_only=True):
     """One source's part of a plan: from `start` (exclusive) to `end` (inclusive), and the input between them."""
 
@@ -436,6 +445,8 @@ class Range(Struct, frozen=True, kw_only=True):
     """For display: "3 of 9 files, 1.2 MB"."""
     unread: Unread | None = None
     """The input that the source has skipped for good, as of this plan."""
+    lag: Lag | None = None
+    """How much input waits after this range. None: the source cannot tell."""
     pace: Pace | None = None
     """For a source whose bound follows from the duration of checkpoints."""
 
@@ -445,8 +456,15 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
 
     uri: str
     version: int
+    """The version that readers can ask for. In a target without versions: the number of the checkpoint."""
     log_hash: str
+    """The hash of that version's commit. Empty: the target is no Delta table, so nobody can read it as of then."""
     rows: int | None = None
+
+    @property
+    def is_delta(self) -> bool:
+        """True: it is a version of a Delta table."""
+        return bool(self.log_hash)
 
 
 class Control(Struct, frozen=True, kw_only=True):

@@ -187,6 +187,8 @@ class WayBack:
     """The reasons why it cannot go back."""
     no_retract: str = ""
     """The reason why this pipeline's rows cannot be separated from those of others. Empty: they can."""
+    rows_stay: str = ""
+    """The reason why the target keeps the rows that it was given since. Empty: it can be restored."""
 
 
 class Sink(ABC):

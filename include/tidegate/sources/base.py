@@ -4,6 +4,8 @@
     plan      by the trigger, before the entry exists         yes: the checkpoint is declined
     verify    by a job, before anything is read or written    yes: Invalid names what changed
     read      by a job, once per attempt, possibly doubled    yes: the attempt is retried
+    completed after the decision, by anyone, any number       no: it is told again after the next checkpoint
+    release   by retention: nobody will read this again       no: it is told again later
 
 A plan's range is written once. `read` gets exactly that range, whatever has happened since then.
 """
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
-from tidegate.records.records import Amount, Blob, Json, Unread
+from tidegate.records.records import Amount, Blob, Json, Lag, Unread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,6 +68,8 @@ class Planned:
     """The size of the range, in the source's unit."""
     unread: Unread | None = None
     """Input that will never be read unless somebody acts. A source must report all input of this kind."""
+    lag: Lag | None = None
+    """How far the source is behind its input after this range, if it can tell."""
 
 
 def least(bounds: Iterable[int | None]) -> int | None:
@@ -94,9 +98,8 @@ class Source(ABC):
     def describe(self) -> Json:
         """Return the configuration, for fingerprints and `explain`, without secrets."""
 
-    @property
-    def shape(self) -> str | None:
-        """Everything that the columns of its rows depend on, if that is how it is declared: they are then looked up
+    def columns_depend_on(self) -> str | None:
+        """Return everything that the columns of its rows depend on, if the declaration tells: they are then looked up
         once. None: they may be others in each range."""
         return None
 
@@ -136,3 +139,11 @@ class Source(ABC):
     @abstractmethod
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """Return the rows of the range, lazily. An empty range gives an empty frame with the full schema."""
+
+    def completed(self, end: Json, context: SourceContext) -> None:  # noqa: B027
+        """Take note that a checkpoint has been completed whose range ends at `end`. For others who watch the source,
+        such as a tool that shows the lag of consumer groups; tidegate itself never relies on it."""
+
+    def release(self, before: Json, context: SourceContext) -> None:  # noqa: B027
+        """Let go of all input before this position: no retained checkpoint would read it again, not even after a
+        rollback. For a source that holds input back at its origin until then."""

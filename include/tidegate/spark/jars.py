@@ -25,6 +25,8 @@ class Jar:
     version: str
     size: int
     sha256: str
+    optional: bool = False
+    """True: some connector needs it, and Spark starts without it."""
 
     @property
     def file_name(self) -> str:
@@ -37,12 +39,15 @@ def jar_list() -> list[Jar]:
 
 
 def jar_paths() -> list[Path]:
-    """Return the jars, in the list's order. Checks that each exists and has its size; set-up checked the hash."""
+    """Return the jars, in the list's order. Checks that each exists and has its size; set-up checked the hash. An
+    optional one may be missing."""
     folder = jars_folder()
     paths = []
     for jar in jar_list():
         path = folder / jar.file_name
         if not path.is_file():
+            if jar.optional:
+                continue
             raise Invalid(
                 f"The jar {jar.file_name} is not in {folder}.",
                 help=f"Run `make setup`, or let {JARS_FOLDER_VARIABLE} name the folder that holds the jars.",

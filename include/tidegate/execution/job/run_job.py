@@ -308,8 +308,9 @@ class Attempt:
                 amount = sourcing.source.verify(splits, context)
                 self.measuring.taken[sourcing.name] = amount if amount is not None else Amount()
                 rows = sourcing.source.read(spark, splits, context)
-                if spark is not None and sourcing.source.shape is not None:
-                    rows = like_before(rows, f"source {sourcing.source.shape}")
+                declared = sourcing.source.columns_depend_on()
+                if spark is not None and declared is not None:
+                    rows = like_before(rows, f"source {declared}")
                 nothing = spark is not None and self.plan.sources[sourcing.name].empty
                 streams[sourcing.name] = no_rows_like(rows) if nothing else rows
             return streams | self.exchange.take(spark)

@@ -113,8 +113,7 @@ class Files(Source):
         """See Source."""
         return is_template(self.pattern)
 
-    @property
-    def shape(self) -> str:
+    def columns_depend_on(self) -> str:
         """See Source."""
         return repr((self.format, self.schema, self.on_corrupt, sorted(self.options.items())))
 

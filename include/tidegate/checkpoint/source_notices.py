@@ -1,0 +1,76 @@
+"""Tell sources how far checkpoints have come: what is completed, and what nobody will ever read again.
+
+Both are notices only. They may come late, several times, or not at all if the source's origin does not answer; nothing
+in tidegate relies on them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from tidegate.errors import TidegateError
+from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.records.records import Json
+from tidegate.sources.base import Source, SourceContext
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.context import PipelineContext
+
+__all__ = ["release_unneeded", "tell_completed"]
+
+
+def tell_completed(pipeline: PipelineContext) -> None:
+    """Tell each source that asks for it the position that the last completed checkpoint has reached."""
+    sources = [name for name, source in _sources(pipeline) if type(source).completed is not Source.completed]
+    last = pipeline.ledger.view().last_completed if sources else None
+    if last is None:
+        return
+    for name, end in _ends(last, sources):
+        with contextlib.suppress(TidegateError):
+            pipeline.graph.sources[name].source.completed(end, _context(pipeline, name))
+
+
+def release_unneeded(pipeline: PipelineContext) -> None:
+    """Tell each source that asks for it the position from which the oldest retained checkpoint would continue."""
+    sources = [name for name, source in _sources(pipeline) if type(source).release is not Source.release]
+    oldest = _oldest_completed(pipeline) if sources else None
+    if oldest is None:
+        return
+    for name, end in _ends(oldest, sources):
+        with contextlib.suppress(TidegateError):
+            pipeline.graph.sources[name].source.release(end, _context(pipeline, name))
+
+
+def _oldest_completed(pipeline: PipelineContext) -> Entry | None:
+    """Return the completed entry at whose end the oldest input begins that anybody could still read again.
+
+    That is the oldest retained one, savepoints included. If it was rolled back, then it is the rollback, which returned
+    to an older position. None: a rollback since then is no longer retained, so it is not known which one it is.
+    """
+    ids, rollbacks = pipeline.ledger.ids(), pipeline.ledger.rollbacks()
+    completed = (entry for entry in map(pipeline.real_entry, ids) if entry is not None and entry.completed)
+    oldest, last = next(completed, None), pipeline.ledger.view().last_completed
+    if oldest is None or last is None:
+        return None
+    undone_by = rolled_back_by(oldest.id, rollbacks)
+    if undone_by is not None:
+        return pipeline.real_entry(undone_by)
+    since = sum(id > oldest.id for id, _ in rollbacks)
+    return oldest if oldest.plan.generation + since == last.plan.generation else None
+
+
+def _sources(pipeline: PipelineContext) -> Iterator[tuple[str, Source]]:
+    return ((name, node.source) for name, node in pipeline.graph.sources.items())
+
+
+def _ends(entry: Entry, sources: list[str]) -> Iterator[tuple[str, Json]]:
+    for name in sources:
+        part = entry.plan.sources.get(name)
+        if part is not None and part.end is not None:
+            yield name, part.end
+
+
+def _context(pipeline: PipelineContext, name: str) -> SourceContext:
+    return SourceContext(pipeline.graph.name, name, pipeline.place, pipeline.ledger)
