@@ -403,3 +403,22 @@ def test_every_key_says_what_it_accepts_and_its_default_is_accepted(project):
 
 def test_paths_may_be_path_objects(project):
     assert load(project, code={"root": Path("a/../b")}).root == f"{project}/b"
+
+
+def test_connections_are_tables_by_name_and_their_options_are_never_shown(project):
+    toml = '[connections.shop]\nhost = "db"\nport = 5432\n[connections.events]\n"sasl.password" = "x"\n'
+    (project / "tidegate.toml").write_text(toml)
+    env = {"TIDEGATE_CONNECTIONS": json.dumps({"shop": {"password": CANARY}})}
+    settings = load(project, env=env, cli={"connections.shop.host": "db2"})
+    place = settings.place()
+    assert place.connection("shop") == {"host": "db2", "port": "5432", "password": CANARY}
+    assert place.connection("events") == {"sasl.password": "x"}
+    assert CANARY not in repr(settings) + repr(place) + json.dumps(settings.record())
+    with pytest.raises(Invalid, match="there is no connection 'sho'") as refused:
+        place.connection("sho")
+    assert refused.value.expected == "one of events, shop"
+
+
+def test_an_option_of_no_connection_is_refused(project):
+    with pytest.raises(Invalid, match="names no option of a connection"):
+        load(project, code={"connections": {"password": CANARY}})

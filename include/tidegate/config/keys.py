@@ -190,6 +190,8 @@ def parse_entry(key: Key, name: str, value: object) -> str:
         raise Bad(f"{name!r} does not start with 'spark.'")
     if key.name == "spark.conf" and name in _OWNED_CONF:
         raise Bad(f"tidegate sets {name!r}: use the setting {_OWNED_CONF[name]}")
+    if key.name == "connections" and not all(name.partition(".")):
+        raise Bad(f"{name!r} names no option of a connection: write connections.NAME.OPTION")
     return _entry(value)
 
 
@@ -209,6 +211,7 @@ GAPS = ("told", "expected")
 """Time between the intervals of an interval pipeline that no checkpoint covers: reported, or accepted."""
 
 _SPAN = 'a duration such as 30, "90 s", "10 min", "1 h" or "1 day", from {} to 366 days'
+_CONNECTIONS = "a table for each name, with texts, numbers or true/false"
 _PATH = "a folder (relative paths start from the project folder) or a URL without a password"
 
 KEYS: Mapping[str, Key] = {
@@ -250,6 +253,7 @@ KEYS: Mapping[str, Key] = {
         Key("root", "tidegate-data/ledger", _PATH, _folder),
         Key("data", ".", _PATH, _folder),
         Key("storage_options", {}, "a table of texts, numbers or true/false", _entry, table=True, secret=True),
+        Key("connections", {}, _CONNECTIONS, _entry, table=True, secret=True),
         Key("spark.mode", "connect", '"connect", "local" or "submit"', _one_of("connect", "local", "submit")),
         Key("spark.remote", None, 'the URL of a Spark Connect server, "sc://host:port"', _remote),
         Key("spark.master", "local[*]", '"local[N]", "local[*]", "spark://…", "k8s://…" or "yarn"', _master),
@@ -329,6 +333,10 @@ DESCRIPTIONS: Mapping[str, str] = {
     "root": "Where the ledger is: a folder or an object store with one folder for each pipeline.",
     "data": "Where relative paths of sources and sinks start.",
     "storage_options": "Options and credentials for object stores; they are never recorded or shown.",
+    "connections": (
+        "How to log in to what connectors reach, such as Kafka and PostgreSQL: a table of options for each name that "
+        "sources and sinks use (`[connections.shop]` in `tidegate.toml`); they are never recorded or shown."
+    ),
     "spark.mode": (
         "Where jobs run: on a shared Spark Connect server, inside the task's own process, or as an application of "
         "their own through spark-submit."

@@ -1,6 +1,6 @@
 """Defaults ← tidegate.toml ← TIDEGATE_* variables ← the pipeline's code ← -D key=value; later wins.
 
-Tables (`storage_options`, `spark.conf`) are merged entry by entry. What a later layer overrides is
+Tables (`storage_options`, `connections`, `spark.conf`) are merged entry by entry. What a later layer overrides is
 checked all the same: a mistake is a mistake. `tidegate.toml` is found by walking up from the working
 directory; its folder is the *project folder*, from which relative paths start (without a file: the
 working directory).
@@ -130,7 +130,7 @@ def _table_from_json(key: Key, text: str, problems: list[str]) -> Iterator[_Give
     if not isinstance(table, dict):
         problems.append(f'{key.name} = {MASK} ({key.variable}): expected a JSON object, {{"name": "value"}}')
         return
-    for name, value in table.items():
+    for name, value in _leaves(table):
         yield _Given(key.name, value, key.variable, entry=name)
 
 
@@ -262,6 +262,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         root=_absolute(values["root"], project),
         data=_absolute(values["data"], project),
         storage_options=MappingProxyType(values["storage_options"]),
+        connections=MappingProxyType(values["connections"]),
         spark=SparkOptions(
             mode=values["spark.mode"],
             remote=values["spark.remote"],

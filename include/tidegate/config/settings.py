@@ -96,6 +96,7 @@ class Settings:
     root: str
     data: str
     storage_options: Mapping[str, str] = field(repr=False)
+    connections: Mapping[str, str] = field(repr=False)
     spark: SparkOptions
     project: Path
     origins: Mapping[str, str] = field(repr=False)
@@ -103,7 +104,7 @@ class Settings:
 
     def place(self) -> Place:
         """Return the place where relative paths of sources and sinks start."""
-        return Place(self.data, self.storage_options, str(self.project))
+        return Place(self.data, self.storage_options, str(self.project), self.connections)
 
     def shown(self) -> list[Shown]:
         """Return every effective value with its origin, for display."""

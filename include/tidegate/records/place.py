@@ -28,6 +28,22 @@ class Place:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     project: str | None = None
     """The project's folder, for files that belong to the code, such as suites. None: the same folder."""
+    connections: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The setting `connections`: options by "NAME.option"."""
+
+    def connection(self, name: str) -> dict[str, str]:
+        """Return the options of a connection. Raise Invalid if there is none of this name."""
+        options = {key[len(name) + 1 :]: text for key, text in self.connections.items() if key.startswith(f"{name}.")}
+        if not options:
+            known = sorted({key.partition(".")[0] for key in self.connections})
+            raise Invalid(
+                f"there is no connection {name!r}",
+                expected=f"one of {', '.join(known)}" if known else "the setting `connections` to have it",
+                help=f"add a table [connections.{name}] to tidegate.toml, or set TIDEGATE_CONNECTIONS to a JSON object "
+                f'like {{"{name}": {{"password": "…"}}}}',
+                reason="NO_CONNECTION",
+            )
+        return options
 
     def url(self, path: str) -> str:
         """Return `path` as an absolute local path or a URL."""
