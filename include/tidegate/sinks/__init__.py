@@ -3,6 +3,8 @@
 from tidegate.sinks.base import AtLeastOnceSink, ExactlyOnceSink, Sink, SinkContext
 from tidegate.sinks.delta.append import DeltaAppend
 from tidegate.sinks.delta.upsert import DeltaUpsert
+from tidegate.sinks.files.export import FileExport
+from tidegate.sinks.iceberg import IcebergAppend
 from tidegate.sinks.transactional import StagedRows, TransactionalSink
 
 __all__ = [
@@ -10,6 +12,8 @@ __all__ = [
     "DeltaAppend",
     "DeltaUpsert",
     "ExactlyOnceSink",
+    "FileExport",
+    "IcebergAppend",
     "Sink",
     "SinkContext",
     "StagedRows",

@@ -50,6 +50,8 @@ class StagedPart(Struct, frozen=True, kw_only=True):
     """The schema in Spark's JSON form."""
     files: list[StagedFile]
     """Files with rows to add."""
+    notes: Json = {}
+    """What the sink needs to know of the rows when it loads them, and the files do not tell."""
     removed_columns: Json | None = None
     removed: list[StagedFile] = []
     """Files with the rows whose keys must be removed, for a stream that replaces rows."""
@@ -141,6 +143,14 @@ class TransactionalSink(ExactlyOnceSink):
         form that Spark had better make."""
         return frame
 
+    def staged_partitions(self) -> Sequence[str]:
+        """Return the columns whose values become folders of the staged files."""
+        return ()
+
+    def notes(self, frame: DataFrame) -> Json:
+        """Return what `load` needs to know of the rows, and the staged files do not tell: small, plain JSON."""
+        return {}
+
     def why_rows_stay(self) -> str:
         """Return the reason why a rollback cannot take rows out of the target again. Empty: it can, and `way_back` and
         `go_back` say how."""
@@ -179,7 +189,8 @@ class TransactionalSink(ExactlyOnceSink):
                 reason="BAD_OUTPUT",
             )
         seams.fault("S4.stage.before")
-        staged = self._write(self.staged_form(frame, context), _ROWS, context, staging)
+        staged = self._write(self.staged_form(frame, context), _ROWS, context, staging, self.staged_partitions())
+        staged = msgspec.structs.replace(staged, notes=self.notes(frame))
         taken_out = self._write(removed, _REMOVED, context, staging) if removed is not None else None
         seams.fault("S4.stage.after")
         files = [*staged.files, *(taken_out.files if taken_out is not None else ())]
@@ -194,12 +205,15 @@ class TransactionalSink(ExactlyOnceSink):
             files=len(files),
         )
 
-    def _write(self, frame: DataFrame, part: str, context: SinkContext, staging: Staging) -> StagedPart:
+    def _write(
+        self, frame: DataFrame, part: str, context: SinkContext, staging: Staging, partition_by: Sequence[str] = ()
+    ) -> StagedPart:
         location, folder = self.stages_in(context), f"{staging.folder(context)}/{part}"
-        no_partitions: Json = {"type": "struct", "fields": []}
-        written = write_files(frame, no_partitions, location.full(folder), ())
-        files = sync_and_list(location, folder, no_partitions, written=written)
-        return StagedPart(columns=msgspec.json.decode(frame.schema.json()), files=files)
+        columns = msgspec.json.decode(frame.schema.json())
+        partitions: Json = {"type": "struct", "fields": [f for f in columns["fields"] if f["name"] in partition_by]}
+        written = write_files(frame, partitions, location.full(folder), partition_by)
+        files = sync_and_list(location, folder, partitions, partition_by, written=written)
+        return StagedPart(columns=columns, files=files)
 
     def head(self, context: SinkContext) -> Head:
         last = self.last(context)

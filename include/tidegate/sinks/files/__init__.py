@@ -1,0 +1,1 @@
+"""Folders of plain files, for tools that know no Delta."""
