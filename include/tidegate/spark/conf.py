@@ -106,12 +106,13 @@ _CLUSTER = re.compile(r"(spark|k8s)://[^\s@]+|yarn")
 _LOOPBACK = re.compile(r"local\b.*|spark://(127\.[\d.]+|localhost|\[::1\])(:\d+)?")
 _MEMORY = re.compile(r"([1-9]\d*)([mgt])")
 _PATIENT_COMPILER = (
-    " -XX:Tier4InvocationThreshold=15000 -XX:Tier4MinInvocationThreshold=2000 -XX:Tier4CompileThreshold=30000"
+    " -XX:Tier4InvocationThreshold=150000 -XX:Tier4MinInvocationThreshold=20000 -XX:Tier4CompileThreshold=300000"
     " -XX:Tier3DelayOn=0"
 )
-"""Three times Java's own thresholds, from which its slow compiler takes up a method. It cannot get done with Spark's
-planner in fewer than twenty small checkpoints, and takes a third of two cores for that long; loops over rows reach it
-by thresholds of their own, which are as they were. A small checkpoint takes 5 % less time, a large one as much."""
+"""About thirty times Java's own thresholds, from which its slow compiler takes up a method. It cannot get done with
+Spark's planner in fewer than twenty small checkpoints, and takes a third of two cores for that long, which the first
+ones under Airflow need for themselves. What is called for each row reaches these thresholds all the same, and loops
+over rows have others, which are as they were: a large checkpoint takes as much time as before."""
 _TIERS = re.compile(r"-XX:Tier\d")
 _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
