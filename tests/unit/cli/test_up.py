@@ -295,7 +295,7 @@ def up_of(project, *words: str) -> Up:
     """`tidegate up` of the project, without its processes."""
     home = Home(project.folder)
     home.make()
-    args = argparse.Namespace(checkpoints=int(words[0]) if words else None, beside=[], port=None)
+    args = argparse.Namespace(checkpoints=int(words[0]) if words else None, beside=[], port=None, dags=[])
     out = Output(sys.stdout, sys.stderr)
     up = Up(args, load_settings(), home, screen_for(out), StopSignals(out))
     up.airflow = NoAirflow()
@@ -313,6 +313,17 @@ def test_a_pipeline_that_had_failed_too_often_goes_on_when_a_person_starts_it(pr
     assert "orders is resumed: it was suspended because checkpoint 2 failed" in capsys.readouterr().out
     assert up.airflow.triggered
     assert suspended(project.ledger.view(), 0) is None
+
+
+def test_of_several_dags_only_the_named_ones_are_unpaused_and_followed(project):
+    up = up_of(project)
+    up.airflow.dags = lambda: [Dag(name, "orders", True, None) for name in ("orders", "rides")]
+    unpaused = []
+    up.airflow.unpause = lambda dag: unpaused.append(dag.id)
+    up.dags = ["rides", "rdies"]
+    up.pipelines = FollowedPipelines(up.airflow, up.settings, up.dags)
+    assert up._no_pipeline() == "the DAG 'rdies'"
+    assert unpaused == list(up.pipelines.followed) == ["rides"]
 
 
 def test_one_that_is_suspended_is_told_instead_of_waited_for(project, capsys):

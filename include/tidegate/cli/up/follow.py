@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from typing import Any
 
 from tidegate.checkpoint.control import Suspended, resume, suspended
@@ -97,18 +98,20 @@ class Followed:
 
 
 class FollowedPipelines:
-    """All pipelines of the project's DAGs. A paused DAG is unpaused when it is first found, and not again."""
+    """The pipelines of the project's DAGs. A paused DAG is unpaused when it is first found, and not again."""
 
-    def __init__(self, airflow: Airflow, settings: Settings) -> None:
+    def __init__(self, airflow: Airflow, settings: Settings, only: Collection[str] = ()) -> None:
+        """only: the DAGs to follow; all of them if it is empty."""
         self._airflow = airflow
         self._settings = settings
+        self._only = frozenset(only)
         self.followed: dict[str, Followed] = {}
         self.news: list[str] = []
         """Notices for the user about new pipelines."""
 
     def look(self) -> list[Dag]:
-        """Find new DAGs; return all."""
-        dags = self._airflow.dags()
+        """Find new DAGs; return all that are followed."""
+        dags = [dag for dag in self._airflow.dags() if not self._only or dag.id in self._only]
         for dag in dags:
             followed = self.followed.get(dag.id)
             if followed is not None:

@@ -54,8 +54,11 @@ def add_parser(subparsers: Any) -> None:
         description="Start an Airflow for the dags/ of this project, on loopback, with its database, logs and logins "
         "in .tidegate/airflow; unpause the pipelines' DAGs and show each checkpoint as it completes. Ctrl-C stops "
         "everything after the running checkpoint, a second Ctrl-C at once. The next call continues from there.",
-        epilog="examples:\n  tidegate up\n  tidegate up --checkpoints 3\n"
+        epilog="examples:\n  tidegate up\n  tidegate up orders --checkpoints 3\n"
         "  tidegate up --beside 'python -m jobs.orders_feed --live 12'",
+    )
+    parser.add_argument(
+        "dags", nargs="*", metavar="DAG", help="the DAGs to unpause and follow; all of this project if none is named"
     )
     parser.add_argument(
         "--checkpoints",
@@ -156,6 +159,7 @@ class Up:
     ) -> None:
         self.target_count: int | None = args.checkpoints
         self.beside: list[str] = args.beside
+        self.dags: list[str] = args.dags
         self.settings = settings
         self.home = home
         self.screen = screen
@@ -163,7 +167,7 @@ class Up:
         self.port = free_port(args.port, home.state().get("port"))
         self.password, self.new_password = home.password()
         self.airflow = Airflow(f"http://127.0.0.1:{self.port}", self.password)
-        self.pipelines = FollowedPipelines(self.airflow, settings)
+        self.pipelines = FollowedPipelines(self.airflow, settings, args.dags)
         self.processes = Processes(home, self.port)
         airflow = [sys.executable, "-m", "airflow"]
         commands = {name: [*airflow, *words] for name, words in COMPONENTS.items()}
@@ -242,7 +246,9 @@ class Up:
         try:
             if errors := self.airflow.import_errors():
                 raise import_failure(errors)
-            return "" if self.pipelines.look() else "a DAG of build_dag in dags/"
+            found = {dag.id for dag in self.pipelines.look()}
+            missing = [f"the DAG {name!r}" for name in self.dags if name not in found]
+            return ", ".join(missing) if self.dags else "" if found else "a DAG of build_dag in dags/"
         except Unavailable:
             return "API server"
 
