@@ -28,7 +28,7 @@ __all__ = [
     "refuse_others",
 ]
 
-LOCK_SECONDS: Final = 10
+LOCK_SECONDS = 10
 """How long a loader waits for another one before it looks at what that one does."""
 _ROUNDS: Final = 3
 
@@ -135,7 +135,7 @@ def lock_mark(
     """
     before: dict[int, str] = {}
     for _ in range(_ROUNDS):
-        cursor.execute(_SETTINGS.format(name=literal(_session_name(context))))
+        cursor.execute(_SETTINGS.format(seconds=LOCK_SECONDS, name=literal(_session_name(context))))
         cursor.fetchall()
         try:
             cursor.execute(
@@ -223,13 +223,13 @@ _HISTORY: Final = """
   before jsonb
 """
 
-_SETTINGS: Final = f"""
-SELECT set_config('lock_timeout', '{LOCK_SECONDS}s', true),
+_SETTINGS: Final = """
+SELECT set_config('lock_timeout', '{seconds}s', true),
   set_config('statement_timeout', '0', true),
   set_config('idle_in_transaction_session_timeout', '60s', true),
   set_config('tcp_keepalives_idle', '30', true),
   set_config('tcp_user_timeout', '60s', true),
-  set_config('application_name', {{name}}, true),
+  set_config('application_name', {name}, true),
   set_config('synchronous_commit',
     CASE WHEN current_setting('synchronous_commit') IN ('off', 'local') THEN 'on'
       ELSE current_setting('synchronous_commit') END, true)
