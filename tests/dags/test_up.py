@@ -16,8 +16,8 @@ import pytest
 import sqlalchemy
 
 from jobs import orders_feed
-from tests.dags import postgres
 from tests.dags.up_project import Project
+from tests.kit import postgres
 from tests.kit.example import Expected
 from tidegate.spark.server.processes import ProcessId, is_alive
 

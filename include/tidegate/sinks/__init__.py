@@ -5,6 +5,7 @@ from tidegate.sinks.delta.append import DeltaAppend
 from tidegate.sinks.delta.upsert import DeltaUpsert
 from tidegate.sinks.files.export import FileExport
 from tidegate.sinks.iceberg import IcebergAppend
+from tidegate.sinks.postgres import PostgresAppend, PostgresUpsert
 from tidegate.sinks.transactional import StagedRows, TransactionalSink
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "ExactlyOnceSink",
     "FileExport",
     "IcebergAppend",
+    "PostgresAppend",
+    "PostgresUpsert",
     "Sink",
     "SinkContext",
     "StagedRows",

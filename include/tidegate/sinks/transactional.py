@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["StagedRows", "TransactionalSink"]
+__all__ = ["StagedPart", "StagedRows", "TransactionalSink"]
 
 _ROWS, _REMOVED = "rows", "removed"
 _BATCH_ROWS = 65_536
@@ -84,6 +84,10 @@ class StagedRows:
     def columns(self) -> Json | None:
         """The schema of the rows in Spark's JSON form. None: there are no rows."""
         return next((part.columns for part in self.parts), None)
+
+    def by_part(self) -> Iterator[StagedRows]:
+        """Yield the rows of each committable by themselves, oldest first: a key may be in several of them."""
+        return (replace(self, parts=(part,)) for part in self.parts)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows to add, always in the same order. columns: only these."""
@@ -151,6 +155,11 @@ class TransactionalSink(ExactlyOnceSink):
         """Return what `load` needs to know of the rows, and the staged files do not tell: small, plain JSON."""
         return {}
 
+    def settled(self, staged: StagedPart, context: SinkContext, staging: Staging) -> StagedPart:
+        """Return what is to be loaded of the rows that Spark has staged: all of it, unless the target cannot take two
+        rows with one key, for example."""
+        return staged
+
     def why_rows_stay(self) -> str:
         """Return the reason why a rollback cannot take rows out of the target again. Empty: it can, and `way_back` and
         `go_back` say how."""
@@ -190,7 +199,7 @@ class TransactionalSink(ExactlyOnceSink):
             )
         seams.fault("S4.stage.before")
         staged = self._write(self.staged_form(frame, context), _ROWS, context, staging, self.staged_partitions())
-        staged = msgspec.structs.replace(staged, notes=self.notes(frame))
+        staged = self.settled(msgspec.structs.replace(staged, notes=self.notes(frame)), context, staging)
         taken_out = self._write(removed, _REMOVED, context, staging) if removed is not None else None
         seams.fault("S4.stage.after")
         files = [*staged.files, *(taken_out.files if taken_out is not None else ())]

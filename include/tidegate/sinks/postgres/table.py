@@ -1,0 +1,417 @@
+"""The common part of the sinks that append to and upsert into tables of PostgreSQL."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from tidegate import seams
+from tidegate.errors import Invalid
+from tidegate.postgres import (
+    Database,
+    FoundTable,
+    TableName,
+    connection_problems,
+    find_table,
+    literal,
+    quoted_name,
+    table_problems,
+)
+from tidegate.records.place import Place
+from tidegate.records.records import Json, PublishedTable
+from tidegate.sinks.base import Head, Prepared, Publication, SinkContext, Staging, WayBack
+from tidegate.sinks.postgres.mark import (
+    Mark,
+    find_mark,
+    lock_mark,
+    make_marks,
+    marks_of,
+    move_mark,
+    refuse_other_table,
+    refuse_others,
+)
+from tidegate.sinks.postgres.rights import is_owner, refuse_missing_rights
+from tidegate.sinks.postgres.types import (
+    checked_columns,
+    column_type,
+    fits,
+    held_as,
+    name_problems,
+    not_null_names,
+    refusal_of,
+)
+from tidegate.sinks.transactional import StagedRows, TransactionalSink
+from tidegate.spark.known import empty_if
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["PostgresSink"]
+
+OLDEST_SERVER = 14
+
+
+class PostgresSink(TransactionalSink):
+    """A table of PostgreSQL that one sink of one pipeline publishes to. Others may write to it, too."""
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        connection: str,
+        schema_evolution: Literal["refuse", "add"] = "refuse",
+        allow_rollback: bool = False,
+        take_over: bool = False,
+    ) -> None:
+        self.table = table
+        self.connection = connection
+        self.schema_evolution = schema_evolution
+        self.allow_rollback = allow_rollback
+        self.take_over = take_over
+
+    # --- the declaration ------------------------------------------------------------------------------------
+
+    def target(self, place: Place) -> str:
+        return f"postgres:{self.connection}/{self.table_name}"
+
+    def describe(self) -> Json:
+        return {
+            "kind": self.kind,
+            "table": self.table,
+            "connection": self.connection,
+            "schema_evolution": self.schema_evolution,
+            "allow_rollback": self.allow_rollback,
+        }
+
+    def problems(self) -> list[str]:
+        problems = table_problems(self.table) + connection_problems(self.connection)
+        if self.schema_evolution not in ("refuse", "add"):
+            problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse" or "add"')
+        return problems
+
+    @property
+    def table_name(self) -> TableName:
+        """The table, with its schema."""
+        return TableName.of(self.table)
+
+    # --- before a checkpoint --------------------------------------------------------------------------------
+
+    def check(self, context: SinkContext) -> None:
+        with self._database(context).session("looking at the table") as session:
+            if session.info.server_version < OLDEST_SERVER * 10_000:
+                raise Invalid(
+                    f"connection {self.connection!r} leads to PostgreSQL {session.info.server_version // 10_000}",
+                    expected=f"PostgreSQL {OLDEST_SERVER} or newer",
+                    help="use a newer server",
+                    reason="OLD_SERVER",
+                )
+            cursor = session.cursor()
+            found = find_table(cursor, self.table_name)
+            refuse_missing_rights(
+                cursor, self.connection, self.table_name, found, upsert=bool(self.keys), rollback=self.allow_rollback
+            )
+            self._look(cursor, context)
+            problems = self.table_problems(found) if found is not None else []
+        if problems:
+            raise Invalid(
+                "\n    ".join([f"sink {context.sink}: {self.table_name} cannot be published to:", *problems]),
+                expected="a table as the sink describes it, or none: it is then made",
+                help="change the table or the sink",
+                reason="BAD_TABLE",
+            )
+
+    def last(self, context: SinkContext) -> int | None:
+        mark = self._mark(context)
+        return mark.last if mark is not None else None
+
+    def output_problems(self, schema: Json, context: SinkContext) -> list[str]:
+        output = self.output_columns(schema)
+        problems = name_problems(output) or self.key_problems(output)
+        if problems:
+            return problems
+        with self._database(context).session("looking at the table") as session:
+            cursor = session.cursor()
+            found, _ = self._look(cursor, context)
+            if found is None:
+                return []
+            natural = {field["name"]: column_type(field["type"]) or "" for field in output["fields"]}
+            problems = self.table_problems(found) + self._differences(natural, found)
+            if not problems and set(natural) - set(found.columns) and not is_owner(cursor, self.table_name):
+                problems.append(
+                    "new columns can be added only by the table's owner, which this connection's user is not"
+                )
+        return problems
+
+    def output_columns(self, schema: Json) -> Json:
+        """Return the columns that the table is to have, of the rows that arrive."""
+        return schema
+
+    def key_problems(self, output: Json) -> list[str]:
+        """Return the problems of the columns that the sink itself names."""
+        return []
+
+    def table_problems(self, found: FoundTable) -> list[str]:
+        """Return the reasons why the table is none for this sink, whatever the rows are."""
+        return [] if found.is_table else ["it is no table, but a view or something else"]
+
+    @property
+    def own_columns(self) -> dict[str, str]:
+        """The columns that the sink itself adds to the table, with their types."""
+        return {}
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns by which rows replace others."""
+        return ()
+
+    # --- in a job -------------------------------------------------------------------------------------------
+
+    def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
+        with self._refused_rows(context):
+            return super().prepare(frame, context, staging)
+
+    def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
+        import msgspec
+
+        output = self.output_columns(msgspec.json.decode(frame.schema.json()))
+        with self._database(context).session("looking at the table") as session:
+            found, _ = self._look(session.cursor(), context)
+        columns = checked_columns(output, found, self.keys)
+        return empty_if(frame, frame.select(*columns.values(), *self.marks_of_rows()))
+
+    def marks_of_rows(self) -> Iterable[Any]:
+        """Return further columns to stage."""
+        return ()
+
+    @contextlib.contextmanager
+    def _refused_rows(self, context: SinkContext) -> Iterator[None]:
+        """Tell which column refuses a row, instead of showing what Spark says."""
+        try:
+            yield
+        except Exception as error:
+            refusal = refusal_of(error)
+            if refusal is None:
+                raise
+            raise Invalid(
+                f"sink {context.sink}: {self.table_name} cannot take a row: {refusal}",
+                expected="rows that the table takes: what is decided must load",
+                help="put a gate before the sink that sets such rows aside, or a stage that changes them",
+                reason="BAD_ROWS",
+            ) from None
+
+    # --- publishing -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def add(self, cursor: Any, rows: StagedRows, table: FoundTable, context: SinkContext) -> None:
+        """Add the rows of one committable to the table, which fits them."""
+
+    def take_out(self, cursor: Any, after: int, checkpoint: int, table: FoundTable, context: SinkContext) -> None:
+        """Take the rows of all checkpoints after `after` out of the table again, for a rollback."""
+        raise NotImplementedError
+
+    def load(self, rows: StagedRows, context: SinkContext) -> bool:
+        def add_all(cursor: Any, mark: Mark) -> FoundTable | None:
+            found = find_table(cursor, self.table_name)
+            refuse_other_table(mark if mark.last is not None else None, found, self.table_name, context)
+            refuse_others(cursor, self.table_name, context, found, take_over=self.take_over, alone=self.allow_rollback)
+            if self.take_over:
+                self._end_ownership(cursor, context)
+            for part in rows.by_part():
+                found = self._fitting(cursor, part, found, context)
+                self.add(cursor, part, found, context)
+            return found
+
+        return self._in_transaction(rows, context, add_all, None)
+
+    def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
+        if head.last is not None and head.last >= publication.id:
+            return None
+        restore = publication.restore
+        after = None
+        if restore is not None and restore.how != "keep":
+            after = restore.to.version if restore.to is not None else 0
+        rows = self._staged_rows(publication, head, context)
+
+        def take_out(cursor: Any, mark: Mark) -> FoundTable | None:
+            found = find_table(cursor, self.table_name)
+            if after is not None:
+                refuse_other_table(mark, found, self.table_name, context)
+                problem = self._kept_problem(mark, after)
+                if problem or found is None:
+                    raise Invalid(
+                        f"{self.table_name} can no longer go back to checkpoint {after}: {problem}",
+                        expected="what was there when the rollback was decided",
+                        help="roll back once more, and choose --keep for it",
+                        reason="HISTORY_GONE",
+                    )
+                self.take_out(cursor, after, publication.id, found, context)
+            return found
+
+        seams.fault("S10.publish.before")
+        if not self._in_transaction(rows, context, take_out, after):
+            return None
+        seams.fault("S10.publish.after")
+        return self._published(publication.id, context, None)
+
+    def _in_transaction(
+        self,
+        rows: StagedRows,
+        context: SinkContext,
+        work: Callable[[Any, Mark], FoundTable | None],
+        undone_after: int | None,
+    ) -> bool:
+        """Do the work and move the mark in one transaction, if the mark is where it is expected."""
+        database, table = self._database(context), self.table_name
+        make_marks(database, table, history=self.allow_rollback and bool(self.keys))
+        with database.transaction(f"publishing checkpoint {rows.checkpoint} to {table}") as (connection, cursor):
+            mark = lock_mark(cursor, connection.rollback, database, table, context)
+            if mark.last != rows.after:
+                connection.rollback()
+                return False
+            found = work(cursor, mark)
+            kept_since = mark.kept_since if mark.kept_since is not None else rows.after or 0
+            move_mark(
+                cursor,
+                table,
+                context,
+                rows.checkpoint,
+                table_oid=found.oid if found is not None else None,
+                kept_since=kept_since if self.allow_rollback else None,
+                undone_after=undone_after,
+            )
+            connection.commit()
+        return True
+
+    # --- rollbacks ------------------------------------------------------------------------------------------
+
+    def why_rows_stay(self) -> str:
+        return (
+            ""
+            if self.allow_rollback
+            else "it is declared without allow_rollback=True, so its rows cannot be told apart"
+        )
+
+    def way_back(
+        self, to: int | None, known: PublishedTable | None, committables: Any, context: SinkContext
+    ) -> WayBack:
+        mark = self._mark(context, asked=to or 0)
+        if mark is None or mark.last is None:
+            return WayBack(exists=False, lacks=to is not None)
+        if to is not None and mark.last < to:
+            return WayBack(lacks=True, version=mark.last)
+        return WayBack(
+            to=self._published(to, context, None) if to is not None else None,
+            version=mark.last,
+            rows_stay=self.why_rows_stay() or self._kept_problem(mark, to or 0),
+        )
+
+    def _kept_problem(self, mark: Mark, after: int) -> str:
+        if mark.kept_since is None:
+            return "nothing was published to it since it is declared with allow_rollback=True"
+        if after < mark.kept_since:
+            return f"what is needed to take rows out again is kept only since checkpoint {mark.kept_since}"
+        return "an earlier rollback has taken that checkpoint's rows out of it" if mark.undone else ""
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def _database(self, context: SinkContext) -> Database:
+        return Database.of(context.place, self.connection)
+
+    def _mark(self, context: SinkContext, asked: int = 0) -> Mark | None:
+        with self._database(context).session("looking at the mark") as session:
+            return self._look(session.cursor(), context, asked)[1]
+
+    def _look(self, cursor: Any, context: SinkContext, asked: int = 0) -> tuple[FoundTable | None, Mark | None]:
+        """Return the table and its mark. Raise an error if this sink may not publish there."""
+        table = self.table_name
+        found, mark = find_table(cursor, table), find_mark(cursor, table, context, asked)
+        refuse_other_table(mark, found, table, context)
+        refuse_others(cursor, table, context, found, take_over=self.take_over, alone=self.allow_rollback)
+        return found, mark
+
+    def _end_ownership(self, cursor: Any, context: SinkContext) -> None:
+        cursor.execute(
+            f"DELETE FROM {marks_of(self.table_name).sql} WHERE table_name = {literal(self.table_name.name)} "
+            f"AND pipeline = {literal(context.pipeline)} AND sink = {literal(context.sink)} "
+            f"AND app_id <> {literal(context.app_id)}"
+        )
+
+    def _differences(self, natural: dict[str, str], found: FoundTable) -> list[str]:
+        """Return the reasons why the table does not fit rows with these columns."""
+        problems, folded = [], {name.casefold(): name for name in found.columns}
+        for name, kind in (natural | self.own_columns).items():
+            column = found.columns.get(name)
+            if column is None and name.casefold() in folded:
+                problems.append(f"{name!r} is written {folded[name.casefold()]!r} in the table")
+            elif column is None and self.schema_evolution == "refuse":
+                problems.append(f"{name!r} ({kind}) is not in the table")
+            elif column is not None and column.generated:
+                problems.append(f"{name!r} is generated by the table itself")
+            elif column is not None and not fits(kind, column.type):
+                problems.append(f"{name!r} is {kind}; the table has {column.type}")
+        written = {name.casefold() for name in (natural | self.own_columns)}
+        for name, column in found.columns.items():
+            if name.casefold() in written or column.filled or column.generated:
+                continue
+            if column.not_null:
+                problems.append(
+                    f"{name!r} ({column.type}, not null, no default) is in the table, but not in the output"
+                )
+            elif self.schema_evolution == "refuse":
+                problems.append(f"{name!r} ({column.type}) is in the table, but not in the output")
+        return problems
+
+    def _fitting(self, cursor: Any, rows: StagedRows, found: FoundTable | None, context: SinkContext) -> FoundTable:
+        """Return the table, made or extended if need be. Raise Invalid if the decided rows no longer fit it."""
+        natural = self._natural(rows)
+        if found is None:
+            for statement in self.creation(natural):
+                cursor.execute(statement)
+        else:
+            problems = self._differences(natural, found) + self._changes(rows, found)
+            if problems:
+                raise Invalid(
+                    "\n    ".join([f"{self.table_name} was changed since the rows were staged:", *problems]),
+                    expected="the columns that the table had when the checkpoint was made",
+                    help="change the table back, then run again: the pending checkpoints are published then",
+                    reason="TABLE_CHANGED",
+                )
+            new = {name: kind for name, kind in (natural | self.own_columns).items() if name not in found.columns}
+            if not new:
+                return found
+            added = ", ".join(f"ADD COLUMN {quoted_name(name)} {kind}" for name, kind in new.items())
+            cursor.execute(f"ALTER TABLE {self.table_name.sql} {added}")
+        made = find_table(cursor, self.table_name)
+        assert made is not None
+        return made
+
+    def _natural(self, rows: StagedRows) -> dict[str, str]:
+        return {name: natural for name, (natural, _) in self.staged_columns(rows).items()}
+
+    def staged_columns(self, rows: StagedRows) -> dict[str, tuple[str, str]]:
+        """Return the columns of staged rows that the table has: the type made for it, and the type when it was
+        staged."""
+        return held_as(rows.columns) if rows.columns is not None else {}
+
+    def _changes(self, rows: StagedRows, found: FoundTable) -> list[str]:
+        """Return what the table would refuse by now that was not looked for while staging."""
+        assert rows.columns is not None
+        without_null, problems = not_null_names(rows.columns), []
+        for name, (natural, then) in self.staged_columns(rows).items():
+            column = found.columns.get(name)
+            if column is None:
+                continue
+            if column.type not in (natural, then) and natural == "text" and column.type != "character varying":
+                problems.append(f"{name!r} is {column.type} now, and was {then}")
+            if column.not_null and name not in without_null:
+                problems.append(f"{name!r} must not be null now")
+        return problems
+
+    def creation(self, natural: dict[str, str]) -> list[str]:
+        """Return the statements that make the table for columns of these types."""
+        columns = [f"{quoted_name(name)} {kind}" for name, kind in (natural | self.own_columns).items()]
+        if self.keys:
+            columns.append(f"PRIMARY KEY ({', '.join(map(quoted_name, self.keys))})")
+        return [f"CREATE TABLE {self.table_name.sql} ({', '.join(columns)})"]

@@ -1,0 +1,310 @@
+"""Replace, add and remove rows of a table of PostgreSQL by key, visible exactly once.
+
+prepare   Spark stages the changed rows; of two rows with one key, order_by decides which one counts, or both are
+          refused
+load      rows go into a temporary table; from there, one statement removes rows, and one adds or replaces them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+
+from tidegate.delta import StagedFile, refuse_difference
+from tidegate.delta.duplicates import outdated_rows
+from tidegate.delta.log.schema import from_spark, render
+from tidegate.delta.rewrite import InputFile, Table, rewrite
+from tidegate.postgres import FoundTable, literal, quoted_name
+from tidegate.records.names import listed, quoted
+from tidegate.records.records import Json, PublishedTable
+from tidegate.sinks.base import Prepared, SinkContext, Staging
+from tidegate.sinks.delta.properties import list_problems
+from tidegate.sinks.postgres.copying import (
+    STAGED,
+    cast_to,
+    copy_rows,
+    insert_list,
+    make_staged,
+    select_list,
+)
+from tidegate.sinks.postgres.mark import history_of, marks_of
+from tidegate.sinks.postgres.table import PostgresSink
+from tidegate.sinks.postgres.types import PLAIN_KEYS
+from tidegate.sinks.transactional import StagedPart, StagedRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["PostgresUpsert"]
+
+DELETED = "tidegate_deleted"
+"""A staged column: the row's key is to be removed."""
+
+
+class PostgresUpsert(PostgresSink):
+    """Keep one row per key in a table of PostgreSQL, which the first checkpoint creates.
+
+    PostgresUpsert("customers", connection="shop", keys=["id"], order_by=["changed_at"])
+
+    keys: the columns that identify a row. They must not be null. A table that exists needs a primary key or a unique
+        index on exactly these columns.
+    order_by: of several rows with one key, the one with the greatest values here counts (null is smallest), also
+        against the row in the table: a late row never replaces a newer one. Of equal rows, that of the later
+        checkpoint counts. A removed row leaves no trace, so a row that comes later is added, even if it is older.
+        Without order_by the later checkpoint counts. Within one checkpoint, rows with one key (and equal order_by)
+        must be copies of each other, or are refused.
+    delete_when: a SQL condition on the row. If it is true, the key's row is removed.
+    omit: columns that delete_when needs and the table should not have.
+    allow_rollback: keep the rows that a checkpoint replaces and removes, in the table `tidegate_history`, so that a
+        rollback can put them back.
+    table, connection, schema_evolution, take_over: as for PostgresAppend. Columns of the table that the output lacks
+        keep their values when a row is replaced.
+
+    After a stream that replaces rows (an aggregate …), the keys whose rows that stream withdraws are removed.
+    """
+
+    kind: ClassVar[str] = "postgres-upsert"
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        connection: str,
+        keys: Sequence[str],
+        order_by: Sequence[str] = (),
+        delete_when: str | None = None,
+        omit: Sequence[str] = (),
+        schema_evolution: Literal["refuse", "add"] = "refuse",
+        allow_rollback: bool = False,
+        take_over: bool = False,
+    ) -> None:
+        super().__init__(
+            table,
+            connection=connection,
+            schema_evolution=schema_evolution,
+            allow_rollback=allow_rollback,
+            take_over=take_over,
+        )
+        self.key_columns = tuple(listed(keys))
+        self.upserts = self.key_columns
+        self.order_by = tuple(listed(order_by))
+        self.delete_when = delete_when
+        self.omit = tuple(listed(omit))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.key_columns
+
+    # --- the declaration ------------------------------------------------------------------------------------
+
+    def describe(self) -> Json:
+        return super().describe() | {
+            "keys": list(self.keys),
+            "order_by": list(self.order_by),
+            "delete_when": self.delete_when,
+            "omit": list(self.omit),
+        }
+
+    def problems(self) -> list[str]:
+        problems = super().problems()
+        if not self.keys:
+            problems.append("keys is empty: name the columns that identify a row, or use PostgresAppend")
+        for argument, names in (("keys", self.keys), ("order_by", self.order_by), ("omit", self.omit)):
+            problems += list_problems(argument, names)
+        for name in sorted(set(self.omit) & {*self.keys, *self.order_by}):
+            problems.append(f"omit names {name!r}, which the table needs as a key or order column")
+        if self.delete_when is not None and not self.delete_when.strip():
+            problems.append("delete_when is empty: write a SQL condition, or leave it out")
+        return problems
+
+    def update_problems(self, stream: str) -> list[str]:
+        if not self.order_by:
+            return []
+        return [f"order_by is for rows that come in any order; {stream} itself says which row counts: leave it out"]
+
+    def output_columns(self, schema: Json) -> Json:
+        return {"type": "struct", "fields": [each for each in schema["fields"] if each["name"] not in self.omit]}
+
+    def key_problems(self, output: Json) -> list[str]:
+        types, problems = {field["name"]: field["type"] for field in output["fields"]}, []
+        for name in self.keys:
+            if name not in types:
+                problems.append(f"key column {name!r} is not in the output ({', '.join(types)})")
+            elif not _is_key_type(types[name]):
+                problems.append(f"key column {name!r} is {render(types[name])}: keys need a type with plain equality")
+        for name in self.order_by:
+            if name not in types:
+                problems.append(f"order_by column {name!r} is not in the output ({', '.join(types)})")
+            elif not isinstance(types[name], str):
+                problems.append(f"order_by column {name!r} is {render(types[name])}, which has no order")
+        if DELETED in types:
+            problems.append(f"{DELETED!r} is a name that the sink itself uses")
+        return problems
+
+    def table_problems(self, found: FoundTable) -> list[str]:
+        problems = super().table_problems(found)
+        if frozenset(self.keys) not in found.keys:
+            names = ", ".join(map(quoted_name, self.keys))
+            problems.append(
+                f"it has no primary key and no unique index on exactly its keys, so two rows could have one key: "
+                f"CREATE UNIQUE INDEX ON {self.table_name.sql} ({names})"
+            )
+        return problems
+
+    # --- in a job -------------------------------------------------------------------------------------------
+
+    def prepare_updates(
+        self, frame: DataFrame, withdrawn: DataFrame, context: SinkContext, staging: Staging
+    ) -> Prepared:
+        names = list(map(quoted, self.keys))
+        removed = withdrawn.select(*names).dropna(subset=list(self.keys)).dropDuplicates(list(self.keys))
+        with self._refused_rows(context):
+            return super().prepare_updates(frame, removed, context, staging)
+
+    def marks_of_rows(self) -> Iterable[Any]:
+        if self.delete_when is None:
+            return ()
+        from pyspark.sql import functions as F
+
+        return (F.expr(f"coalesce(({self.delete_when}), false)").alias(DELETED),)
+
+    def settled(self, staged: StagedPart, context: SinkContext, staging: Staging) -> StagedPart:
+        """Keep one row for each key."""
+        location, folder = self.stages_in(context), f"{staging.folder(context)}/settled"
+        table = Table(location, from_spark(staged.columns), ())
+        sources = list(map(InputFile.of, staged.files))
+        outdated = outdated_rows(table, sources, self.keys, self.order_by, [False] * len(sources))
+        if not outdated:
+            return staged
+
+        def is_outdated(rows: Any, source: InputFile, start: int) -> Any:
+            return outdated[source.path].slice(start, rows.num_rows)
+
+        touched = [source for source in sources if source.path in outdated]
+        _, written = rewrite(table, touched, self.keys, is_outdated, folder)
+        files = [*(file for file in staged.files if file.path not in outdated), *written]
+        removed = sum(mask.to_pylist().count(True) for mask in outdated.values())
+        refuse_difference(location.full(folder), _rows(staged.files) - removed, _rows(files))
+        return msgspec.structs.replace(staged, files=files)
+
+    # --- publishing -----------------------------------------------------------------------------------------
+
+    def add(self, cursor: Any, rows: StagedRows, table: FoundTable, context: SinkContext) -> None:
+        columns = {name: natural for name, (natural, _) in self.staged_columns(rows).items()}
+        make_staged(cursor, columns | {DELETED: "boolean"})
+        copy_rows(cursor, rows.batches(), None)
+        if rows.removed_count:
+            self._add_removed(cursor, rows, columns)
+        cursor.execute(f"CREATE INDEX ON {STAGED} ({insert_list(self.keys)})")
+        cursor.execute(f"ANALYZE {STAGED}")
+        if self.order_by:
+            cursor.execute(f"DELETE FROM {STAGED} staged USING {self.table_name.sql} kept WHERE {self._older(table)}")
+        if self.allow_rollback:
+            self._keep(cursor, rows.checkpoint, table, context)
+        self._merge(cursor, columns, table)
+
+    def _add_removed(self, cursor: Any, rows: StagedRows, columns: Mapping[str, str]) -> None:
+        """Add the keys to be removed, unless there is a new row with the key."""
+        names = insert_list(self.keys)
+        cursor.execute(f"ALTER TABLE {STAGED} RENAME TO tidegate_changed")
+        make_staged(cursor, {name: columns[name] for name in self.keys})
+        copy_rows(cursor, rows.removed_batches(list(self.keys)), None)
+        same = " AND ".join(f"changed.{name} = removed.{name}" for name in map(quoted_name, self.keys))
+        cursor.execute(
+            f"INSERT INTO tidegate_changed ({names}, {DELETED}) SELECT {names}, true FROM {STAGED} removed "
+            f"WHERE NOT EXISTS (SELECT 1 FROM tidegate_changed changed WHERE {same})"
+        )
+        cursor.execute(f"DROP TABLE {STAGED}")
+        cursor.execute(f"ALTER TABLE tidegate_changed RENAME TO {STAGED}")
+
+    def _same_key(self, table: FoundTable) -> str:
+        return " AND ".join(
+            f"kept.{quoted_name(name)} = staged.{quoted_name(name)}{cast_to(table.columns[name].type)}"
+            for name in self.keys
+        )
+
+    def _older(self, table: FoundTable) -> str:
+        """Return the condition that the table's row is newer than the staged one. Null is least."""
+        newer, same = [], self._same_key(table)
+        equal_so_far = ""
+        for name in self.order_by:
+            kind = table.columns[name].type
+            order = ' COLLATE "C"' if kind.startswith(("text", "character varying")) else ""  # as Spark compares text
+            kept = f"kept.{quoted_name(name)}{order}"
+            staged = f"staged.{quoted_name(name)}{cast_to(kind)}{order}"
+            newer.append(f"{equal_so_far}({kept} > {staged} OR ({kept} IS NOT NULL AND {staged} IS NULL))")
+            equal_so_far += f"{kept} IS NOT DISTINCT FROM {staged} AND "
+        return f"{same} AND ({' OR '.join(f'({each})' for each in newer)})"
+
+    def _keep(self, cursor: Any, checkpoint: int, table: FoundTable, context: SinkContext) -> None:
+        """Keep the rows that are about to be replaced or removed. A key without a row is kept, too."""
+        key = ", ".join(f"{literal(name)}, staged.{quoted_name(name)}" for name in self.keys)
+        first = quoted_name(self.keys[0])
+        cursor.execute(
+            f"INSERT INTO {history_of(self.table_name).sql} (app_id, checkpoint, key, before) "
+            f"SELECT {literal(context.app_id)}, {checkpoint}, jsonb_build_object({key}), "
+            f"CASE WHEN kept.{first} IS NOT NULL THEN to_jsonb(kept) END "
+            f"FROM {STAGED} staged LEFT JOIN {self.table_name.sql} kept ON {self._same_key(table)}"
+        )
+
+    def _merge(self, cursor: Any, columns: Mapping[str, str], table: FoundTable) -> None:
+        name = self.table_name.sql
+        cursor.execute(
+            f"DELETE FROM {name} kept USING {STAGED} staged WHERE staged.{DELETED} AND {self._same_key(table)}"
+        )
+        cursor.execute(
+            f"INSERT INTO {name} ({insert_list(columns)}) SELECT {select_list(columns, table)} "
+            f"FROM {STAGED} staged WHERE staged.{DELETED} IS NOT TRUE {self._on_conflict(columns)}"
+        )
+
+    def _on_conflict(self, columns: Iterable[str]) -> str:
+        others = [quoted_name(name) for name in columns if name not in self.keys]
+        changes = ", ".join(f"{name} = excluded.{name}" for name in others)
+        return f"ON CONFLICT ({insert_list(self.keys)}) DO " + (f"UPDATE SET {changes}" if others else "NOTHING")
+
+    # --- rollbacks ------------------------------------------------------------------------------------------
+
+    def take_out(self, cursor: Any, after: int, checkpoint: int, table: FoundTable, context: SinkContext) -> None:
+        name, history = self.table_name.sql, history_of(self.table_name).sql
+        since = f"app_id = {literal(context.app_id)} AND checkpoint > {after}"
+        cursor.execute(
+            f"CREATE TEMPORARY TABLE tidegate_before ON COMMIT DROP AS SELECT DISTINCT ON (key) key, before "
+            f"FROM {history} WHERE {since} ORDER BY key, checkpoint, number"
+        )
+        same = " AND ".join(f"kept.{key} = was.{key}" for key in map(quoted_name, self.keys))
+        cursor.execute(
+            f"DELETE FROM {name} kept USING tidegate_before b, jsonb_populate_record(NULL::{name}, b.key) was "
+            f"WHERE b.before IS NULL AND {same}"
+        )
+        columns = [column for column, found in table.columns.items() if not found.generated]
+        values = ", ".join(f"was.{quoted_name(column)}" for column in columns)
+        cursor.execute(
+            f"INSERT INTO {name} ({insert_list(columns)}) SELECT {values} FROM tidegate_before b, "
+            f"jsonb_populate_record(NULL::{name}, b.before) was WHERE b.before IS NOT NULL {self._on_conflict(columns)}"
+        )
+        cursor.execute(f"DELETE FROM {history} WHERE {since}")
+
+    def forget(self, before: PublishedTable, context: SinkContext) -> None:
+        """Delete what only a rollback to an older checkpoint would need."""
+        if not self.allow_rollback:
+            return
+        table, app_id = self.table_name, literal(context.app_id)
+        with self._database(context).session("forgetting what was replaced") as session, session.transaction():
+            session.execute(
+                f"UPDATE {marks_of(table).sql} SET kept_since = {before.version} "
+                f"WHERE app_id = {app_id} AND kept_since < {before.version}".encode()
+            )
+            session.execute(
+                f"DELETE FROM {history_of(table).sql} WHERE app_id = {app_id} "
+                f"AND checkpoint <= {before.version}".encode()
+            )
+
+
+def _rows(files: Iterable[StagedFile]) -> int:
+    return sum(file.rows for file in files)
+
+
+def _is_key_type(kind: Any) -> bool:
+    return isinstance(kind, str) and (kind in PLAIN_KEYS or kind.startswith("decimal"))
