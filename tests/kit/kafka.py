@@ -35,7 +35,7 @@ from tests.kit.waiting import eventually
 from tidegate.cli.up.home import any_port
 from tools import setup
 
-__all__ = ["Broker", "KafkaRecord", "broker_jars", "kafka", "kafka_broker"]
+__all__ = ["Broker", "KafkaRecord", "broker_jars", "group_offsets", "kafka", "kafka_broker"]
 
 JARS = setup.ROOT / ".cache/kafka"
 HEAP = "512m"
@@ -239,7 +239,8 @@ class Broker:
         from confluent_kafka import TopicPartition
 
         wanted = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
-        for done in self.admin().delete_records(wanted).values():
+        admin = self.admin()  # kept: when it goes, it answers nothing any more
+        for done in admin.delete_records(wanted).values():
             done.result(60)
 
     def allow(self, user: str, kind: str, name: str, *operations: str, prefix: bool = False) -> None:
@@ -253,7 +254,8 @@ class Broker:
             )
             for each in operations
         ]
-        for done in self.admin().create_acls(allowed).values():
+        admin = self.admin()
+        for done in admin.create_acls(allowed).values():
             done.result(60)
 
     def producer(self, **config: str | int) -> Any:
@@ -335,6 +337,25 @@ class Broker:
     def _has_leaders(admin: Any, topic: str, partitions: int) -> bool:
         found = admin.list_topics(topic, timeout=10).topics[topic]
         return len(found.partitions) == partitions and all(each.leader >= 0 for each in found.partitions.values())
+
+
+def group_offsets(broker: Broker, group: str) -> dict[int, int]:
+    """Return how far a consumer group has come, by partition of its one topic."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+
+    admin = broker.admin()
+
+    def ask() -> dict[int, int] | None:
+        try:
+            found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
+        except KafkaException as error:
+            if error.args[0].retriable():
+                return None
+            raise
+        return {each.partition: each.offset for each in found.topic_partitions}
+
+    offsets: dict[int, int] = eventually(f"the offsets of {group} are told", ask)
+    return offsets
 
 
 @contextlib.contextmanager
