@@ -10,16 +10,18 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+from tests.kit.kafka import Broker
 from tests.kit.sources import MemoryBlobs, drain
 from tidegate.records.place import Place
 from tidegate.records.records import Json
-from tidegate.sources import DeltaTable, Files, Generator, Source, SourceContext
+from tidegate.sources import DeltaTable, Files, Generator, Kafka, Source, SourceContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -141,17 +143,32 @@ class Generated(World):
         self.source.total = (self.source.total or 0) + len(rows)
 
 
+class KafkaTopic(World):
+    def __init__(self, root: Path, broker: Broker) -> None:
+        super().__init__(root)
+        self.broker = broker
+        self.topic = f"contract-{uuid4().hex[:8]}"
+        broker.create_topic(self.topic, partitions=2)
+        self.source = Kafka(self.topic, servers=broker.servers, schema=SCHEMA, max_offsets=4)
+
+    def put(self, rows: list[tuple[int, str | None]]) -> None:
+        values = [json.dumps({"id": id, "country": country}) for id, country in rows]
+        self.broker.send(self.topic, [(f"key{n}", value) for n, value in enumerate(values)])
+
+
 def table(rows: list[tuple[int, str | None]]) -> pa.Table:
     return pa.table(
         {"id": pa.array([id for id, _ in rows], pa.int64()), "country": pa.array([c for _, c in rows], pa.string())}
     )
 
 
-WORLDS = [JsonByName, JsonByArrival, CsvKept, Parquet, Delta, DeltaPartitioned, DeltaChanges, Generated]
+WORLDS = [JsonByName, JsonByArrival, CsvKept, Parquet, Delta, DeltaPartitioned, DeltaChanges, Generated, KafkaTopic]
 
 
 @pytest.fixture(params=WORLDS, ids=lambda world: world.__name__)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    if request.param is KafkaTopic:
+        return KafkaTopic(tmp_path, request.getfixturevalue("kafka_broker"))
     return request.param(tmp_path)  # type: ignore[no-any-return]
 
 

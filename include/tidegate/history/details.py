@@ -24,6 +24,7 @@ from tidegate.records.records import (
     Hold,
     JobStats,
     Json,
+    Lag,
     Pace,
     Published,
     PublishedTable,
@@ -58,6 +59,7 @@ class SourceDetails(Details, frozen=True, kw_only=True):
     summary: str = ""
     empty: bool = False
     more: bool = False
+    lag: Lag | None = None
     pace: Pace | None = None
     """Without the checkpoints that it was computed from."""
     start: Json | None = None
@@ -240,6 +242,7 @@ def _source(part: Range) -> SourceDetails:
         summary=part.summary,
         empty=part.empty,
         more=part.more,
+        lag=part.lag,
         pace=msgspec.structs.replace(part.pace, seen=[]) if part.pace is not None else None,
         start=_unless_long(part.start),
         end=_unless_long(part.end),

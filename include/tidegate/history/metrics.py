@@ -42,6 +42,7 @@ METRICS: Final[Mapping[str, str]] = {
     "numLateRecordsDropped": "Rows of it that came too late, by operator.",
     "numRecordsIn": "Rows that it has read from each source, where that is known.",
     "numBytesIn": "Bytes of these.",
+    "pendingRecords": "Rows that waited at each source when it was planned, if the source can tell; at most.",
     "numRecordsOut": "Rows that it has given to each sink.",
     **{measure.metric: measure.metric_help for measure in MEASURES.values() if measure.metric},
     # Ours
@@ -58,6 +59,7 @@ METRICS: Final[Mapping[str, str]] = {
     "numberOfConsecutiveFailures": "Checkpoints that have failed since the last one completed, or somebody resumed.",
     "numberOfConsecutivePlanFailures": "Runs in a row that could not even plan a checkpoint.",
     "suspended": "1: no run plans a checkpoint until somebody resumes the pipeline.",
+    "oldestPendingRecord": "The age of the oldest row that waited at each source when it was planned, in ms.",
     "neverRead": "Files and the like that lie at each source and that no run will ever read by itself.",
     "intervalGaps": "Of an interval pipeline: stretches of time between its intervals that no checkpoint has made.",
     "readable": "0: ledger or settings cannot be read, so it has no other metrics.",
@@ -175,6 +177,11 @@ def _rows(view: CheckpointView) -> Iterator[Metric]:
             yield Metric("numRecordsIn", amount.rows, {"source": source})
         if amount.bytes is not None:
             yield Metric("numBytesIn", amount.bytes, {"source": source})
+    for source, part in view.details.sources.items():
+        if part.lag is not None:
+            yield Metric("pendingRecords", part.lag.rows, {"source": source})
+        if part.lag is not None and part.lag.seconds is not None:
+            yield Metric("oldestPendingRecord", round(part.lag.seconds * 1000), {"source": source})
     for sink, count in view.details.staged_rows.items():
         yield Metric("numRecordsOut", count, {"sink": sink})
     late = {operator: rows for job in view.details.jobs.values() for operator, rows in job.late_rows.items()}

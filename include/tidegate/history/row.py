@@ -200,6 +200,11 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
         float | None, Measure("watermark lag", "s", "how far event time was behind the clock", plotted=True)
     ]
     """When it was decided."""
+    waiting_rows: Annotated[
+        int | None, Measure("rows waiting", "rows", "rows that waited at its sources after its range", plotted=True)
+    ]
+    """At most, and when it was planned. Null: no source can tell."""
+    waiting_seconds: Annotated[float | None, Measure("oldest waiting", "s", "the age of the oldest of them")]
 
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -269,6 +274,8 @@ def row_of(
         **_in_flight(jobs, in_flight),
         watermark=watermark,
         lag_seconds=_lag(watermark, decided),
+        waiting_rows=_sum(source.lag.rows for source in details.sources.values() if source.lag is not None),
+        waiting_seconds=_longest(source.lag.seconds for source in details.sources.values() if source.lag is not None),
         details=details,
     )
 

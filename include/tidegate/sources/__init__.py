@@ -6,6 +6,7 @@ from tidegate.sources.delta.source import DeltaTable
 from tidegate.sources.files.malformed import malformed_record
 from tidegate.sources.files.source import Files
 from tidegate.sources.generator import Generator
+from tidegate.sources.kafka.source import Kafka
 
 __all__ = [
     "Adaptive",
@@ -13,6 +14,7 @@ __all__ = [
     "DeltaTable",
     "Files",
     "Generator",
+    "Kafka",
     "Planned",
     "Source",
     "SourceContext",

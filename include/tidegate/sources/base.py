@@ -3,6 +3,7 @@
     call      when                                            may it fail?
     plan      by the trigger, before the entry exists         yes: the checkpoint is declined
     verify    by a job, before anything is read or written    yes: Invalid names what changed
+              and once more when all is read, if asked for    yes: the same
     read      by a job, once per attempt, possibly doubled    yes: the attempt is retried
     completed after the decision, by anyone, any number       no: it is told again after the next checkpoint
     release   by retention: nobody will read this again       no: it is told again later
@@ -83,6 +84,10 @@ class Source(ABC):
     kind: ClassVar[str]
     unit: ClassVar[Literal["bytes", "rows"] | None] = None
     """The unit of `context.at_most`. None: the source accepts no bound from outside."""
+
+    verified_after: ClassVar[bool] = False
+    """True: `verify` is called once more when the rows have been staged, before they count. For a source whose input
+    can be replaced while it is read without Spark noticing."""
 
     may_be_archived: ClassVar[bool] = False
     """True: input may be moved away after it was read, so an empty folder does not mean that there never was any

@@ -11,14 +11,14 @@ from tests.kit.prometheus import parsed
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Invalid
 from tidegate.execution.runs import abandoned_reason
-from tidegate.history.details import CheckpointDetails, GateDetails, JobDetails, StateSize
+from tidegate.history.details import CheckpointDetails, GateDetails, JobDetails, SourceDetails, StateSize
 from tidegate.history.health import Observations, condition
 from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
 from tidegate.history.table import remember
 from tidegate.history.view import CheckpointView
 from tidegate.protocol.view import View
-from tidegate.records.records import Amount, RecordedRule
+from tidegate.records.records import Amount, Lag, RecordedRule
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -111,6 +111,11 @@ DETAILS = CheckpointDetails(
     },
     gates={"checked": GateDetails(outcome="quarantine", rows=10, quarantined=3, released=1, broken=[RULE, RULE])},
     states={"state.once": StateSize(bytes=100, rows=5)},
+    sources={
+        "orders": SourceDetails(lag=Lag(rows=40, seconds=1.5)),
+        "payments": SourceDetails(lag=Lag(rows=0)),
+        "files": SourceDetails(),
+    },
 )
 
 
@@ -150,6 +155,10 @@ def test_every_figure_of_a_row_has_its_metric():
     )
     assert ("numRecordsIn", "payments") not in told, "what nobody has counted is not zero"
     assert told["numRecordsOut", "good"] == 8
+    assert (told["pendingRecords", "orders"], told["oldestPendingRecord", "orders"]) == (40, 1500)
+    assert told["pendingRecords", "payments"] == 0
+    assert ("oldestPendingRecord", "payments") not in told, "nothing waits there"
+    assert ("pendingRecords", "files") not in told, "this source cannot tell"
     assert told["numLateRecordsDropped", "once"] == 5
     assert told["currentInputWatermark", "orders"] == 1772366340000
     assert ("currentInputWatermark", "done") not in told, "the end of time is no watermark"

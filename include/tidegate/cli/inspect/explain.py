@@ -311,6 +311,10 @@ def _measured(view: CheckpointView) -> Iterator[str]:
         yield f"It waited {', '.join(waits)}."
     if view.lag_seconds is not None:
         yield f"Event time was {view.lag_seconds:,.0f} s behind the clock when it was decided."
+    for name, source in view.details.sources.items():
+        if source.lag is not None and source.lag.rows:
+            oldest = f", the oldest for {source.lag.seconds:,.0f} s" if source.lag.seconds is not None else ""
+            yield f"After its range, {source.lag.rows:,} rows of source {name} waited{oldest}."
 
 
 def _losers(target: Target, entry: Entry) -> Iterator[str]:

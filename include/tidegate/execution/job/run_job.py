@@ -214,6 +214,7 @@ class Attempt:
                     self.run_hooks()
                     self.operating.finish(self.job.operators)
                     self.exchange.finish()
+                self.verify_again()
                 self.refuse_ended()
             return self.ack(staged, prev)
 
@@ -314,6 +315,15 @@ class Attempt:
                 nothing = spark is not None and self.plan.sources[sourcing.name].empty
                 streams[sourcing.name] = no_rows_like(rows) if nothing else rows
             return streams | self.exchange.take(spark)
+
+    def verify_again(self) -> None:
+        """Check, for sources that ask for it, that the input was still as planned when the last row was read."""
+        if self.by_hand is not None:
+            return
+        for sourcing in self.job.sources:
+            if sourcing.source.verified_after:
+                context = SourceContext(self.graph.name, sourcing.name, self.coordinator.place, self.coordinator.ledger)
+                sourcing.source.verify(self.coordinator.ledger.unpack(self.plan.sources[sourcing.name].splits), context)
 
     def _staged_in(self) -> list[Location]:
         """Return the folders that Spark writes to and this process reads."""

@@ -26,7 +26,7 @@ from tidegate.sources.files.exact_values import as_declared, doubt, doubtful_val
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["fail_at_malformed", "flag_malformed", "free_name", "malformed_record", "note"]
+__all__ = ["MISFIT", "fail_at_malformed", "flag_malformed", "free_name", "malformed_record", "message", "note"]
 
 MARK: Final = "TIDEGATE_MALFORMED "
 SAMPLE: Final = 256
@@ -62,6 +62,32 @@ CAUSES: Final = {
 }
 """By the cause: the name of the problem, what was expected (empty: the schema), and what to do."""
 
+SENT_CAUSES: Final = {
+    "": ("malformed record", "", "correct what sends such records, or the schema of Kafka(…)"),
+    "unread": (
+        "more than one record",
+        "one JSON object, and nothing after it",
+        "send each record by itself",
+    ),
+    "keys": (
+        "record with keys that the schema lacks",
+        "keys spelled as in the schema, including upper and lower case; with unknown_keys='refuse' no others",
+        "spell the column in the schema as the sender does, or correct the sender",
+    ),
+    "bytes": (
+        "record that is not UTF-8",
+        "text in UTF-8; otherwise characters would be lost",
+        "correct what sends such records, or read them with value='bytes'",
+    ),
+    "tombstone": (
+        "record without a value",
+        "records that have one, unless tombstones are skipped or kept",
+        "set tombstones='keep', for a column _deleted that DeltaUpsert can delete by, or tombstones='skip'",
+    ),
+    MISFIT: CAUSES[MISFIT],
+}
+"""The same for records of a topic, which have no file."""
+
 
 def fail_at_malformed(frame: DataFrame, columns: list[Field], corrupt: str, source: str) -> DataFrame:
     """Fail at the first record that has text in column `corrupt`, or a value that its column cannot hold. Good rows
@@ -92,15 +118,23 @@ def flag_malformed(frame: DataFrame, columns: list[Field], corrupt: str, *, repl
     return frame.withColumn(corrupt, F.expr(judged)).selectExpr(*as_declared(columns), name)
 
 
-def note(record: str, columns: list[Field], source: str, why: str = "") -> str:
+def note(record: str, columns: list[Field], source: str, why: str = "", at: str = "") -> str:
     """Return SQL for the message of a failure: source, file, cause and record. why: one of CAUSES, or SQL that returns
-    one."""
+    one. at: SQL for the place of a record that is in no file, whose causes are SENT_CAUSES."""
     cause = why if why.startswith("CASE ") else f"'{why}'"
     parsed = _rendered_row(columns)
+    place = f"'at', {at}, " if at else ""
     return (
-        f"concat('{MARK}', to_json(named_struct('source', '{source}', 'file', input_file_name(), 'why', {cause}, "
-        f"'record', left({record}, {SAMPLE}), 'sha', sha2({record}, 256), 'parsed', left({parsed}, {SAMPLE}))))"
+        f"concat('{MARK}', to_json(named_struct('source', '{source}', 'file', input_file_name(), {place}"
+        f"'why', {cause}, 'record', left({record}, {SAMPLE}), 'sha', sha2({record}, 256), "
+        f"'parsed', left({parsed}, {SAMPLE}))))"
     )
+
+
+def message(source: str, at: str, why: str, record: str, parsed: str) -> str:
+    """Return the message of a failure that Python finds, not SQL: see `note`."""
+    told = {"source": source, "file": "", "at": at, "why": why, "record": record[:SAMPLE], "sha": "", "parsed": parsed}
+    return MARK + json.dumps(told)
 
 
 def malformed_record(report: str) -> Invalid | None:
@@ -111,13 +145,17 @@ def malformed_record(report: str) -> Invalid | None:
     try:
         fields = json.JSONDecoder().raw_decode(report, start + len(MARK))[0]
         path = unquote(re.sub("^file:/+", "/", fields["file"]))
-        record, sha, parsed = fields["record"], fields["sha"], fields["parsed"]
+        record, sha, parsed = fields.get("record") or "", fields.get("sha") or "", fields["parsed"]
     except (ValueError, KeyError, TypeError):
         return None  # cut short by the process that reported it
-    line = _line_number(path, sha)
     cut = " …" if len(record) == SAMPLE else ""
-    place = f"in {path}{f', line {line}' if line else ''}: {record}{cut}"
-    problem, expected, help = CAUSES[fields.get("why", "")]
+    if at := fields.get("at"):
+        place, causes = f"at {at}", SENT_CAUSES
+    else:
+        line = _line_number(path, sha)
+        place, causes = f"in {path}{f', line {line}' if line else ''}", CAUSES
+    place += f": {record}{cut}" if record else ""
+    problem, expected, help = causes[fields.get("why", "")]
     return Invalid(
         f"source {fields['source']!r}: {problem} {place}",
         expected=expected or f"a record that fits the schema; understood was {parsed}",

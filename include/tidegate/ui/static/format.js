@@ -44,8 +44,9 @@ export const MEASURES = Object.fromEntries(
   Object.entries(DECLARED).map(([name, [label, unit, help]]) => [name, [label, shown[unit] ?? count, help]]),
 );
 
-// The durations of a checkpoint, as facts: all measures in seconds but the lag, which is event time's.
+// The durations of a checkpoint, as facts: all measures in seconds but those that tell how old something is.
+const ages = ["lag_seconds", "waiting_seconds"];
 export const durations = (row) =>
   Object.entries(DECLARED)
-    .filter(([name, [, unit]]) => unit === "s" && name !== "lag_seconds")
+    .filter(([name, [, unit]]) => unit === "s" && !ages.includes(name))
     .map(([name, [label]]) => [name === "seconds" ? "In all" : label, seconds(row[name])]);

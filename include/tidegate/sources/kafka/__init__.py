@@ -1,0 +1,1 @@
+"""Topics of Kafka: planned without a JVM, read by Spark."""

@@ -1,0 +1,130 @@
+"""How to reach a broker: librdkafka's options, from the declaration and a connection; and what Spark's client makes
+of them.
+
+Options hold passwords: they are neither recorded nor shown, and texts of errors are masked with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tidegate.errors import Invalid
+from tidegate.records.masking import MASK, without_logins
+from tidegate.records.place import Place
+
+__all__ = ["SERVERS", "KafkaLogin"]
+
+SERVERS: Final = "bootstrap.servers"
+REGISTRY_LOGIN: Final = "schema.registry.basic.auth.user.info"
+
+_MODULES: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_SAME: Final = ("security.protocol", "ssl.key.password")
+_AS_TEXT: Final = {
+    "ssl.ca.location": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.keystore.certificate.chain",
+    "ssl.key.location": "ssl.keystore.key",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.pem": "ssl.keystore.key",
+}
+"""Certificates and keys in PEM, and Java's names for their text: a worker need not have the files."""
+_SECURITY: Final = ("sasl.", "ssl.", "security.", "enable.sasl.", "enable.ssl.")
+_LOGIN: Final = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password")
+_HARMLESS: Final = (SERVERS, "security.protocol", "sasl.mechanism", "sasl.mechanisms")
+
+
+@dataclass(frozen=True)
+class KafkaLogin:
+    """The options of one connection."""
+
+    options: Mapping[str, str] = field(repr=False)
+    """For librdkafka."""
+    registry: str | None = field(default=None, repr=False)
+    """`user:password` of the schema registry."""
+
+    @staticmethod
+    def of(servers: str | None, connection: str | None, place: Place) -> KafkaLogin:
+        """Return the options of a connection, with the servers that are declared beside it."""
+        options = place.connection(connection) if connection is not None else {}
+        registry = options.pop(REGISTRY_LOGIN, None)
+        if servers is not None:
+            options[SERVERS] = servers
+        if not options.get(SERVERS):
+            raise Invalid(
+                f"connection {connection!r} names no brokers",
+                expected=f"the option {SERVERS} in it, or the argument servers",
+                help=f'add "{SERVERS}" = "host:9092" to [connections.{connection}]',
+                reason="KAFKA_OPTIONS",
+            )
+        return KafkaLogin(options, registry)
+
+    @property
+    def servers(self) -> str:
+        """The brokers to ask first."""
+        return self.options[SERVERS]
+
+    def masked(self, text: str) -> str:
+        """Return a text without the values of options that may be secret."""
+        secrets = [value for key, value in self.options.items() if key not in _HARMLESS and len(value) > 1]
+        for value in sorted(secrets, key=len, reverse=True):
+            text = text.replace(value, MASK)
+        return without_logins(text)
+
+    def for_java(self) -> dict[str, str]:
+        """Return the same options as Java's client takes them. Raise Invalid for one about security that it cannot
+        take: it would reach the broker in another way than the plan did."""
+        made = {SERVERS: self.servers}
+        mechanism = self.options.get("sasl.mechanism") or self.options.get("sasl.mechanisms")
+        for name, value in self.options.items():
+            if name in _SAME:
+                made[name] = value
+            elif name in _AS_TEXT:
+                made[_AS_TEXT[name]] = value if name.endswith(".pem") else _text_of(name, value)
+            elif name == "ssl.endpoint.identification.algorithm":
+                made[name] = "" if value == "none" else value
+            elif name.startswith(_SECURITY) and name not in _LOGIN:
+                raise self._unfit(f"option {name!r} has no counterpart in Spark's client of Kafka")
+        if "ssl.truststore.certificates" in made:
+            made["ssl.truststore.type"] = "PEM"
+        if "ssl.keystore.key" in made:
+            made["ssl.keystore.type"] = "PEM"
+        if mechanism is not None:
+            if mechanism not in _MODULES:
+                raise self._unfit(f"sasl.mechanism is {mechanism!r}")
+            user, password = (_in_quotes(self.options.get(f"sasl.{part}", "")) for part in ("username", "password"))
+            made["sasl.mechanism"] = mechanism
+            made["sasl.jaas.config"] = f"{_MODULES[mechanism]} required username={user} password={password};"
+        return made
+
+    def _unfit(self, what: str) -> Invalid:
+        return Invalid(
+            f"connection to {self.servers}: {what}",
+            expected=f"logins by {', '.join(_MODULES)}; of TLS, certificates and keys in PEM, by ssl.ca.location, "
+            "ssl.certificate.location and ssl.key.location",
+            help="log in in one of these ways: both tidegate and Spark must be able to",
+            reason="KAFKA_OPTIONS",
+        )
+
+
+def _text_of(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid(
+            f"{name} of a connection cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}",
+            expected="the path of a file in PEM that this process may read",
+            help=f"correct {name}",
+            reason="KAFKA_OPTIONS",
+        ) from None
+
+
+def _in_quotes(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,236 @@
+"""Records of a topic to DataFrames: exactly the planned offsets, and no record dropped silently.
+
+JSON is judged as `Files` judges it, with the same parser and the same checks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tidegate.errors import Invalid
+from tidegate.records.names import quoted
+from tidegate.records.records import Json
+from tidegate.sources.ddl import Column, parse_ddl
+from tidegate.sources.files.exact_values import as_declared, as_read, doubt, doubtful_values
+from tidegate.sources.files.json_lines import as_text, strange_keys, unread
+from tidegate.sources.files.malformed import MISFIT, free_name, note
+from tidegate.sources.files.reading import CORRUPT, empty_frame
+from tidegate.sources.kafka.login import SERVERS, KafkaLogin
+from tidegate.sources.kafka.position import share_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["DELETED", "JARS", "KEY", "METADATA", "columns_of", "own_columns", "read_topic"]
+
+KEY: Final = "_key"
+DELETED: Final = "_deleted"
+VALUE: Final = "value"
+METADATA: Final[Mapping[str, str]] = {
+    "timestamp": "timestamp",
+    "partition": "int",
+    "offset": "bigint",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+"""What else a record has, with the types of the columns. Their names begin with an underscore."""
+
+JARS: Final = (
+    "spark-sql-kafka-0-10_2.13",
+    "spark-token-provider-kafka-0-10_2.13",
+    "kafka-clients",
+    "commons-pool2",
+)
+
+_FORMAT: Final = "kafka"
+_RECORDS_A_TASK: Final = 500_000
+"""A range of one partition that has more is read by several tasks."""
+
+
+class DeclaredTopic(Protocol):
+    """The arguments by which `Kafka` reads a topic."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def schema(self) -> str | None: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def metadata(self) -> Sequence[str]: ...
+    @property
+    def on_corrupt(self) -> str: ...
+    @property
+    def unknown_keys(self) -> str: ...
+    @property
+    def tombstones(self) -> str: ...
+    @property
+    def registry(self) -> str | None: ...
+
+
+def own_columns(source: DeclaredTopic) -> list[Column]:
+    """Return the columns that are made of a record's value."""
+    if source.value in ("string", "bytes"):
+        return [Column(VALUE, "string" if source.value == "string" else "binary")]
+    return parse_ddl(source.schema)
+
+
+def columns_of(source: DeclaredTopic) -> list[Column]:
+    """Return all columns of the rows, in their order."""
+    columns = own_columns(source)
+    if source.on_corrupt == "keep":
+        columns = [*columns, Column(CORRUPT, "string")]
+    if source.tombstones == "keep":
+        columns = [*columns, Column(DELETED, "boolean")]
+    return [*columns, *_metadata_columns(source)]
+
+
+def _metadata_columns(source: DeclaredTopic) -> list[Column]:
+    key = [Column(KEY, "string" if source.key == "string" else "binary")] if source.key is not None else []
+    return key + [Column(f"_{name}", METADATA[name]) for name in source.metadata]
+
+
+def read_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login: KafkaLogin, name: str) -> DataFrame:
+    """Return the rows of the planned offsets, lazily. name: the source's name in the pipeline."""
+    ranges = share_of(splits)
+    if not ranges:
+        return empty_frame(spark, columns_of(source))
+    options = {f"kafka.{option}": text for option, text in login.for_java().items() if option != SERVERS}
+    options |= {
+        f"kafka.{SERVERS}": login.servers,
+        "kafka.isolation.level": "read_committed",
+        "assign": json.dumps({source.topic: sorted(ranges)}),
+        "startingOffsets": json.dumps({source.topic: {str(at): first for at, (first, _) in ranges.items()}}),
+        "endingOffsets": json.dumps({source.topic: {str(at): after for at, (_, after) in ranges.items()}}),
+        "failOnDataLoss": "true",
+        "includeHeaders": "true" if "headers" in source.metadata else "false",
+        "groupIdPrefix": "tidegate",
+        "maxRecordsPerPartition": str(_RECORDS_A_TASK),
+    }
+    records = _loaded(spark, options)
+    if source.tombstones == "skip":
+        records = records.where("value IS NOT NULL")
+    if source.value == "avro":
+        from tidegate.sources.kafka.avro import decoded
+
+        return decoded(spark, source, records, login, name)
+    return _judged(source, records, name)
+
+
+def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    try:
+        records = spark.read.format(_FORMAT).options(**options).load()
+        _ = records.schema  # a client of a Spark server asks it only now
+        return records
+    except Exception as error:
+        if "DATA_SOURCE_NOT_FOUND" not in str(error) and "Failed to find" not in str(error):
+            raise
+        raise Invalid(
+            "this Spark cannot read Kafka: it has no data source of the name kafka",
+            expected=f"the jars {', '.join(JARS)} in it, of the versions in tidegate/spark/jars.toml",
+            help="run `make setup`, which fetches them; add them to a Spark server of your own with `spark.jars`",
+            reason="KAFKA_JARS",
+        ) from None
+
+
+def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
+    """Return the rows of records in JSON, text or bytes, each of them judged."""
+    from pyspark.sql import functions as F
+
+    columns, extra = own_columns(source), _metadata_columns(source)
+    taken: list[Column] = [*columns, *extra]
+    text, why, at, absent = (free_name(each, taken) for each in ("_text", "_why", "_at", "_absent"))
+    place = f"concat('partition ', partition, ', offset ', offset, ' of topic ', topic) AS {quoted(at)}"
+    about = [_metadata_sql(column) for column in extra]
+    rest = [quoted(column.name) for column in (*extra, Column(at, "string"), Column(absent, "boolean"))]
+    frame = records.selectExpr("value", *about, place, f"value IS NULL AS {quoted(absent)}")
+    if source.value == "json":
+        frame = _parsed(source, frame, columns, rest, text, why)
+    elif source.value == "string":
+        invalid = f"CASE WHEN NOT is_valid_utf8(value) THEN 'bytes' END AS {quoted(why)}"
+        valid = "make_valid_utf8(value)"
+        frame = frame.selectExpr(f"{valid} AS value", f"{valid} AS {quoted(text)}", invalid, *rest)
+    else:
+        frame = frame.selectExpr("value", f"'' AS {quoted(text)}", f"CAST(NULL AS string) AS {quoted(why)}", *rest)
+    checked = columns if source.value == "json" else []
+    frame = frame.where(_good(source, columns, checked, name, text, why, at, absent))
+    made = as_declared(columns) if checked else [quoted(column.name) for column in columns]
+    if source.on_corrupt == "keep":
+        bad = f"{quoted(why)} IS NOT NULL OR {doubt(checked)}"
+        frame = frame.withColumn(free_name(CORRUPT, taken), F.expr(f"CASE WHEN {bad} THEN {quoted(text)} END"))
+        corrupt = quoted(free_name(CORRUPT, taken))
+        made = [_null_if(corrupt, sql, column) for sql, column in zip(made, columns, strict=True)]
+        made.append(f"{corrupt} AS {CORRUPT}")
+    if source.tombstones == "keep":
+        made.append(f"{quoted(absent)} AS {DELETED}")
+    return frame.selectExpr(*made, *(quoted(column.name) for column in extra))
+
+
+def _metadata_sql(column: Column) -> str:
+    name = column.name.removeprefix("_")
+    return f"CAST({name} AS {column.type}) AS {column.name}"
+
+
+def _null_if(corrupt: str, sql: str, column: Column) -> str:
+    name = quoted(column.name)
+    value = sql.removesuffix(f" AS {name}")
+    return f"CASE WHEN {corrupt} IS NULL THEN {value} END AS {name}"
+
+
+def _parsed(
+    source: DeclaredTopic, frame: DataFrame, columns: list[Column], rest: list[str], text: str, why: str
+) -> DataFrame:
+    """Return the frame with the columns of the schema as they are read, the text, and why it is malformed, if it is."""
+    from pyspark.sql import functions as F
+
+    read = as_read(columns)
+    corrupt = free_name("_corrupt", read)
+    fields = ", ".join(column.ddl for column in (*read, Column(corrupt, "string")))
+    parser = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt}
+    all_of_them = source.unknown_keys == "refuse"
+    frame = frame.selectExpr("make_valid_utf8(value) AS value", "NOT is_valid_utf8(value) AS broken", *rest)
+    frame = frame.select(as_text("").alias("value"), "broken", *rest)
+    value = F.col("value")
+    no_object = ~F.btrim(value, F.lit(" \t\r\n")).startswith("{")
+    frame = frame.select(
+        value,
+        F.when(value.isNull(), F.lit(None))
+        .when(F.col("broken"), "bytes")
+        .when(no_object, "")
+        .when(unread(value, {}), "unread")
+        .when(strange_keys(value, columns, {}, all_of_them=all_of_them), "keys")
+        .alias("why"),
+        F.from_json(value, fields, parser).alias("parsed"),
+        *rest,
+    )
+    malformed = f"coalesce(why, CASE WHEN parsed.{quoted(corrupt)} IS NOT NULL THEN '' END)"
+    made = [f"parsed.{quoted(column.name)} AS {quoted(column.name)}" for column in read]
+    return frame.selectExpr(*made, f"value AS {quoted(text)}", f"{malformed} AS {quoted(why)}", *rest)
+
+
+def _good(
+    source: DeclaredTopic,
+    columns: list[Column],
+    checked: list[Column],
+    name: str,
+    text: str,
+    why: str,
+    at: str,
+    absent: str,
+) -> str:
+    """Return SQL that is true, or fails. Nothing is pushed down through it: see `fail_at_malformed`."""
+
+    def fail(record: str, cause: str) -> str:
+        return f"raise_error({note(record, columns, name, cause, at=quoted(at))})"
+
+    cases = []
+    if source.tombstones == "refuse":
+        cases.append(f"WHEN {quoted(absent)} THEN {fail(quoted(text), 'tombstone')}")
+    if source.on_corrupt == "refuse":
+        cause = f"CASE WHEN true THEN {quoted(why)} END"
+        cases.append(f"WHEN {quoted(why)} IS NOT NULL THEN {fail(quoted(text), cause)}")
+        cases.append(f"WHEN {doubt(checked)} THEN {fail(doubtful_values(checked), MISFIT)}")
+    return f"CASE {' '.join(cases)} ELSE true END" if cases else "true"

@@ -1,0 +1,361 @@
+"""A topic planned against a real broker: what is new, what has gone, and who may not ask. Without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.kit.kafka import Broker, broker_jars, group_offsets, kafka
+from tests.kit.sources import MemoryBlobs, drain
+from tests.kit.waiting import eventually
+from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.records.place import Place
+from tidegate.records.records import Json
+from tidegate.sources import Kafka, SourceContext
+from tidegate.sources.kafka import client as kafka_client
+from tools import setup
+
+CANARY = "canary-of-a-password"
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def topic(kafka_broker: Broker) -> str:
+    """A new one of two partitions."""
+    name = f"orders-{uuid4().hex[:8]}"
+    kafka_broker.create_topic(name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def context() -> SourceContext:
+    return SourceContext("shop", "orders", Place("/data"), MemoryBlobs())
+
+
+def source_of(broker: Broker, topic: str, **changes: Any) -> Kafka:
+    source = Kafka(topic, **({"servers": broker.servers, "schema": "id long"} | changes))
+    assert source.problems() == []
+    return source
+
+
+def send(broker: Broker, topic: str, count: int, partition: int = 0, **how: Any) -> None:
+    broker.send(topic, [(None, json.dumps({"id": id})) for id in range(count)], partition=partition, **how)
+
+
+def refused(kind: type[TidegateError], reason: str, source: Kafka, start: Json | None, context: SourceContext) -> str:
+    with pytest.raises(kind) as error:
+        source.plan(start, context)
+    assert error.value.reason == reason
+    assert CANARY not in str(error.value)
+    return str(error.value)
+
+
+# -- what is new ---------------------------------------------------------------------------------------
+
+
+def test_a_plan_ends_where_the_partitions_end_and_the_next_one_begins_there(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    source = source_of(kafka_broker, topic)
+    assert source.plan(None, context).empty
+    send(kafka_broker, topic, 3)
+    send(kafka_broker, topic, 2, partition=1)
+    first = source.plan(None, context)
+    assert first.splits["ranges"] == {"0": [0, 3], "1": [0, 2]}
+    assert (first.amount, first.more, first.summary) == (5, False, "5 offsets in 2 of 2 partitions")
+    assert first.lag is not None
+    assert (first.lag.rows, first.lag.seconds) == (0, None)
+    send(kafka_broker, topic, 1, partition=1)
+    second = source.plan(first.end, context)
+    assert second.splits["ranges"] == {"1": [2, 3]}
+    again = source.plan(second.end, context)
+    assert (again.empty, again.end, again.summary) == (True, second.end, "no new records")
+
+
+def test_a_plan_ends_before_a_transaction_that_is_open_and_takes_it_once_it_is_decided(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    source = source_of(kafka_broker, topic)
+    producer = kafka_broker.producer(transactional_id=topic)
+    producer.init_transactions()
+    send(kafka_broker, topic, 3)
+    producer.begin_transaction()
+    send(kafka_broker, topic, 4, producer=producer)
+    send(kafka_broker, topic, 2)
+    planned = source.plan(None, context)
+    assert planned.splits["ranges"] == {"0": [0, 3]}, "what comes after an open transaction waits, too"
+    producer.abort_transaction()
+    eventually("the end of the transaction is seen", lambda: not source.plan(planned.end, context).empty)
+    last = source.plan(planned.end, context)
+    assert last.splits["ranges"] == {"0": [3, 10]}, "offsets of aborted records and of the marker count, too"
+
+
+def test_a_bound_gives_each_partition_its_part_and_the_rest_is_told_with_its_age(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    an_hour_ago = round(time.time() * 1000) - HOUR_MS
+    send(kafka_broker, topic, 90, timestamp_ms=an_hour_ago)
+    send(kafka_broker, topic, 30, partition=1)
+    source = source_of(kafka_broker, topic, max_offsets=40)
+    planned = source.plan(None, context)
+    assert planned.splits["ranges"] == {"0": [0, 30], "1": [0, 10]}
+    assert (planned.more, planned.amount) == (True, 40)
+    assert planned.lag is not None
+    assert planned.lag.rows == 80
+    assert planned.lag.seconds == pytest.approx(3600, rel=0.2)
+    plans, _ = drain(source, context, planned.end)
+    assert [plan.amount for plan in plans] == [40, 40]
+    bounded = SourceContext("shop", "orders", context.place, context.blobs, at_most=8)
+    assert source.plan(None, bounded).splits["ranges"] == {"0": [0, 6], "1": [0, 2]}
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    source = source_of(kafka_broker, topic, start="latest")
+    send(kafka_broker, topic, 3)
+    start = source.beginning(context)
+    kafka_broker.add_partitions(topic, 3)
+    assert source.plan(start, context).end == start, "while it is empty, a new partition changes no position"
+    send(kafka_broker, topic, 2, partition=2)
+    planned = source.plan(start, context)
+    assert planned.splits["ranges"] == {"2": [0, 2]}
+
+
+# -- where to begin ------------------------------------------------------------------------------------
+
+
+def test_it_begins_at_the_end_at_a_moment_or_at_offsets_and_nothing_later_moves_that(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    now = round(time.time() * 1000)
+    for hours in (3, 2, 1):
+        send(kafka_broker, topic, 1, timestamp_ms=now - hours * HOUR_MS)
+    moment = datetime.fromtimestamp(now / 1000 - 2.5 * 3600, UTC)
+    for start, offsets in (
+        ("latest", {"0": 3, "1": 0}),
+        (moment, {"0": 1, "1": 0}),
+        (datetime.now(UTC), {"0": 3, "1": 0}),
+        ({0: 2, 1: 0}, {"0": 2, "1": 0}),
+    ):
+        source = source_of(kafka_broker, topic, start=start)
+        beginning = source.beginning(context)
+        assert beginning is not None
+        assert beginning["offsets"] == offsets
+        assert source.plan(beginning, context).amount == 3 - offsets["0"]
+    assert source_of(kafka_broker, topic).beginning(context) is None
+
+
+@pytest.mark.parametrize("start", [{0: 0}, {0: 4, 1: 0}, {0: 0, 1: 0, 2: 0}])
+def test_offsets_to_begin_at_that_the_topic_does_not_have_are_refused(
+    kafka_broker: Broker, topic: str, context: SourceContext, start: Mapping[int, int]
+) -> None:
+    send(kafka_broker, topic, 3)
+    with pytest.raises(Invalid, match="partition 0: offsets from 0 to 3") as error:
+        source_of(kafka_broker, topic, start=start).beginning(context)
+    assert error.value.reason == "NO_OFFSET"
+
+
+# -- what has gone -------------------------------------------------------------------------------------
+
+
+def test_records_that_expired_unread_are_told_or_skipped_if_that_is_wanted(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    source = source_of(kafka_broker, topic, max_offsets=2)
+    send(kafka_broker, topic, 9)
+    planned = source.plan(None, context)
+    source.verify(planned.splits, context)
+    kafka_broker.delete_records(topic, {0: 5})
+    with pytest.raises(Invalid, match="partition 0: planned from 0, the oldest left is 5") as error:
+        source.verify(planned.splits, context)
+    assert error.value.reason == "SOURCE_CHANGED"
+    told = refused(Invalid, "RECORDS_EXPIRED", source, planned.end, context)
+    assert "has let go of 3 offsets" in told
+    assert "read up to 2, the oldest left is 5" in told
+    skipping = source_of(kafka_broker, topic, on_expired="skip").plan(planned.end, context)
+    assert skipping.splits["ranges"] == {"0": [5, 9]}
+    assert skipping.summary == "4 offsets in 1 of 2 partitions; 3 have expired unread"
+    kafka_broker.delete_records(topic, {0: 9})
+    nothing = source_of(kafka_broker, topic, on_expired="skip").plan(planned.end, context)
+    assert nothing.empty
+    assert nothing.end is not None
+    assert nothing.end["offsets"] == {"0": 9, "1": 0}
+
+
+def test_a_topic_that_was_made_again_is_not_taken_for_the_old_one(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    source = source_of(kafka_broker, topic)
+    send(kafka_broker, topic, 3)
+    planned = source.plan(None, context)
+    kafka_broker.delete_topic(topic)
+    kafka_broker.create_topic(topic, partitions=2)
+    send(kafka_broker, topic, 5)
+    with pytest.raises(Invalid, match="was deleted and made again") as error:
+        source.verify(planned.splits, context)
+    assert error.value.reason == "TOPIC_RECREATED"
+    assert "deleted and made again" in refused(Invalid, "TOPIC_RECREATED", source, planned.end, context)
+
+
+def test_another_cluster_and_a_partition_that_went_back_are_told(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    source = source_of(kafka_broker, topic)
+    send(kafka_broker, topic, 3)
+    end = source.plan(None, context).end
+    assert end is not None
+    assert "in another cluster" in refused(Invalid, "CLUSTER_CHANGED", source, end | {"cluster": "other"}, context)
+    beyond = end | {"offsets": {"0": 7, "1": 0}}
+    assert "partition 0: at 7, ends at 3" in refused(Invalid, "OFFSETS_WENT_BACK", source, beyond, context)
+    with pytest.raises(Invalid, match="ends before what was read or planned"):
+        source.verify({"cluster": end["cluster"], "topic_id": end["topic_id"], "ranges": {"0": [0, 7]}}, context)
+
+
+def test_a_compacted_topic_is_refused_unless_it_is_allowed(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    kafka_broker.create_topic(f"{topic}-compacted", cleanup_policy="compact")
+    source = source_of(kafka_broker, f"{topic}-compacted")
+    assert "set allow_compacted=True" in refused(Invalid, "TOPIC_COMPACTED", source, None, context)
+    assert source_of(kafka_broker, f"{topic}-compacted", allow_compacted=True).plan(None, context).empty
+
+
+def test_an_unknown_topic_is_told_with_those_of_a_similar_name(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    told = refused(Invalid, "NO_TOPIC", source_of(kafka_broker, f"{topic}s"), None, context)
+    assert f"has no topic '{topic}s'" in told
+    assert f"one like '{topic}'" in told
+
+
+# -- others who watch ----------------------------------------------------------------------------------
+
+
+def test_the_offsets_of_a_group_follow_completed_checkpoints(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    source = source_of(kafka_broker, topic, group=f"{topic}-watchers")
+    send(kafka_broker, topic, 3)
+    end = source.plan(None, context).end
+    assert end is not None
+    for _ in range(2):
+        source.completed(end, context)
+    assert group_offsets(kafka_broker, f"{topic}-watchers") == {0: 3, 1: 0}
+
+
+# -- processes, and time -------------------------------------------------------------------------------
+
+
+def test_a_forked_process_plans_with_a_client_of_its_own_and_ends(
+    kafka_broker: Broker, topic: str, context: SourceContext, tmp_path: Path
+) -> None:
+    source = source_of(kafka_broker, topic)
+    send(kafka_broker, topic, 3)
+    before = source.plan(None, context)
+    child = os.fork()
+    if child == 0:
+        inherited = len(kafka_client._clients)
+        (tmp_path / "planned").write_text(f"{source.plan(None, context).amount} {inherited}")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert (tmp_path / "planned").read_text() == "3 0"
+    assert source.plan(None, context) == before, "the parent's client goes on"
+
+
+def test_one_client_serves_all_plans_of_a_process(kafka_broker: Broker, topic: str, context: SourceContext) -> None:
+    source_of(kafka_broker, topic).plan(None, context)
+    known = len(kafka_client._clients)
+    source_of(kafka_broker, topic).plan(None, context)
+    assert len(kafka_client._clients) == known
+
+
+# -- logins, and a broker that is away -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Broker]:
+    """A broker with a listener that asks for logins."""
+    try:
+        broker_jars()
+    except setup.Problem as problem:
+        pytest.skip(f"no Kafka broker to test with: {problem}")
+    with kafka(logins={"reader": CANARY}) as broker:
+        broker.create_topic("orders")
+        send(broker, "orders", 3)
+        yield broker
+
+
+def logged_in(broker: Broker, **changes: str) -> SourceContext:
+    options = {
+        "bootstrap.servers": str(broker.servers_with_login),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "reader",
+        "sasl.password": CANARY,
+    } | {name.replace("_", "."): value for name, value in changes.items()}
+    place = Place("/data", connections={f"events.{name}": value for name, value in options.items()})
+    return SourceContext("shop", "orders", place, MemoryBlobs())
+
+
+def test_a_login_needs_the_rights_that_its_error_names_and_a_right_password(guarded: Broker) -> None:
+    source = Kafka("orders", connection="events", schema="id long")
+    context = logged_in(guarded)
+    assert "rights Describe and Read" in refused(Invalid, "KAFKA_NOT_ALLOWED", source, None, context)
+    guarded.allow("reader", "TOPIC", "orders", "DESCRIBE", "READ")
+    told = eventually("rights apply", lambda: "DescribeConfigs" in (told := _told(source, context)) and told)
+    assert "set allow_compacted=True" in told
+    unlooked = Kafka("orders", connection="events", schema="id long", allow_compacted=True)
+    assert unlooked.plan(None, context).amount == 3
+    guarded.allow("reader", "TOPIC", "orders", "DESCRIBE_CONFIGS")
+    eventually("rights apply", lambda: not _told(source, context))
+    planned = source.plan(None, context)
+    assert CANARY not in repr(planned)
+    assert CANARY not in repr(source.describe())
+    grouped = Kafka("orders", connection="events", schema="id long", group="watchers")
+    with pytest.raises(Invalid, match="group watchers") as error:
+        grouped.completed(planned.end or {}, context)
+    assert error.value.reason == "KAFKA_NOT_ALLOWED"
+    wrong = logged_in(guarded, sasl_password=f"{CANARY}-wrong")
+    assert "refuses the login" in refused(Invalid, "KAFKA_LOGIN", source, None, wrong)
+
+
+def _told(source: Kafka, context: SourceContext) -> str:
+    """What is wrong with a plan, if anything."""
+    try:
+        source.plan(None, context)
+    except Invalid as error:
+        return str(error)
+    return ""
+
+
+def test_a_broker_that_is_away_is_waited_for_and_asked_again(
+    guarded: Broker, context: SourceContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_client, "TIMEOUT_S", 1.0)
+    source = source_of(guarded, "orders")
+    planned = source.plan(None, context)
+    guarded.kill()
+    assert "does not answer for orders" in refused(Unavailable, "KAFKA", source, None, context)
+    with pytest.raises(Unavailable):
+        source.verify(planned.splits, context)
+    guarded.start()
+    eventually("it plans again", lambda: _planned_again(source, context), 60)
+    assert source.plan(None, context).splits == planned.splits
+    with guarded.paused():
+        refused(Unavailable, "KAFKA", source, None, context)
+
+
+def _planned_again(source: Kafka, context: SourceContext) -> bool:
+    try:
+        return source.plan(None, context) is not None
+    except Unavailable:
+        return False

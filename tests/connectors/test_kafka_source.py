@@ -1,0 +1,467 @@
+"""A topic of a real broker read by Spark: each record once, as planned, and no bad one unnoticed."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from tests.kit.kafka import Broker, group_offsets, kafka
+from tests.kit.schema_registry import SchemaRegistry, schema_registry
+from tests.kit.sources import MemoryBlobs
+from tests.kit.waiting import eventually
+from tests.kit.world import World
+from tidegate import Pipeline
+from tidegate.coordinator import Triggered
+from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.execution.job.run_job import run_job
+from tidegate.history.table import live_row
+from tidegate.records.place import Place
+from tidegate.records.records import Json
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Kafka, SourceContext
+from tidegate.sources.kafka import avro, reading
+from tidegate.spark.errors import translate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+CANARY = "canary-of-a-password"
+SCHEMA = "id long, amount decimal(10,2), at timestamp"
+
+
+@pytest.fixture
+def topic(kafka_broker: Broker) -> str:
+    """A new one of two partitions."""
+    name = f"orders-{uuid4().hex[:8]}"
+    kafka_broker.create_topic(name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> SourceContext:
+    return SourceContext("shop", "orders", Place(str(tmp_path)), MemoryBlobs())
+
+
+@pytest.fixture(scope="module")
+def registry() -> Iterator[SchemaRegistry]:
+    with schema_registry() as serving:
+        yield serving
+
+
+def source_of(broker: Broker, topic: str, **changes: Any) -> Kafka:
+    source = Kafka(topic, **({"servers": broker.servers, "schema": SCHEMA} | changes))
+    assert source.problems() == []
+    return source
+
+
+def read(spark: SparkSession, source: Kafka, context: SourceContext, start: Json | None = None) -> DataFrame:
+    planned = source.plan(start, context)
+    source.verify(planned.splits, context)
+    return source.read(spark, planned.splits, context)
+
+
+def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def refusal(frame: DataFrame) -> TidegateError:
+    """The error that a user is told for what Spark says about these rows."""
+    with pytest.raises(Exception, match=r".") as caught:
+        frame.collect()
+    found = translate(caught.value)
+    assert found is not None
+    return found
+
+
+# -- what is read --------------------------------------------------------------------------------------
+
+
+def test_only_committed_records_are_read_each_once_and_again_the_same(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    producer = kafka_broker.producer(transactional_id=topic)
+    producer.init_transactions()
+    kept = []
+    for number in range(6):
+        producer.begin_transaction()
+        ids = range(number * 10, number * 10 + 10)
+        values = [(f"k{id}", json.dumps({"id": id})) for id in ids]
+        kafka_broker.send(topic, values, producer=producer)
+        if number % 3 == 1:
+            producer.abort_transaction()
+        else:
+            producer.commit_transaction()
+            kept += list(ids)
+    source = source_of(kafka_broker, topic, max_offsets=25)
+    eventually("the last transaction is decided", lambda: source.plan(None, context).lag)
+    found: list[int] = []
+    start = None
+    while not (planned := source.plan(start, context)).empty:
+        source.verify(planned.splits, context)
+        first, again = (rows(source.read(spark, planned.splits, context).select("id")) for _ in range(2))
+        assert first == again
+        found += [id for (id,) in first]
+        start = planned.end
+    assert sorted(found) == kept
+
+
+def test_keys_headers_times_and_places_are_columns_if_they_are_asked_for(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    kafka_broker.send(
+        topic,
+        [("k\u00e9y", '{"id": 1, "amount": 2.50, "at": "2026-03-01T12:00:00Z", "more": [1]}')],
+        partition=1,
+        headers=[("source", b"\xff"), ("source", None)],
+        timestamp_ms=round(noon.timestamp() * 1000),
+    )
+    everything = ("timestamp", "partition", "offset", "headers")
+    frame = read(spark, source_of(kafka_broker, topic, key="string", metadata=everything), context)
+    assert frame.columns == ["id", "amount", "at", "_key", "_timestamp", "_partition", "_offset", "_headers"]
+    (row,) = frame.selectExpr("* except (at, _timestamp)", "unix_millis(at) AS at", "unix_millis(_timestamp) AS t")
+    millis = round(noon.timestamp() * 1000)
+    assert (row.id, row.amount, row.at, row.t) == (1, Decimal("2.50"), millis, millis)
+    assert (row._key, row._partition, row._offset) == ("k\u00e9y", 1, 0)
+    assert [(each.key, each.value) for each in row._headers] == [("source", b"\xff"), ("source", None)]
+    (bytes_key,) = read(spark, source_of(kafka_broker, topic, key="bytes"), context).collect()
+    assert bytes(bytes_key._key) == "k\u00e9y".encode()
+
+
+def test_text_and_bytes_are_one_column(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    kafka_broker.send(topic, [(None, "\u00e9"), (None, ""), (None, b"\xff\x00")], partition=0)
+    raw = read(spark, source_of(kafka_broker, topic, value="bytes", schema=None), context)
+    assert raw.dtypes == [("value", "binary")]
+    assert [bytes(row.value) for row in raw.collect()] == ["\u00e9".encode(), b"", b"\xff\x00"]
+    text = source_of(kafka_broker, topic, value="string", schema=None)
+    told = refusal(read(spark, text, context))
+    assert told.reason == "MALFORMED_RECORD"
+    assert f"record that is not UTF-8 at partition 0, offset 2 of topic {topic}" in told.what
+    kept = source_of(kafka_broker, topic, value="string", schema=None, on_corrupt="keep", metadata=["offset"])
+    assert rows(read(spark, kept, context)) == [("", None, 1), ("\u00e9", None, 0), (None, "\ufffd\0", 2)]
+
+
+# -- bad records ---------------------------------------------------------------------------------------
+
+BAD = [
+    ('{"id": "two"}', "malformed record"),
+    ('{"id": 2', "malformed record"),
+    ("", "malformed record"),
+    ("null", "malformed record"),
+    ('[{"id": 2}]', "malformed record"),
+    ('{"id": 2}{"id": 3}', "more than one record"),
+    ('{"id": 2} x', "more than one record"),
+    ('{"ID": 2}', "record with keys that the schema lacks"),
+    ('{"id": 2, "amount": 1.005}', "a value that its column cannot hold"),
+    ('{"id": 2, "at": 1772366400000}', "a value that its column cannot hold"),
+    (b'{"id": 2, "name": "\xff"}', "record that is not UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("value", "problem"), BAD, ids=[repr(value)[:24] for value, _ in BAD])
+def test_a_bad_record_is_refused_with_its_place(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext, value: Any, problem: str
+) -> None:
+    kafka_broker.send(topic, [(None, '{"id": 1}'), (None, value)], partition=1)
+    frame = read(spark, source_of(kafka_broker, topic), context)
+    for asked in (frame, frame.select("at"), frame.where("id = 1"), frame.groupBy().count()):
+        told = refusal(asked)
+        assert isinstance(told, Invalid)
+        assert told.reason == "MALFORMED_RECORD"
+        assert f"source 'orders': {problem} at partition 1, offset 1 of topic {topic}" in told.what
+        assert "file" not in str(told).replace("Files", "")
+
+
+def test_bad_records_are_kept_with_their_text_beside_the_good_ones(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    kafka_broker.send(topic, [(None, '{"id": 1}'), *((None, value) for value, _ in BAD)], partition=1)
+    source = source_of(kafka_broker, topic, on_corrupt="keep", metadata=["offset"])
+    frame = read(spark, source, context)
+    assert frame.columns == ["id", "amount", "at", "_corrupt_record", "_offset"]
+    found = sorted(frame.collect(), key=lambda row: row._offset)
+    assert (found[0].id, found[0]._corrupt_record) == (1, None)
+    assert all((row.id, row.amount, row.at) == (None, None, None) for row in found[1:])
+    texts = [value if isinstance(value, str) else value.decode(errors="replace") for value, _ in BAD]
+    assert [row._corrupt_record for row in found[1:]] == texts
+    assert frame.where("_corrupt_record IS NOT NULL").count() == len(BAD)
+
+
+def test_keys_that_the_schema_lacks_are_ignored_or_refused(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    kafka_broker.send(topic, [(None, '{"id": 1, "more": {"deep": [1, "}"]}}')])
+    assert [row.id for row in read(spark, source_of(kafka_broker, topic), context).collect()] == [1]
+    told = refusal(read(spark, source_of(kafka_broker, topic, unknown_keys="refuse"), context))
+    assert "record with keys that the schema lacks" in told.what
+
+
+@pytest.mark.parametrize("value", ["json", "string", "bytes", "avro"])
+def test_records_without_a_value_are_refused_skipped_or_kept(
+    spark: SparkSession,
+    kafka_broker: Broker,
+    topic: str,
+    context: SourceContext,
+    registry: SchemaRegistry,
+    value: Any,
+) -> None:
+    number = registry.register({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
+    good = registry.encoded(number, {"id": 1}) if value == "avro" else b'{"id": 1}'
+    kafka_broker.send(topic, [("a", good), ("b", None)], partition=0)
+    how = {"value": value, "key": "string"}
+    how |= {"schema": "id long" if value in ("json", "avro") else None}
+    how |= {"registry": registry.url} if value == "avro" else {}
+    told = refusal(read(spark, source_of(kafka_broker, topic, **how), context))
+    assert f"source 'orders': record without a value at partition 0, offset 1 of topic {topic}" in told.what
+    assert "tombstones='keep'" in told.help
+    skipped = read(spark, source_of(kafka_broker, topic, **how, tombstones="skip"), context)
+    assert [row._key for row in skipped.collect()] == ["a"]
+    kept = read(spark, source_of(kafka_broker, topic, **how, tombstones="keep"), context)
+    assert kept.columns[-2:] == ["_deleted", "_key"]
+    first, second = sorted(kept.collect(), key=lambda row: row._key)
+    assert (first._deleted, first[0] is None, second._deleted, second[0]) == (False, False, True, None)
+
+
+# -- Avro ----------------------------------------------------------------------------------------------
+
+OLD = {"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}]}
+NEW = {
+    "type": "record",
+    "name": "order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {
+            "name": "amount",
+            "type": ["null", {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 3}],
+        },
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "lines", "type": {"type": "array", "items": {"type": "map", "values": "int"}}},
+        {"name": "unasked", "type": "string"},
+    ],
+}
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def order(**changes: Any) -> Json:
+    return {"id": 2, "amount": Decimal("2.500"), "at": NOON, "lines": [{"a": 1}], "unasked": "x"} | changes
+
+
+def avro_source(broker: Broker, topic: str, registry: SchemaRegistry, **changes: Any) -> Kafka:
+    schema = "id int, amount decimal(10,2), at timestamp, lines array<map<string,int>>"
+    return source_of(broker, topic, **({"value": "avro", "registry": registry.url, "schema": schema} | changes))
+
+
+def test_avro_is_read_by_the_schema_of_each_record(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext, registry: SchemaRegistry
+) -> None:
+    old, new = registry.register(OLD), registry.register(NEW)
+    values = [registry.encoded(old, {"id": 1}), registry.encoded(new, order())]
+    kafka_broker.send(topic, [("k", value) for value in values], partition=0)
+    source = avro_source(kafka_broker, topic, registry, key="string", metadata=["offset", "headers"])
+    frame = read(spark, source, context)
+    first, second = sorted(frame.collect(), key=lambda row: row.id)
+    assert tuple(first) == (1, None, None, None, "k", 0, None)
+    assert (second.id, second.amount, second.lines, second._offset) == (2, Decimal("2.50"), [{"a": 1}], 1)
+    assert frame.where("id = 2").selectExpr("unix_millis(at)").first()[0] == NOON.timestamp() * 1000
+
+
+def test_bad_avro_is_refused_with_its_place_or_kept_in_base64(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext, registry: SchemaRegistry
+) -> None:
+    new = registry.register(NEW)
+    cased = registry.register({"type": "record", "name": "o", "fields": [{"name": "ID", "type": "long"}]})
+    good = registry.encoded(new, order())
+    bad = {
+        b'{"id": 1}': "malformed record",
+        b"\0\0": "malformed record",
+        b"\0\x7f\xff\xff\xff\x02": "the registry has no schema 2147483647",
+        good[:8]: "malformed record",
+        good + b"x": "more than one record",
+        registry.encoded(cased, {"ID": 1}): "record with keys that the schema lacks",
+        registry.encoded(new, order(amount=Decimal("1.005"))): "a value that its column cannot hold",
+        registry.encoded(new, order(id=2**40)): "a value that its column cannot hold",
+    }
+    kafka_broker.send(topic, [(None, good), *((None, value) for value in bad)], partition=0)
+    kept = avro_source(kafka_broker, topic, registry, on_corrupt="keep", metadata=["offset"])
+    found = sorted(read(spark, kept, context).collect(), key=lambda row: row._offset)
+    assert (found[0].id, found[0]._corrupt_record) == (2, None)
+    assert [base64.b64decode(row._corrupt_record) for row in found[1:]] == list(bad)
+    assert all(row.id is None for row in found[1:])
+    strict = avro_source(kafka_broker, topic, registry)
+    planned = strict.plan(None, context)
+    for offset, problem in enumerate(bad.values(), 1):
+        one = planned.splits | {"ranges": {"0": [offset, offset + 1]}}
+        told = refusal(strict.read(spark, one, context))
+        assert told.reason == "MALFORMED_RECORD"
+        assert f"at partition 0, offset {offset} of topic {topic}" in told.what
+        assert problem in told.what
+
+
+def test_a_registry_that_is_away_or_wants_a_login_is_told(
+    spark: SparkSession,
+    kafka_broker: Broker,
+    topic: str,
+    context: SourceContext,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(avro, "_TRIES", 1)
+    with schema_registry() as registry:
+        kafka_broker.send(topic, [(None, registry.encoded(registry.register(OLD), {"id": 1}))])
+        registry.away = True
+        told = refusal(read(spark, avro_source(kafka_broker, topic, registry), context))
+        assert isinstance(told, Unavailable)
+        assert "the schema registry does not answer: 503" in told.what
+        registry.away, registry.login = False, f"me:{CANARY}"
+        told = refusal(read(spark, avro_source(kafka_broker, topic, registry), context))
+        assert isinstance(told, Invalid)
+        assert "the schema registry refuses the login: 401" in told.what
+        options = {"bootstrap.servers": kafka_broker.servers, "schema.registry.basic.auth.user.info": registry.login}
+        place = Place("/data", connections={f"events.{name}": value for name, value in options.items()})
+        source = avro_source(kafka_broker, topic, registry, servers=None, connection="events")
+        frame = read(spark, source, SourceContext("shop", "orders", place, context.blobs))
+        assert [row.id for row in frame.collect()] == [1]
+        assert len(registry.asked) == 3
+
+
+# -- what has changed since the plan -------------------------------------------------------------------
+
+
+def test_records_that_go_between_check_and_read_fail_the_read(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    kafka_broker.send(topic, [(None, '{"id": 1}')] * 9, partition=0)
+    frame = read(spark, source_of(kafka_broker, topic), context)
+    kafka_broker.delete_records(topic, {0: 5})
+    assert isinstance(refusal(frame), Unavailable), "it is tried again, and then the check tells what has gone"
+
+
+class ReplacedInBetween(Kafka):
+    """A topic that somebody deletes, makes again and fills right after Spark has read it."""
+
+    def __init__(self, broker: Broker, topic: str, **how: Any) -> None:
+        super().__init__(topic, servers=broker.servers, **how)
+        self.broker = broker
+
+    def describe(self) -> Json:
+        return {"kind": self.kind, "topic": self.topic}
+
+    def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        frame = super().read(spark, splits, context)
+        found = frame.collect()
+        self.broker.delete_topic(self.topic)
+        self.broker.create_topic(self.topic)
+        self.broker.send(self.topic, [(None, '{"id": 7}')] * 9)
+        return spark.createDataFrame(found, frame.schema)
+
+
+class Shop(World):
+    """A pipeline from a topic to a table."""
+
+    def __init__(self, root: Path, spark: SparkSession, source: Kafka) -> None:
+        self.root, self.spark, self.source = root, spark, source
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline("shop")
+        pipeline.source("orders", self.source).sink("orders", DeltaAppend("tables/orders"))
+        return pipeline
+
+    def planned(self) -> int:
+        triggered = self.coordinator().trigger(f"run {uuid4().hex}")
+        assert isinstance(triggered, Triggered)
+        return triggered.plan.id
+
+    def completed(self, id: int) -> None:
+        coordinator = self.coordinator()
+        run_job(coordinator, id, "main", self.spark)
+        assert coordinator.complete(id).state == "completed"
+        coordinator.publish()
+
+
+def test_a_topic_that_is_made_again_while_it_is_read_fails_the_attempt(
+    spark: SparkSession, kafka_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    kafka_broker.send(topic, [(None, '{"id": 1}')] * 3)
+    shop = Shop(tmp_path, spark, ReplacedInBetween(kafka_broker, topic, schema="id long"))
+    id = shop.planned()
+    with pytest.raises(Invalid, match="was deleted and made again") as error:
+        shop.completed(id)
+    assert error.value.reason == "TOPIC_RECREATED"
+    entry = shop.ledger.entry(id)
+    assert entry is not None
+    assert not entry.acks
+
+
+def test_checkpoints_take_each_record_once_tell_what_waits_and_set_the_group(
+    spark: SparkSession, kafka_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    kafka_broker.send(topic, [(f"k{id}", json.dumps({"id": id})) for id in range(10)])
+    source = source_of(kafka_broker, topic, schema="id long", group=f"{topic}-watchers", max_offsets=6)
+    shop = Shop(tmp_path, spark, source)
+    for waiting in (4, 0):
+        id = shop.planned()
+        shop.completed(id)
+        entry = shop.ledger.entry(id)
+        assert entry is not None
+        row = live_row(shop.ledger, entry)
+        assert row.waiting_rows == waiting
+        assert (row.waiting_seconds is None) == (waiting == 0)
+    assert sorted(row["id"] for row in shop.rows("tables/orders")) == list(range(10))
+    assert sum(group_offsets(kafka_broker, f"{topic}-watchers").values()) == 10
+
+
+# -- logins, and jars ----------------------------------------------------------------------------------
+
+
+def test_spark_logs_in_too_and_shows_the_password_nowhere(
+    spark: SparkSession, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with kafka(logins={"reader": CANARY}) as broker:
+        broker.create_topic("orders")
+        broker.send("orders", [(None, '{"id": 1}')] * 3)
+        broker.allow("reader", "TOPIC", "orders", "DESCRIBE", "READ", "DESCRIBE_CONFIGS")
+        options = {
+            "bootstrap.servers": broker.servers_with_login,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "reader",
+            "sasl.password": CANARY,
+        }
+        place = Place("/data", connections={f"events.{name}": str(value) for name, value in options.items()})
+        context = SourceContext("shop", "orders", place, MemoryBlobs())
+        source = Kafka("orders", connection="events", schema="id long")
+        eventually("rights apply", lambda: _plans(source, context))
+        frame = read(spark, source, context)
+        assert frame.count() == 3
+        frame.explain(mode="extended")
+        frame.explain(mode="formatted")
+    out = capfd.readouterr()
+    assert "kafka" in out.out.lower()
+    assert CANARY not in out.out + out.err
+
+
+def _plans(source: Kafka, context: SourceContext) -> bool:
+    try:
+        return not source.plan(None, context).empty
+    except Invalid:
+        return False
+
+
+def test_a_spark_without_the_jars_is_told_which(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka_broker.send(topic, [(None, '{"id": 1}')])
+    monkeypatch.setattr(reading, "_FORMAT", "kafka_without_its_jars")
+    with pytest.raises(Invalid, match="this Spark cannot read Kafka") as error:
+        read(spark, source_of(kafka_broker, topic), context)
+    assert error.value.reason == "KAFKA_JARS"
+    assert "spark-sql-kafka-0-10_2.13" in error.value.expected
