@@ -13,20 +13,21 @@ os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-FIRST = ("dags", "crash", "bench", "spark", "simulation")
+FIRST = ("dags", "crash", "bench", "connectors", "spark", "simulation")
 
 
-SPARK = {"spark", "connect_spark", "connect_settings"}
+JVM = {"spark", "connect_spark", "connect_settings", "kafka_broker"}
 
 
 def pytest_collection_modifyitems(items):
     """What takes long comes first, so that at the end no worker waits long for another. What starts a JVM is slow."""
     for item in items:
-        if SPARK & set(getattr(item, "fixturenames", ())):
+        if JVM & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
     items.sort(key=lambda item: FIRST.index(name) if (name := item.path.parent.name) in FIRST else len(FIRST))
 
 
+from tests.kit.kafka import kafka_broker  # noqa: E402, F401
 from tests.kit.spark_fixture import connect_settings, connect_spark, spark  # noqa: E402, F401
 
 
