@@ -2,17 +2,12 @@
 
 The rows of all checkpoints are staged beforehand, without Spark. A publisher does what tidegate's core does after each
 decision: read the head, publish what comes next, and look again. It ends when all is published.
-
-    python -m tests.connectors.kafka_publishers SERVERS TOPIC FOLDER CHECKPOINTS [STEP]
-
-With a step it stops itself there, at its first pass, until somebody continues it.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -23,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.connectors.children import Child
 from tests.kit.kafka import Broker
-from tests.kit.waiting import eventually
 from tidegate.delta import Location, StagedFile
 from tidegate.errors import Unavailable
 from tidegate.records.place import Place
@@ -131,42 +126,11 @@ def refuse_differences(broker: Broker, topic: str, checkpoints: int, count: int 
     assert (sum(missing.values()), sum(beyond.values())) == (0, 0), (list(missing)[:3], list(beyond)[:3])
 
 
-class Publisher:
-    """A process that publishes."""
-
-    def __init__(self, target: Target, checkpoints: int, step: str = "") -> None:
-        self.log = target.folder / f"publisher-{len(list(target.folder.glob('publisher-*')))}.log"
-        told = [target.servers, target.topic, str(target.folder), str(checkpoints), step]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.connectors.kafka_publishers", *told],
-                stdout=log,
-                stderr=log,
-                cwd=Path(__file__).parents[2],
-            )
-
-    def stopped(self) -> None:
-        """Wait until it has stopped itself at its step."""
-        eventually("the publisher stops at its step", self._is_stopped, 60)
-
-    def _is_stopped(self) -> bool:
-        assert self.process.poll() is None, f"it ended: {self.log.read_text()}"
-        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
-        return stat.rpartition(")")[2].split()[0] == "T"
-
-    def stop(self) -> None:
-        self.process.send_signal(signal.SIGSTOP)
-
-    def wake(self) -> None:
-        self.process.send_signal(signal.SIGCONT)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(30)
-
-    def ended(self, timeout: float = 120) -> None:
-        """Wait for its end, which must be a good one."""
-        assert self.process.wait(timeout) == 0, self.log.read_text()
+def publisher(target: Target, checkpoints: int, step: str = "") -> Child:
+    """Start a process that publishes up to a checkpoint. With a step it stops itself there, at its first pass."""
+    log = target.folder / f"publisher-{len(list(target.folder.glob('publisher-*')))}.log"
+    log.touch()
+    return Child(log, _publish, target, checkpoints, step)
 
 
 # -- the process -----------------------------------------------------------------------------------
@@ -213,11 +177,7 @@ def stop_at(step: str) -> None:
     Sender.fence_others, Sender.begin, Sender.commit = fence_others, begin, commit  # type: ignore[method-assign]
 
 
-def main(servers: str, topic: str, folder: str, checkpoints: str, step: str = "") -> None:
+def _publish(target: Target, checkpoints: int, step: str) -> None:
     if step:
         stop_at(step)
-    Target(servers, topic, Path(folder)).publish_upto(int(checkpoints))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    target.publish_upto(checkpoints)

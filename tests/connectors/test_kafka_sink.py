@@ -17,20 +17,18 @@ from tests.connectors.kafka_publishers import (
     PARTITIONS,
     ROWS,
     STEPS,
-    TIMEOUT_S,
-    Publisher,
     Target,
+    publisher,
     refuse_differences,
     rows_of,
 )
 from tests.kit.kafka import Broker, kafka
 from tests.kit.waiting import eventually
-from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.errors import Corrupt, Invalid
 from tidegate.sinks import KafkaTopic
 from tidegate.sinks.base import Staging
 from tidegate.sinks.kafka.cluster import Cluster
 from tidegate.sinks.kafka.marks import Marks
-from tidegate.sinks.kafka.sending import Sender
 
 ROUNDS = int(os.environ.get("ROUNDS", "4"))
 """Kills of each kind."""
@@ -170,3 +168,87 @@ def test_a_right_declaration_has_no_problems_and_its_description_is_json():
     sink = KafkaTopic("t", connection="events", key=["a", "b"], headers={"h": "c"}, omit="c", partitions=3)
     assert sink.problems() == []
     assert json.loads(json.dumps(sink.describe()))["key"] == ["a", "b"]
+
+
+# -- killed, stopped, racing ---------------------------------------------------------------------------
+
+
+def staged_target(broker: Broker, target: Target, checkpoints: int) -> None:
+    for id in range(1, checkpoints + 1):
+        target.stage(id, rows_of(id))
+
+
+def test_publishers_killed_at_random_lose_and_double_nothing(kafka_broker, target):
+    dice, checkpoints = random.Random(ROUNDS), 2 * ROUNDS
+    staged_target(kafka_broker, target, checkpoints)
+    for _ in range(ROUNDS):
+        child = publisher(target, checkpoints)
+        time.sleep(dice.uniform(0.1, 1.2))
+        child.kill()
+    publisher(target, checkpoints).ended()
+    refuse_differences(kafka_broker, target.topic, checkpoints)
+    assert target.sink.head(target.context).last == checkpoints
+
+
+def test_two_publishers_at_once_both_killed_lose_and_double_nothing(kafka_broker, target):
+    dice, checkpoints = random.Random(ROUNDS), 2 * ROUNDS
+    staged_target(kafka_broker, target, checkpoints)
+    for _ in range(ROUNDS):
+        pair = [publisher(target, checkpoints) for _ in range(2)]
+        for child in pair:
+            time.sleep(dice.uniform(0.1, 1.0))
+            child.kill()
+    for child in [publisher(target, checkpoints) for _ in range(2)]:
+        child.ended()
+    refuse_differences(kafka_broker, target.topic, checkpoints)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_publisher_that_sleeps_while_another_one_publishes_changes_nothing_when_it_wakes(kafka_broker, target, step):
+    staged_target(kafka_broker, target, 2)
+    sleeping = publisher(target, 2, step)
+    sleeping.stopped()
+    publisher(target, 1).ended()
+    refuse_differences(kafka_broker, target.topic, 1)
+    sleeping.wake()
+    sleeping.ended()
+    refuse_differences(kafka_broker, target.topic, 2)
+
+
+@pytest.mark.parametrize("somebody_else", [False, True], ids=["alone", "another one publishes"])
+@pytest.mark.parametrize("step", ["sent", "mark"])
+def test_a_publisher_that_sleeps_longer_than_its_transaction_may_take(kafka_broker, target, step, somebody_else):
+    """Nobody ends its transaction but the broker. Then its commit must fail, and its rows be sent again."""
+    target.options = {"transaction_timeout": 2.0}
+    staged_target(kafka_broker, target, 2)
+    sleeping = publisher(target, 2, step)
+    sleeping.stopped()
+    kafka_broker.send(target.topic, [("later", "x")])
+    eventually("the broker ends the transaction", lambda: kafka_broker.read(target.topic) != [], 60)
+    if somebody_else:
+        publisher(target, 1).ended()
+    sleeping.wake()
+    sleeping.ended()
+    found = [record for record in kafka_broker.read(target.topic) if record.key != b"later"]
+    assert len(found) == len({record.key for record in found}) == 2 * ROWS
+
+
+def test_a_broker_that_is_killed_while_publishers_live_loses_and_doubles_nothing(tmp_path):
+    dice, rounds = random.Random(ROUNDS), max(2, ROUNDS // 4)
+    with kafka() as broker:
+        broker.create_topic("out", partitions=PARTITIONS)
+        target = Target(broker.servers, "out", tmp_path)
+        target.sink.check(target.context)
+        checkpoints = 10 * rounds
+        staged_target(broker, target, checkpoints)
+        for _ in range(rounds):
+            child = publisher(target, checkpoints)
+            time.sleep(dice.uniform(0.2, 1.0))
+            broker.kill()
+            if dice.random() < 0.5:
+                child.kill()
+            broker.start()
+            time.sleep(dice.uniform(0.0, 2.0))
+            child.kill()
+        publisher(target, checkpoints).ended(300)
+        refuse_differences(broker, "out", checkpoints)

@@ -17,7 +17,7 @@ from tidegate.errors import Corrupt, Unavailable
 from tidegate.records import typed
 from tidegate.records.records import Struct
 from tidegate.sinks.kafka.cluster import ANSWER_S, Cluster
-from tidegate.sinks.kafka.topics import Topic, create_topic, find_topic
+from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
 
 __all__ = ["GROUP", "Mark", "Marks", "create_marks", "mark_topic_problem"]
 
@@ -180,7 +180,7 @@ def create_marks(cluster: Cluster, topic: str, replicas: int | None) -> None:
     create_topic(cluster, topic, 1, replicas, _CONFIG)
 
 
-def mark_topic_problem(topic: Topic) -> str:
+def mark_topic_problem(topic: FoundTopic) -> str:
     """Return why a topic cannot keep marks. Empty: it can."""
     if topic.config.get("cleanup.policy") != "compact":
         return f"its cleanup.policy is {topic.config.get('cleanup.policy')!r}, so that its last record may be deleted"

@@ -11,7 +11,7 @@ from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.sinks.kafka.cluster import Cluster, Overtaken
 from tidegate.sinks.kafka.marks import Mark
 from tidegate.sinks.kafka.records import KEY, PARTITION, TIMESTAMP, VALUE, header_column
-from tidegate.sinks.kafka.topics import Topic
+from tidegate.sinks.kafka.topics import FoundTopic
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,7 @@ _NOW: Final = 0
 class Sender:
     """One publisher's producer. From `fence_others` on, no earlier one of the same sink can commit anything."""
 
-    def __init__(self, cluster: Cluster, topic: Topic, app_id: str, timeout_s: float) -> None:
+    def __init__(self, cluster: Cluster, topic: FoundTopic, app_id: str, timeout_s: float) -> None:
         self._cluster, self._topic, self._app_id, self._timeout_s = cluster, topic, app_id, timeout_s
         self._failed: list[Any] = []
         self._deadline = 0.0
@@ -197,7 +197,7 @@ class Sender:
             ) from None
 
 
-def try_transaction(cluster: Cluster, topic: Topic, app_id: str, timeout_s: float) -> None:
+def try_transaction(cluster: Cluster, topic: FoundTopic, app_id: str, timeout_s: float) -> None:
     """Raise Invalid if the cluster lets this sink make no transactions. Never while it may be publishing: that is
     fenced."""
     with cluster.errors(f"trying a transaction for the topic {topic.name}"):

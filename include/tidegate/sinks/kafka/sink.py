@@ -26,7 +26,7 @@ from tidegate.sinks.kafka.cluster import SERVERS, Cluster, Overtaken
 from tidegate.sinks.kafka.marks import Mark, Marks, create_marks, mark_topic_problem
 from tidegate.sinks.kafka.records import RecordForm, ValueFormat
 from tidegate.sinks.kafka.sending import Headers, Sender, cut_into_parts, try_transaction
-from tidegate.sinks.kafka.topics import Topic, create_topic, find_topic
+from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
 from tidegate.sinks.kafka.unsendable import refuse_ambiguous_keys, refuse_unsendable
 from tidegate.sinks.transactional import StagedPart, StagedRows, TransactionalSink
 
@@ -207,7 +207,7 @@ class KafkaTopic(TransactionalSink):
         topic = self._topics(cluster, context)
         self._refuse_other_topic(self._mark(cluster, context, settled=False), topic, context)
 
-    def _topics(self, cluster: Cluster, context: SinkContext) -> Topic:
+    def _topics(self, cluster: Cluster, context: SinkContext) -> FoundTopic:
         """Return the topic. Both it and the one of marks can be used after this, and are made if they should be."""
         topic = find_topic(cluster, self.topic)
         if topic is None and self.partitions is not None:
@@ -231,7 +231,7 @@ class KafkaTopic(TransactionalSink):
         mark = self._mark(self._cluster(context), context, settled=False)
         return mark.last if mark is not None else None
 
-    def _usable(self, topic: Topic | None, context: SinkContext) -> Topic:
+    def _usable(self, topic: FoundTopic | None, context: SinkContext) -> FoundTopic:
         """Return the topic. Raise Invalid if this sink cannot send to it."""
         if topic is None:
             raise Invalid(
@@ -298,7 +298,7 @@ class KafkaTopic(TransactionalSink):
             finally:
                 sender.close()
 
-    def _send(self, rows: StagedRows, sender: Sender, topic: Topic, context: SinkContext) -> bool:
+    def _send(self, rows: StagedRows, sender: Sender, topic: FoundTopic, context: SinkContext) -> bool:
         sender.fence_others()  # before the mark is read: from here on nobody else can change it
         cluster = self._cluster(context)
         before = self._mark(cluster, context, settled=True)
@@ -397,7 +397,7 @@ class KafkaTopic(TransactionalSink):
         name = self.checkpoint_header
         return [(name, str(rows.checkpoint).encode())] if name is not None else []
 
-    def _refuse_other_topic(self, mark: Mark | None, topic: Topic, context: SinkContext) -> None:
+    def _refuse_other_topic(self, mark: Mark | None, topic: FoundTopic, context: SinkContext) -> None:
         if mark is None or (mark.cluster, mark.topic_id) == (topic.cluster, topic.id):
             return
         raise Invalid(
@@ -420,7 +420,7 @@ class KafkaTopic(TransactionalSink):
             )
 
 
-def _first_mark(topic: Topic, checkpoint: int, after: int | None, attempt: str, *, complete: bool = False) -> Mark:
+def _first_mark(topic: FoundTopic, checkpoint: int, after: int | None, attempt: str, *, complete: bool = False) -> Mark:
     return Mark(
         checkpoint=checkpoint,
         after=after,

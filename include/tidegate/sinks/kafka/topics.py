@@ -9,14 +9,14 @@ from typing import Any
 from tidegate import seams
 from tidegate.sinks.kafka.cluster import ANSWER_S, Cluster
 
-__all__ = ["Topic", "create_topic", "find_topic"]
+__all__ = ["FoundTopic", "create_topic", "find_topic"]
 
 _RECORD_AROUND = 200
 """Bytes that a batch has around a single record of a few headers."""
 
 
 @dataclass(frozen=True)
-class Topic:
+class FoundTopic:
     """A topic as it is now."""
 
     cluster: str
@@ -44,7 +44,7 @@ class Topic:
         return self.largest_batch - _RECORD_AROUND
 
 
-def find_topic(cluster: Cluster, name: str) -> Topic | None:
+def find_topic(cluster: Cluster, name: str) -> FoundTopic | None:
     """Look for a topic. None: there is none of this name. No broker makes it because somebody looks for it."""
     from confluent_kafka import KafkaError, KafkaException, TopicCollection
     from confluent_kafka.admin import AclOperation, ConfigResource
@@ -65,7 +65,7 @@ def find_topic(cluster: Cluster, name: str) -> Topic | None:
                 return None
             raise
         allowed = found.authorized_operations
-        return Topic(
+        return FoundTopic(
             cluster=of_cluster.result().cluster_id,
             name=name,
             id=str(found.topic_id),

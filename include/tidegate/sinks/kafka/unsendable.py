@@ -5,13 +5,13 @@ from __future__ import annotations
 from tidegate.delta import Location
 from tidegate.errors import Invalid
 from tidegate.sinks.kafka.records import KEY, PARTITION, SIZE
-from tidegate.sinks.kafka.topics import Topic
+from tidegate.sinks.kafka.topics import FoundTopic
 from tidegate.sinks.transactional import StagedPart
 
 __all__ = ["refuse_ambiguous_keys", "refuse_unsendable"]
 
 
-def refuse_unsendable(part: StagedPart, location: Location, topic: Topic, sink: str) -> None:
+def refuse_unsendable(part: StagedPart, location: Location, topic: FoundTopic, sink: str) -> None:
     """Raise Invalid if a record is too large for the topic, is for a partition that it lacks, or lacks the key that it
     needs."""
     for name, (lowest, highest, nulls) in _facts(part, location).items():
