@@ -5,6 +5,7 @@ from tidegate.sinks.delta.append import DeltaAppend
 from tidegate.sinks.delta.upsert import DeltaUpsert
 from tidegate.sinks.files.export import FileExport
 from tidegate.sinks.iceberg import IcebergAppend
+from tidegate.sinks.kafka.sink import KafkaTopic
 from tidegate.sinks.postgres import PostgresAppend, PostgresUpsert
 from tidegate.sinks.transactional import StagedRows, TransactionalSink
 
@@ -15,6 +16,7 @@ __all__ = [
     "ExactlyOnceSink",
     "FileExport",
     "IcebergAppend",
+    "KafkaTopic",
     "PostgresAppend",
     "PostgresUpsert",
     "Sink",
