@@ -1,5 +1,7 @@
 """Where rows come from: sources plan ranges without a JVM, and read the same rows again."""
 
+from tidegate.records.place import Place
+from tidegate.records.records import Amount, Lag, Unread
 from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Blobs, Planned, Source, SourceContext
 from tidegate.sources.delta.source import DeltaTable
@@ -9,12 +11,16 @@ from tidegate.sources.generator import Generator
 
 __all__ = [
     "Adaptive",
+    "Amount",
     "Blobs",
     "DeltaTable",
     "Files",
     "Generator",
+    "Lag",
+    "Place",
     "Planned",
     "Source",
     "SourceContext",
+    "Unread",
     "malformed_record",
 ]
