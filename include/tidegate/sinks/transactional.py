@@ -274,6 +274,8 @@ class TransactionalSink(ExactlyOnceSink):
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> WayBack:
+        if known is not None:
+            self.verify(known, context)
         last = self.last(context)
         if last is None:
             return WayBack(exists=False, lacks=to is not None)

@@ -20,6 +20,7 @@ from tidegate.records.place import is_url, store_of
 from tidegate.records.records import Json, Published, PublishedTable
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.delta.table import refuse_unsafe_store
+from tidegate.sinks.transactional import TransactionalSink
 from tidegate.verify.finding import Finding, Subject
 from tidegate.verify.ledger import is_still_retained
 
@@ -178,12 +179,11 @@ def _staged(
             try:
                 committable = subject.ledger.unpack(payload)
                 files = _files(committable)
-                if sink in declared:
+                if location is not None:
+                    lost = missing_files(location, files)
+                else:
                     node, context = declared[sink]
                     lost = node.sink.gone([committable], context)
-                else:
-                    assert location is not None
-                    lost = missing_files(location, files)
             except TidegateError as error:
                 if is_still_retained(subject.ledger, entry.id):
                     yield Finding(subject.name, check, "bad", error.what, error.help)
@@ -204,14 +204,16 @@ def _locations(subject: Subject, published: dict[int, Published]) -> dict[str, L
     tables = (item for id in sorted(published) for item in _delta_tables(published[id]).items())
     locations = {name: Location(table.uri, options) for name, table in tables}
     for node, context in sink_contexts(subject):
-        staged_in = node.sink.stages_in(context)
-        if staged_in is not None:
-            locations[node.name] = staged_in
+        if isinstance(node.sink, TransactionalSink):
+            locations[node.name] = node.sink.stages_in(context)
+        elif node.sink.stages_in(context) is not None:
+            locations[node.name] = Location(node.sink.target(context.place), options)
     return locations
 
 
 def _files(committable: Json) -> list[StagedFile]:
-    return [typed.convert(file, StagedFile) for file in committable.get("files", [])]
+    files = [file for part in ("files", "deletes", "removed") for file in committable.get(part, [])]
+    return [typed.convert(file, StagedFile) for file in files]
 
 
 # -- what was left behind ------------------------------------------------------------------------------
