@@ -22,7 +22,7 @@ from tidegate.config import Settings, load_settings
 from tidegate.delta import Location, Snapshot, open_table
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, open_ledger
-from tidegate.ledger.refusals import checkpoint_not_there, no_such_sink, no_such_state
+from tidegate.ledger.refusals import checkpoint_not_there, no_such_sink, no_such_state, without_versions
 from tidegate.records import typed
 from tidegate.records.names import check_name
 from tidegate.records.place import Place
@@ -58,6 +58,8 @@ def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None =
     table = published.tables.get(sink)
     if table is None:
         raise no_such_sink(pipeline, sink, published.id, published.tables, help="name a sink of the pipeline")
+    if not table.is_delta:
+        raise without_versions(sink, table)
     return _version(spark, table)
 
 

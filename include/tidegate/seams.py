@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-__all__ = ["FAULT_POINTS", "Seams", "fault", "installed", "monotonic", "new_id", "now", "sleep"]
+__all__ = ["FAULT_POINTS", "Seams", "current", "fault", "installed", "monotonic", "new_id", "now", "sleep"]
 
 FAULT_POINTS: dict[str, str] = {
     # Crash matrix of docs/reliability.md: "<step>.<what>.before" stops with nothing done, ".after" with it done
@@ -79,6 +79,11 @@ class Seams:
 
 
 _current = Seams()
+
+
+def current() -> Seams:
+    """Return the seams of this process, for a test that replaces only some of them."""
+    return _current
 
 
 @contextlib.contextmanager

@@ -1,15 +1,10 @@
-"""What every source promises, shown on each of them, with rows read by Spark.
-
-A world puts rows where its source finds them; the tests know nothing else about it.
-"""
+"""Our sources keep the contract of tidegate.testing, and read nothing before Spark has to."""
 
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
-from collections import Counter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -18,234 +13,175 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.kit.kafka import Broker
-from tests.kit.sources import MemoryBlobs, drain
-from tidegate.records.place import Place
-from tidegate.records.records import Json
-from tidegate.sources import DeltaTable, Files, Generator, Kafka, Source, SourceContext
+from tidegate.sources import DeltaTable, Files, Generator, Kafka, Source
+from tidegate.testing import SourceContract, TestSource
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+SCHEMA = "id long, name string"
 
-SCHEMA = "id long, country string"
+Rows = Sequence[tuple[int, str | None]]
 
 
-class World(ABC):
-    """A place with a source, to which rows come."""
+class OurContract(SourceContract):
+    looks_by_spark = False
+    """Whether its reader starts jobs of Spark before anybody asks for rows."""
 
-    source: Source
+    def test_small_ranges_are_planned_where_a_bound_says_so(self) -> None:
+        for _ in range(3):
+            self.arrive()
+        plans, _ = self.drained()
+        assert len(plans) > 1
 
-    def __init__(self, root: Path) -> None:
-        self.context = SourceContext("shop", "orders", Place(str(root)), MemoryBlobs())
-        self.root = root
-        self.batches = 0
-        self.rows: list[tuple[int, str | None]] = []
+    def test_reading_starts_no_job_of_spark(self) -> None:
+        self.arrive()
+        planned = self.plan()
+        self.spark.sparkContext.setJobGroup("reading", "none is expected here")
+        try:
+            self.read(planned.splits)
+            jobs = self.spark.sparkContext.statusTracker().getJobIdsForGroup("reading")
+        finally:
+            self.spark.sparkContext.setLocalProperty("spark.jobGroup.id", "")
+        assert jobs == [] or self.looks_by_spark
 
-    def arrive(self, count: int = 3) -> None:
-        """`count` new rows come."""
-        first = len(self.rows)
-        fresh = [(id, [None, "DE", "a=b %"][id % 3]) for id in range(first, first + count)]
-        self.rows += fresh
-        self.put(fresh)
+
+class FilesContract(OurContract):
+    batches = 0
+
+    def create(self) -> None:
+        (self.folder / "landing").mkdir()
+
+    def put(self, rows: Rows) -> None:
+        self.write(rows)
         self.batches += 1
 
-    @abstractmethod
-    def put(self, rows: list[tuple[int, str | None]]) -> None: ...
+    def write(self, rows: Rows) -> None:
+        raise NotImplementedError
 
-    def read(self, spark: SparkSession, splits: Json) -> DataFrame:
-        """As a job does: check first."""
-        self.source.verify(splits, self.context)
-        return self.source.read(spark, splits, self.context).select("id", "country")
-
-    def read_rows(self, spark: SparkSession, splits: Json) -> list[tuple[Any, ...]]:
-        return sorted((tuple(row) for row in self.read(spark, splits).collect()), key=repr)
+    def spoil(self) -> None:
+        file = next(path for path in sorted(self.folder.rglob("landing/**/*")) if path.is_file())
+        file.unlink()
 
 
-class JsonByName(World):
+class TestJsonByName(FilesContract):
     order: Any = "name"
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        (root / "landing").mkdir()
-        self.source = Files("landing/*.json", schema=SCHEMA, order=self.order, max_files=2)
+    def source(self) -> Source:
+        return Files("landing/*.json", schema=SCHEMA, order=self.order, max_files=2)
 
-    def put(self, rows: list[tuple[int, str | None]]) -> None:
-        lines = [json.dumps({"id": id, "country": country}) for id, country in rows]
-        (self.root / f"landing/{self.batches:04d} [x].json").write_text("\n".join(lines))
+    def file_name(self) -> str:
+        return f"{self.batches:04d} [x].json"
+
+    def write(self, rows: Rows) -> None:
+        lines = [json.dumps({"id": id, "name": name}) for id, name in rows]
+        (self.folder / "landing" / self.file_name()).write_text("\n".join(lines))
 
 
-class JsonByArrival(JsonByName):
+class TestJsonByArrival(TestJsonByName):
     order = "arrival"
 
-    def put(self, rows: list[tuple[int, str | None]]) -> None:
-        super().put(rows)
-        name = f"{self.batches:04d} [x].json"
-        (self.root / "landing" / name).rename(self.root / "landing" / f"{9999 - self.batches}.json")
+    def file_name(self) -> str:
+        return f"{9999 - self.batches}.json"
 
 
-class CsvKept(World):
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        (root / "landing").mkdir()
-        self.source = Files(
-            "landing/*.csv", schema=SCHEMA, on_corrupt="keep", max_files=2, options={"header": True, "nullValue": "-"}
-        )
+class TestCsvKept(FilesContract):
+    def source(self) -> Source:
+        options = {"header": True, "nullValue": "-"}
+        return Files("landing/*.csv", schema=SCHEMA, on_corrupt="keep", max_files=2, options=options)
 
-    def put(self, rows: list[tuple[int, str | None]]) -> None:
-        lines = ["id,country", *(f"{id},{country or '-'}" for id, country in rows)]
-        (self.root / f"landing/{self.batches:04d}.csv").write_text("\n".join(lines))
+    def write(self, rows: Rows) -> None:
+        lines = ["id,name", *(f"{id},{name or '-'}" for id, name in rows)]
+        (self.folder / f"landing/{self.batches:04d}.csv").write_text("\n".join(lines))
 
 
-class Parquet(World):
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        (root / "landing").mkdir()
-        self.source = Files("landing/**/*.parquet", schema=SCHEMA, max_bytes=1500)
+class TestParquet(FilesContract):
+    def source(self) -> Source:
+        return Files("landing/**/*.parquet", schema=SCHEMA, max_bytes=1500)
 
-    def put(self, rows: list[tuple[int, str | None]]) -> None:
-        folder = self.root / f"landing/country={self.batches}"
+    def write(self, rows: Rows) -> None:
+        folder = self.folder / f"landing/name={self.batches}"
         folder.mkdir()
         pq.write_table(table(rows), folder / "x.parquet")
 
 
-class Delta(World):
+class TestDelta(OurContract):
     mode: Any = "append"
     partition_by: Any = None
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        write_deltalake(
-            str(root / "table"),
-            table([]),
-            partition_by=self.partition_by,
-            configuration={"delta.enableChangeDataFeed": "true"},
-        )
-        self.source = DeltaTable("table", mode=self.mode, max_files=2)
+    def create(self) -> None:
+        feed = {"delta.enableChangeDataFeed": "true"}
+        write_deltalake(self.path, table([]), partition_by=self.partition_by, configuration=feed)
 
-    def put(self, rows: list[tuple[int, str | None]]) -> None:
-        write_deltalake(str(self.root / "table"), table(rows), mode="append")
+    @property
+    def path(self) -> str:
+        return str(self.folder / "table")
+
+    def source(self) -> Source:
+        return DeltaTable("table", mode=self.mode, max_files=2)
+
+    def put(self, rows: Rows) -> None:
+        write_deltalake(self.path, table(rows), mode="append")
+
+    def spoil(self) -> None:
+        for file in self.folder.glob("table/**/*.parquet"):
+            file.unlink()
 
 
-class DeltaPartitioned(Delta):
-    partition_by = ("country",)
+class TestDeltaPartitioned(TestDelta):
+    partition_by = ("name",)
 
 
-class DeltaChanges(Delta):
+class TestDeltaChanges(TestDelta):
     mode = "changes"
+    looks_by_spark = True  # Delta's own reader of changes looks into the log by it
 
 
-class Generated(World):
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.source = Generator(rows=2, total=0, columns={"id": "id", "country": "array(null, 'DE', 'a=b %')[id % 3]"})
+class TestGenerator(OurContract):
+    total = 0
 
-    def put(self, rows: list[tuple[int, str | None]]) -> None:
-        assert isinstance(self.source, Generator)
-        self.source.total = (self.source.total or 0) + len(rows)
+    def source(self) -> Source:
+        columns = {"id": "id", "name": "array(null, 'DE', 'a=b %')[id % 3]"}
+        return Generator(rows=2, total=self.total, columns=columns)
+
+    def put(self, rows: Rows) -> None:
+        self.total += len(rows)
 
 
-class KafkaTopic(World):
-    def __init__(self, root: Path, broker: Broker) -> None:
-        super().__init__(root)
-        self.broker = broker
+class TestTheTestSource(OurContract):
+    def create(self) -> None:
+        self.given = TestSource(SCHEMA)
+
+    def source(self) -> Source:
+        return self.given
+
+    def put(self, rows: Rows) -> None:
+        self.given.arrive(*({"id": id, "name": name} for id, name in rows))
+
+    def spoil(self) -> None:
+        self.given.lose(0)
+
+
+class TestKafka(OurContract):
+    broker: Broker
+
+    @pytest.fixture(autouse=True, scope="class")
+    def _with_broker(self, request: pytest.FixtureRequest, kafka_broker: Broker) -> None:
+        request.cls.broker = kafka_broker
+
+    def create(self) -> None:
         self.topic = f"contract-{uuid4().hex[:8]}"
-        broker.create_topic(self.topic, partitions=2)
-        self.source = Kafka(self.topic, servers=broker.servers, schema=SCHEMA, max_offsets=4)
+        self.broker.create_topic(self.topic, partitions=2)
 
-    def put(self, rows: list[tuple[int, str | None]]) -> None:
-        values = [json.dumps({"id": id, "country": country}) for id, country in rows]
+    def source(self) -> Source:
+        return Kafka(self.topic, servers=self.broker.servers, schema=SCHEMA, max_offsets=4)
+
+    def put(self, rows: Rows) -> None:
+        values = [json.dumps({"id": id, "name": name}) for id, name in rows]
         self.broker.send(self.topic, [(f"key{n}", value) for n, value in enumerate(values)])
 
+    def spoil(self) -> None:
+        self.broker.delete_topic(self.topic)
 
-def table(rows: list[tuple[int, str | None]]) -> pa.Table:
+
+def table(rows: Rows) -> pa.Table:
     return pa.table(
-        {"id": pa.array([id for id, _ in rows], pa.int64()), "country": pa.array([c for _, c in rows], pa.string())}
+        {"id": pa.array([id for id, _ in rows], pa.int64()), "name": pa.array([name for _, name in rows], pa.string())}
     )
-
-
-WORLDS = [JsonByName, JsonByArrival, CsvKept, Parquet, Delta, DeltaPartitioned, DeltaChanges, Generated, KafkaTopic]
-
-
-@pytest.fixture(params=WORLDS, ids=lambda world: world.__name__)
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    if request.param is KafkaTopic:
-        return KafkaTopic(tmp_path, request.getfixturevalue("kafka_broker"))
-    return request.param(tmp_path)  # type: ignore[no-any-return]
-
-
-def test_from_the_beginning_to_the_end_in_small_ranges_each_row_comes_exactly_once(
-    world: World, spark: SparkSession
-) -> None:
-    for _ in range(3):
-        world.arrive()
-    plans, end = drain(world.source, world.context)
-    assert len(plans) > 1
-    world.arrive(5)
-    later, end = drain(world.source, world.context, end)
-    rows = [row for plan in [*plans, *later] for row in world.read_rows(spark, plan.splits)]
-    assert Counter(rows) == Counter(world.rows)
-    assert [plan.more for plan in plans] == [True] * (len(plans) - 1) + [False]
-
-
-def test_planned_again_from_the_same_start_a_range_starts_at_the_same_place(world: World, spark: SparkSession) -> None:
-    world.arrive()
-    _, start = drain(world.source, world.context)
-    world.arrive()
-    first = world.source.plan(start, world.context)
-    assert world.source.plan(start, world.context).splits == first.splits
-    world.arrive()
-    again = world.source.plan(start, world.context)
-    assert world.read_rows(spark, again.splits)[0] == world.read_rows(spark, first.splits)[0]
-
-
-def test_a_range_read_twice_gives_the_same_rows_whatever_has_come_since(world: World, spark: SparkSession) -> None:
-    world.arrive()
-    planned = world.source.plan(None, world.context)
-    before = world.read_rows(spark, planned.splits)
-    world.arrive()
-    assert world.read_rows(spark, planned.splits) == before != []
-
-
-def test_an_empty_range_has_no_rows_and_all_columns(world: World, spark: SparkSession) -> None:
-    world.arrive()
-    plans, end = drain(world.source, world.context)
-    full = world.source.read(spark, plans[0].splits, world.context)
-    planned = world.source.plan(end, world.context)
-    assert planned.empty
-    assert planned.end == end
-    assert not planned.more
-    world.source.verify(planned.splits, world.context)
-    empty = world.source.read(spark, planned.splits, world.context)
-    assert empty.dtypes == full.dtypes
-    assert empty.count() == 0
-    assert full.unionAll(empty).count() == full.count()
-
-
-def test_positions_and_splits_survive_as_json(world: World, spark: SparkSession) -> None:
-    world.arrive()
-    planned = world.source.plan(None, world.context)
-    splits = json.loads(json.dumps(planned.splits))
-    assert splits == planned.splits
-    assert world.read_rows(spark, splits) == world.read_rows(spark, planned.splits)
-    end = json.loads(json.dumps(planned.end))
-    assert end == planned.end
-    assert world.source.plan(end, world.context).splits == world.source.plan(planned.end, world.context).splits
-
-
-def test_reading_starts_no_job_of_spark(world: World, spark: SparkSession) -> None:
-    world.arrive()
-    planned = world.source.plan(None, world.context)
-    spark.sparkContext.setJobGroup("reading", "none is expected here")
-    try:
-        world.read(spark, planned.splits)
-        jobs = spark.sparkContext.statusTracker().getJobIdsForGroup("reading")
-    finally:
-        spark.sparkContext.setLocalProperty("spark.jobGroup.id", "")
-    # Delta's own readers look into their log by Spark.
-    assert jobs == [] or isinstance(world, DeltaChanges)
-
-
-def test_the_declaration_is_sound_and_its_description_plain(world: World) -> None:
-    assert world.source.problems() == []
-    described = world.source.describe()
-    assert described["kind"] == world.source.kind
-    assert json.loads(json.dumps(described)) == described

@@ -87,6 +87,12 @@ def all_blocks() -> tuple[Block, ...]:
     return tuple(found)
 
 
+def code_of(title: str) -> str:
+    """The block that the documents show as the file of this name."""
+    (code,) = (block.code for block in blocks("python") if block.title == title)
+    return code
+
+
 def prose(document: Path) -> str:
     """Without blocks of code and comments."""
     return COMMENT.sub("", INDENTED.sub("", FENCED.sub("", text(document))))

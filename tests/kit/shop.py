@@ -12,7 +12,7 @@ from tidegate.coordinator import Coordinator, Triggered
 from tidegate.delta import locate
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.meaning import meaning_of
-from tidegate.records.records import Ack, JobStats, Plan
+from tidegate.records.records import Ack, JobStats, Json, Plan
 from tidegate.sinks.base import Staging
 from tidegate.sinks.delta.table import StagedBatch, staged_result
 
@@ -65,11 +65,8 @@ class Shop:
     def checkpoint_of(self, plan: Plan, publish: bool = True) -> int:
         """The rest of one that is planned."""
         attempt = f"{plan.attempt}-{seams.new_id()}"
-        folder = Staging(plan.id, attempt).folder(self.coordinator.context("good"))
-        files = staged(self.table, folder, kv((plan.id, f"row {plan.id}")), COLUMNS)
-        committable = staged_result(StagedBatch(columns=COLUMNS, files=files), 1).committable
-        assert committable is not None
-        packed = {"good": self.coordinator.ledger.pack(committable)}
+        staged_by_sink = self.stage(plan.id, attempt)
+        packed = {sink: self.coordinator.ledger.pack(committable) for sink, committable in staged_by_sink.items()}
         ack = Ack(
             **stamp(attempt),
             id=plan.id,
@@ -77,13 +74,21 @@ class Shop:
             prev=None,
             sinks=packed,
             memory=meaning_of(self.coordinator.graph),
-            stats=JobStats(rows={"good": 1}),
+            stats=JobStats(rows=dict.fromkeys(packed, 1)),
         )
         self.coordinator.ledger.create_ack(ack)
         assert self.coordinator.complete(plan.id).state == "completed"
         if publish:
             self.coordinator.publish()
         return plan.id
+
+    def stage(self, id: int, attempt: str) -> dict[str, Json]:
+        """Stage the checkpoint's row for each sink; return the committables."""
+        folder = Staging(id, attempt).folder(self.coordinator.context("good"))
+        files = staged(self.table, folder, kv((id, f"row {id}")), COLUMNS)
+        committable = staged_result(StagedBatch(columns=COLUMNS, files=files), 1).committable
+        assert committable is not None
+        return {"good": committable}
 
     def rows(self) -> list[Any]:
         return [key for key, _ in rows_of(self.table)]

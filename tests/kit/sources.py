@@ -5,26 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from tidegate.records.codec import sha256
-from tidegate.records.records import Blob, Json
-from tidegate.sources import Files, Planned, Source, SourceContext
-
-
-class MemoryBlobs:
-    """The ledger's side files, in memory."""
-
-    def __init__(self) -> None:
-        self.files: dict[str, bytes] = {}
-
-    def put_blob(self, data: bytes) -> Blob:
-        path = f"blobs/{len(self.files)}.json"
-        self.files[path] = data
-        return Blob(path=path, sha=sha256(data), size=len(data))
-
-    def get_blob(self, blob: Blob) -> bytes:
-        data = self.files[blob.path]
-        assert sha256(data) == blob.sha
-        return data
+from tidegate.sources import Files, Planned
 
 
 def files(pattern: str = "landing/*.json", **changes: object) -> Files:
@@ -43,16 +24,6 @@ def put(folder: Path, names: Iterable[str], text: str | None = None) -> None:
 def names(planned: Planned) -> list[str]:
     """The files of a plan, in its order."""
     return [file["name"] for file in planned.splits["files"]]
-
-
-def drain(source: Source, context: SourceContext, start: Json | None = None) -> tuple[list[Planned], Json | None]:
-    """Plan until there is nothing new."""
-    plans = []
-    while not (planned := source.plan(start, context)).empty:
-        plans.append(planned)
-        start = planned.end
-        assert len(plans) < 1000
-    return plans, start
 
 
 STRANGE = [

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from tests.kit.sources import MemoryBlobs
 from tidegate.records.place import Place
 from tidegate.sources import DeltaTable, Files, Generator, Source, SourceContext, malformed_record
+from tidegate.testing.source_contract import MemoryBlobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

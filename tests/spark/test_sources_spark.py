@@ -15,10 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.kit.sources import STRANGE, MemoryBlobs
+from tests.kit.sources import STRANGE
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
 from tidegate.sources import DeltaTable, Files, Generator, Source, SourceContext, malformed_record
+from tidegate.testing.source_contract import MemoryBlobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

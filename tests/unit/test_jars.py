@@ -28,6 +28,17 @@ def test_without_a_named_folder_jars_come_from_the_checkout(monkeypatch):
     assert {path.parent for path in jars.jar_paths()} == {Path(__file__).parents[2] / ".cache/jars"}
 
 
+def test_a_jar_of_a_connector_may_be_missing_but_not_torn(folder):
+    optional = [jar for jar in jars.jar_list() if jar.optional]
+    assert optional, "Kafka's"
+    for jar in optional:
+        (folder / jar.file_name).unlink()
+    assert jars.jar_paths() == [folder / jar.file_name for jar in jars.jar_list() if not jar.optional]
+    (folder / optional[0].file_name).write_bytes(b"half")
+    with pytest.raises(Corrupt, match="has 4 bytes"):
+        jars.jar_paths()
+
+
 def test_a_missing_jar_is_named_with_the_command_that_fetches_it(folder):
     missing = jars.jar_list()[2].file_name
     (folder / missing).unlink()

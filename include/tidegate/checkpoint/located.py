@@ -64,6 +64,9 @@ def _located(name: str, published: Published, ledger: Ledger, place: Place, grap
         return msgspec.structs.replace(table, uri=f"{ledger.home}/{state_sink(name).folder}")
     if name.startswith(QUARANTINE):
         return msgspec.structs.replace(table, uri=QuarantineSink(name.removeprefix(QUARANTINE)).path(ledger.home))
+    if not table.is_delta:  # a database or a broker does not move with the project; its sink says where it is
+        declared = graph.sinks.get(name) if graph is not None else None
+        return msgspec.structs.replace(table, uri=declared.sink.target(place)) if declared is not None else table
     places = list(dict.fromkeys(_places(name, published, ledger, place, graph)))
     moved = next((uri for uri in places if len(places) > 1 and _is_there(table, Location(uri, place.options))), None)
     return msgspec.structs.replace(table, uri=moved or places[0])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.errors import TidegateError
-from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.protocol.view import Entry
 from tidegate.records.records import Json
 from tidegate.sources.base import Source, SourceContext
 
@@ -46,19 +46,21 @@ def release_unneeded(pipeline: PipelineContext) -> None:
 def _oldest_completed(pipeline: PipelineContext) -> Entry | None:
     """Return the completed entry at whose end the oldest input begins that anybody could still read again.
 
-    That is the oldest retained one, savepoints included. If it was rolled back, then it is the rollback, which returned
-    to an older position. None: a rollback since then is no longer retained, so it is not known which one it is.
+    That is the oldest retained one, savepoints included, or a rollback since then that returned to an older position.
+    None: there are several such rollbacks, or one since then is no longer retained, so it is not known which one it is.
     """
     ids, rollbacks = pipeline.ledger.ids(), pipeline.ledger.rollbacks()
     completed = (entry for entry in map(pipeline.real_entry, ids) if entry is not None and entry.completed)
     oldest, last = next(completed, None), pipeline.ledger.view().last_completed
     if oldest is None or last is None:
         return None
-    undone_by = rolled_back_by(oldest.id, rollbacks)
-    if undone_by is not None:
-        return pipeline.real_entry(undone_by)
-    since = sum(id > oldest.id for id, _ in rollbacks)
-    return oldest if oldest.plan.generation + since == last.plan.generation else None
+    since = [(id, target) for id, target in rollbacks if id > oldest.id]
+    if oldest.plan.generation + len(since) != last.plan.generation:
+        return None
+    further_back = [id for id, target in since if target < oldest.id]
+    if not further_back:
+        return oldest
+    return pipeline.real_entry(further_back[0]) if len(further_back) == 1 else None
 
 
 def _sources(pipeline: PipelineContext) -> Iterator[tuple[str, Source]]:

@@ -34,5 +34,5 @@ def event_extra(coordinator: Coordinator, id: int, sink: str, published: Publish
     extra: dict[str, object] = {"checkpoint": id, "rows": rows}
     table = published.tables.get(sink) if published else None
     if table is not None:
-        extra |= {"version": table.version, "table": table.uri}
+        extra |= ({"version": table.version} if table.is_delta else {}) | {"table": table.uri}
     return extra

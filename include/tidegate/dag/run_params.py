@@ -93,6 +93,7 @@ def refuse_taken(task: Task) -> None:
 def go_back(task: Task) -> int | None:
     """Roll back, if the run was requested to. Undoes no checkpoints but those that the requester was shown."""
     from tidegate.lifecycle import rollback
+    from tidegate.lifecycle.rollback_proposal import How
 
     act = requested(task)
     if act is None or act.action != "rollback":
@@ -101,8 +102,9 @@ def go_back(task: Task) -> int | None:
     why = note or f"rolled back to checkpoint {to}"
     suspend = why if act.asked.get("suspend") else ""
     shown = [int(id) for id in act.asked.get("undone", ())]
+    choices: dict[str, How] = dict.fromkeys(act.asked.get("keep", ()), "keep")
     rolled_back = rollback.roll_back(
-        task.coordinator, to, run=task.run, by=act.by, choices={}, reason=note, suspend=suspend, shown=shown
+        task.coordinator, to, run=task.run, by=act.by, choices=choices, reason=note, suspend=suspend, shown=shown
     )
     log.info("Rollback %s is decided: the next checkpoint continues from %s", rolled_back.id, to)
     return rolled_back.id

@@ -95,6 +95,8 @@ class Schedule:
     """Wait for every job, whatever the settings say."""
     stop: Callable[[], bool] = lambda: False
     """Called between checkpoints: a running one is always brought to its end."""
+    new_run: Callable[[], str] = new_run
+    """Returns the run id of each checkpoint."""
 
     def goes_on(self, plan: Plan, outcome: Outcome, made: int) -> bool:
         """Return whether another checkpoint follows."""
@@ -153,7 +155,7 @@ def _start_again(coordinator: Coordinator, observer: Observer) -> None:
 
 def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -> Plan | None:
     """Plan a checkpoint of our own, as soon as others allow one. Return None when there is nothing left to do."""
-    run = new_run()
+    run = schedule.new_run()
     while not schedule.stop():
         try:
             with troubles.recording_errors(coordinator.ledger, run, "planning"):

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.ledger.log import EntryLog
+from tidegate.records.records import PublishedTable
 
-__all__ = ["checkpoint_not_there", "no_such_checkpoint", "no_such_sink", "no_such_state"]
+__all__ = ["checkpoint_not_there", "no_such_checkpoint", "no_such_sink", "no_such_state", "without_versions"]
 
 NO_SUCH_CHECKPOINT = "NO_SUCH_CHECKPOINT"
 
@@ -53,6 +54,17 @@ def no_such_sink(pipeline: str, sink: str, checkpoint: int, tables: Iterable[str
         expected=" or ".join(tables) or "a sink that has taken rows by then",
         help=help,
         reason="NO_SUCH_SINK",
+    )
+
+
+def without_versions(sink: str, table: PublishedTable) -> Invalid:
+    """The sink's target is no Delta table: it cannot be read as of a checkpoint."""
+    return Invalid(
+        f"sink {sink!r} publishes to {table.uri}, which keeps no versions: it cannot be read as of a checkpoint",
+        expected="a sink that publishes to a Delta table",
+        help=f"read the target with a client of its own: it was given everything up to checkpoint {table.version}, and "
+        "perhaps more since",
+        reason="NO_VERSIONS",
     )
 
 

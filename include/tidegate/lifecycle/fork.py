@@ -55,7 +55,8 @@ from tidegate.records.records import (
     Published,
     PublishedTable,
 )
-from tidegate.sinks.base import Publication, SinkContext
+from tidegate.sinks.base import Publication, Sink, SinkContext
+from tidegate.sinks.transactional import TransactionalSink
 from tidegate.state.table import STATE, state_sink
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def _refuse_their_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> N
         f"sink {name!r}: {sinking.sink.target(to.place)} is a table of {pipeline!r}, of its sink {parent_sink!r}"
         for name, sinking in to.graph.sinks.items()
         for parent_sink in names
-        if _has_commits(sinking.sink, _parent_context(snapshot, parent_sink, to))
+        if _is_theirs(sinking.sink, parent_sink, snapshot, to)
     ]
     if conflicts:
         raise Invalid(
@@ -172,9 +173,16 @@ def _refuse_their_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> N
         )
 
 
-def _has_commits(sink: object, context: SinkContext) -> bool:
+def _is_theirs(sink: Sink, parent_sink: str, snapshot: CheckpointSnapshot, to: PipelineContext) -> bool:
+    """Return whether a sink's target is one of the parent's. The mark of a database or a broker names no table, so
+    there the parent's records tell."""
+    if isinstance(sink, TransactionalSink):
+        ids = {snapshot.entry.id, snapshot.parent.settled()}
+        published = filter(None, map(snapshot.parent.published, ids))
+        tables = (record.tables.get(parent_sink) for record in published)
+        return any(table is not None and table.uri == sink.target(to.place) for table in tables)
     try:
-        return sink.head(context).last is not None  # type: ignore[attr-defined]
+        return sink.head(_parent_context(snapshot, parent_sink, to)).last is not None
     except Unavailable:
         raise
     except TidegateError:

@@ -274,7 +274,8 @@ def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
     if change.way.rows_stay and change.how not in ("keep", None):
         yield (
             f"table {change.table!r}: {change.way.rows_stay}. Choose --keep {change.table} (its rows stay, and what is "
-            f"read again is added to them) or --leave {change.table} (it gets nothing that is still owed to it, either)"
+            f"read again is written to it once more) or --leave {change.table} (the same, and it never gets what is "
+            "still owed to it)"
         )
         return
     if change.how == "retract" and change.way.no_retract:

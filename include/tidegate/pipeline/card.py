@@ -44,6 +44,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     gates: dict[str, str]
     """Each gate, with its job."""
     parts: list[Box]
+    rows_stay: dict[str, str] = {}
+    """Each sink whose target keeps its rows in a rollback, with the reason."""
     settings: list[tuple[str, str, str]]
     """Key, value, and where the value came from."""
 
@@ -60,6 +62,7 @@ def card_of(graph: Graph, settings: Settings, project: str) -> str:
         jobs=[job.name for job in graph.jobs],
         gates={gated.name: job.name for job in graph.jobs for gated in job.gates},
         parts=_parts(graph),
+        rows_stay={name: why for name, node in graph.sinks.items() if (why := node.sink.why_rows_stay())},
         settings=[(row.key, row.value, row.origin) for row in settings.shown()],
     )
     return msgspec.json.encode(card).decode()

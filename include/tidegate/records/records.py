@@ -466,6 +466,11 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
         """True: it is a version of a Delta table."""
         return bool(self.log_hash)
 
+    @property
+    def stands_at(self) -> str:
+        """What the table shows, in a word: its version, or the last checkpoint that the target was given."""
+        return f"version {self.version}" if self.is_delta else f"checkpoint {self.version}"
+
 
 class Control(Struct, frozen=True, kw_only=True):
     """An action of a person, or of a rule, with a place of its own among the checkpoints."""

@@ -1,5 +1,6 @@
 """Where rows go: prepared out of sight, published after the decision."""
 
+from tidegate.records.place import Place
 from tidegate.sinks.base import AtLeastOnceSink, ExactlyOnceSink, Sink, SinkContext
 from tidegate.sinks.delta.append import DeltaAppend
 from tidegate.sinks.delta.upsert import DeltaUpsert
@@ -17,6 +18,7 @@ __all__ = [
     "FileExport",
     "IcebergAppend",
     "KafkaTopic",
+    "Place",
     "PostgresAppend",
     "PostgresUpsert",
     "Sink",

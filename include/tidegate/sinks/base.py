@@ -243,6 +243,10 @@ class Sink(ABC):
         """
         return ["it cannot replace the rows of one interval: use DeltaAppend"]
 
+    def why_rows_stay(self) -> str:
+        """Return the reason why a rollback cannot take rows out of the target again. Empty: it can."""
+        return ""
+
     @abstractmethod
     def check(self, context: SinkContext) -> None:
         """Raise Invalid if publishing to the target is not safe. Called before anything is planned."""

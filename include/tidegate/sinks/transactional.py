@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -94,6 +94,13 @@ class StagedRows:
         """Yield the rows to add, always in the same order. columns: only these."""
         for part in self.parts:
             yield from self._read(part.files, columns)
+
+    def tuples(self, columns: Sequence[str] | None = None) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows to add as Python tuples, for a driver that takes no Arrow. columns: only these, in this
+        order."""
+        for batch in self.batches(columns):
+            names = columns or batch.schema.names
+            yield from zip(*(batch.column(name).to_pylist() for name in names), strict=True)
 
     def removed_batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows whose keys must be removed before the others are added."""
@@ -318,6 +325,8 @@ class TransactionalSink(ExactlyOnceSink):
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
     ) -> WayBack:
+        if known is not None:
+            self.verify(known, context)
         last = self.last(context)
         if last is None:
             return WayBack(exists=False, lacks=to is not None)

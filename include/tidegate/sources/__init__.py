@@ -1,5 +1,7 @@
 """Where rows come from: sources plan ranges without a JVM, and read the same rows again."""
 
+from tidegate.records.place import Place
+from tidegate.records.records import Amount, Lag, Unread
 from tidegate.sources.adaptive import Adaptive
 from tidegate.sources.base import Blobs, Planned, Source, SourceContext
 from tidegate.sources.delta.source import DeltaTable
@@ -10,13 +12,17 @@ from tidegate.sources.kafka.source import Kafka
 
 __all__ = [
     "Adaptive",
+    "Amount",
     "Blobs",
     "DeltaTable",
     "Files",
     "Generator",
     "Kafka",
+    "Lag",
+    "Place",
     "Planned",
     "Source",
     "SourceContext",
+    "Unread",
     "malformed_record",
 ]

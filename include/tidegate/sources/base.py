@@ -150,5 +150,6 @@ class Source(ABC):
         such as a tool that shows the lag of consumer groups; tidegate itself never relies on it."""
 
     def release(self, before: Json, context: SourceContext) -> None:  # noqa: B027
-        """Let go of all input before this position: no retained checkpoint would read it again, not even after a
-        rollback. For a source that holds input back at its origin until then."""
+        """Let go of all input before this position: no retained checkpoint of this pipeline would read it again, not
+        even after a rollback. For a source that holds input back at its origin until then. A fork is a pipeline of its
+        own: it needs a hold of its own there, by `context.pipeline`."""

@@ -74,10 +74,12 @@ class AskedResume(ActionRequest):
 
 
 class AskedRollback(ActionRequest):
-    """`undone`: what the user was shown would no longer count. If that is anything else by now, nothing is done."""
+    """`undone`: what the user was shown would no longer count. If that is anything else by now, nothing is done.
+    `keep`: sinks whose rows stay as they are, while what is read again is written to them once more."""
 
     to: Number
     undone: Annotated[list[Number], Field(max_length=100_000)] = []
+    keep: Annotated[list[Name], Field(max_length=1000)] = []
     suspend: bool = False
 
 

@@ -212,7 +212,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "undone": [7],
         "ended": [],
         "sources": ["orders"],
-        "tables": {"totals": {"now": 7, "back_to": 6, "uri": "/srv/data/tables/totals"}},
+        "tables": {"totals": {"now": 7, "back_to": 6, "uri": "/srv/data/tables/totals", "rows_stay": ""}},
     },
     "Audit": {
         "acts": [

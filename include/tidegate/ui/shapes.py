@@ -350,6 +350,7 @@ class TargetAnswer(BaseModel):
     now: int | None
     back_to: int
     uri: str
+    rows_stay: str = Field(description="Why the target keeps its rows, whatever is rolled back; empty: it does not")
 
 
 class WayBackAnswer(BaseModel):

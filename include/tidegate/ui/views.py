@@ -267,7 +267,12 @@ def way_back(pipeline: Known, to: int) -> Json:
         "ended": history.behind(to, "open", "held"),
         "sources": sorted(target.details.sources),
         "tables": {
-            name: {"now": versions.get(name), "back_to": table["version"], "uri": table["uri"]}
+            name: {
+                "now": versions.get(name),
+                "back_to": table["version"],
+                "uri": table["uri"],
+                "rows_stay": pipeline.card.rows_stay.get(name, ""),
+            }
             for name, table in sorted(tables.items())
         },
     }

@@ -41,6 +41,8 @@ class Recovery:
     """What is damaged of all this."""
     instead: int | None = None
     """If there are problems: the newest older checkpoint that is whole."""
+    keep: tuple[str, ...] = ()
+    """The sinks whose rows would stay then: their targets cannot take rows back."""
     lost: tuple[int, ...] = ()
     """The checkpoints that would no longer count then."""
 
@@ -55,9 +57,9 @@ def verify_next_run(pipeline: PipelineContext, give_up: GiveUp) -> Recovery:
         return Recovery(last.id if last else None, dead, alive, {}, ())
     owed, problems = _owed(pipeline, view)
     problems += verify_checkpoint(pipeline, last.id)
-    instead = next(_whole(pipeline, view, last.id), None) if problems else None
+    instead, keep = next(_whole(pipeline, view, last.id), (None, ())) if problems else (None, ())
     lost = _between(pipeline, view, instead, last.id) if instead is not None else ()
-    return Recovery(last.id, dead, alive, owed, tuple(dict.fromkeys(problems)), instead, lost)
+    return Recovery(last.id, dead, alive, owed, tuple(dict.fromkeys(problems)), instead, keep, lost)
 
 
 def _reason(pipeline: PipelineContext, entry: Entry, give_up: GiveUp) -> str | None:
@@ -101,18 +103,22 @@ def _lacking(view: View, table: str, last: int | None) -> Iterator[Entry]:
             yield entry
 
 
-def _whole(pipeline: PipelineContext, view: View, below: int) -> Iterator[int]:
-    """Yield the older checkpoints that are whole, newest first; savepoints last, if the settings say so."""
+def _whole(pipeline: PipelineContext, view: View, below: int) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the older checkpoints that are whole, newest first, each with the sinks whose rows stay; savepoints last,
+    if the settings say so."""
     settings, key = pipeline.settings.record(), KEYS["prefer_checkpoint_for_recovery"]
     prefers = key.parse(settings.get(key.name, key.default))
     named = {savepoint.entry for savepoint in savepoints(pipeline.ledger)} if prefers else set()
     for id in sorted(pipeline.ledger.ids(before=below), key=lambda id: (id in named, -id)):
         try:
             proposal = examine(pipeline, id, {}, view)
+            stay = tuple(change.table for change in proposal.changes if change.way.rows_stay)
+            if stay:
+                proposal = examine(pipeline, id, dict.fromkeys(stay, "keep"), view)
         except (Corrupt, Rejected):
             continue
         if not proposal.problems and not proposal.lacking:
-            yield id
+            yield id, stay
 
 
 def _between(pipeline: PipelineContext, view: View, low: int, high: int) -> tuple[int, ...]:

@@ -12,14 +12,15 @@ from tidegate.checkpoint.superseded_acks import superseded_attempts
 from tidegate.delta import Location, StagedFile, missing_files
 from tidegate.delta.log.checkpoints import put_aside, torn_checkpoints
 from tidegate.delta.log.files import read_commit
-from tidegate.errors import TidegateError
+from tidegate.errors import Corrupt, TidegateError
 from tidegate.pipeline import SinkNode
 from tidegate.protocol.view import Entry
 from tidegate.records import typed
 from tidegate.records.place import is_url, store_of
-from tidegate.records.records import Json, Published
+from tidegate.records.records import Json, Published, PublishedTable
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.delta.table import refuse_unsafe_store
+from tidegate.sinks.transactional import TransactionalSink
 from tidegate.verify.finding import Finding, Subject
 from tidegate.verify.ledger import is_still_retained
 
@@ -50,8 +51,9 @@ def check_tables(subject: Subject, entries: Sequence[Entry], repair: bool) -> It
         yield Finding(subject.name, "tables", "bad", error.what, error.help)
         return
     yield from _versions(subject, published)
+    yield from _marks(subject, sinks, published)
     owed = [entry for entry in entries if not entry.aborted and entry.id not in published]
-    yield from _staged(subject, owed, published)
+    yield from _staged(subject, sinks, owed, published)
     yield from _stores(subject, published)
     for node, context in sinks:
         yield from _left_over(subject, node, context, entries, repair)
@@ -76,12 +78,41 @@ def _versions(subject: Subject, published: dict[int, Published]) -> Iterator[Fin
     """Check each table: are the recorded commits still the ones in its log?"""
     recorded: dict[tuple[str, str], dict[int, tuple[int, str]]] = {}
     for id, record in published.items():
-        for sink, table in record.tables.items():
+        for sink, table in _delta_tables(record).items():
             recorded.setdefault((sink, table.uri), {}).setdefault(table.version, (id, table.log_hash))
     for (sink, uri), versions in recorded.items():
         location = Location(uri, subject.settings.storage_options)
         yield _versions_of(subject, sink, location, versions)
         yield from check_log_checkpoints(subject, f"log of {sink}", location)
+
+
+def _delta_tables(record: Published) -> dict[str, PublishedTable]:
+    return {sink: table for sink, table in record.tables.items() if table.is_delta}
+
+
+def _marks(
+    subject: Subject, sinks: Sequence[tuple[SinkNode, SinkContext]], published: dict[int, Published]
+) -> Iterator[Finding]:
+    """Check each target that is no Delta table: was it given everything that was published to it?"""
+    last = {
+        sink: table for id in sorted(published) for sink, table in published[id].tables.items() if not table.is_delta
+    }
+    declared = {node.name: (node, context) for node, context in sinks}
+    for sink, table in last.items():
+        if sink not in declared:
+            gone = "its sink is not in the code any more" if subject.pipeline is not None else "only its sink can look"
+            advice = "" if subject.pipeline is not None else "give the pipeline as MODULE:pipeline"
+            yield Finding(subject.name, f"target {sink}", "cannot tell", f"{table.uri}: {gone}", advice)
+            continue
+        node, context = declared[sink]
+        try:
+            node.sink.verify(table, context)
+            detail = f"{table.uri} was given everything up to checkpoint {table.version}"
+            yield Finding(subject.name, f"target {sink}", "ok", detail)
+        except Corrupt as error:
+            yield Finding(subject.name, f"target {sink}", "bad", error.what, error.help)
+        except TidegateError as error:
+            yield Finding(subject.name, f"target {sink}", "cannot tell", error.what, error.help)
 
 
 def check_log_checkpoints(subject: Subject, check: str, location: Location) -> Iterator[Finding]:
@@ -124,24 +155,35 @@ def _versions_of(subject: Subject, sink: str, location: Location, versions: dict
 # -- what is still to be published ---------------------------------------------------------------------
 
 
-def _staged(subject: Subject, owed: Sequence[Entry], published: dict[int, Published]) -> Iterator[Finding]:
+def _staged(
+    subject: Subject,
+    sinks: Sequence[tuple[SinkNode, SinkContext]],
+    owed: Sequence[Entry],
+    published: dict[int, Published],
+) -> Iterator[Finding]:
     """Check files that acks of undecided or unpublished checkpoints name: they must be there until published."""
     if not owed:
         return
     locations = _locations(subject, published)
+    declared = {node.name: (node, context) for node, context in sinks}
     for entry in owed:
         if not is_still_retained(subject.ledger, entry.id):
             continue
         for sink, payload in (item for acked in entry.acks.values() for item in acked.ack.sinks.items()):
             check = f"staged for {sink} in checkpoint {entry.id}"
             location = locations.get(sink)
-            if location is None:
+            if location is None and sink not in declared:
                 advice = "give the pipeline as MODULE:pipeline"
-                yield Finding(subject.name, check, "cannot tell", "where the table lies is not recorded yet", advice)
+                yield Finding(subject.name, check, "cannot tell", "where the files lie is not recorded yet", advice)
                 continue
             try:
-                files = _files(subject.ledger.unpack(payload))
-                lost = missing_files(location, files)
+                committable = subject.ledger.unpack(payload)
+                files = _files(committable)
+                if location is not None:
+                    lost = missing_files(location, files)
+                else:
+                    node, context = declared[sink]
+                    lost = node.sink.gone([committable], context)
             except TidegateError as error:
                 if is_still_retained(subject.ledger, entry.id):
                     yield Finding(subject.name, check, "bad", error.what, error.help)
@@ -156,17 +198,22 @@ def _staged(subject: Subject, owed: Sequence[Entry], published: dict[int, Publis
 
 
 def _locations(subject: Subject, published: dict[int, Published]) -> dict[str, Location]:
-    """Return where each sink's table is: by the pipeline's code, else by what was published last."""
+    """Return where each sink stages files: by the pipeline's code, else beside the Delta table that was published
+    last."""
     options = subject.settings.storage_options
-    tables = (item for id in sorted(published) for item in published[id].tables.items())
+    tables = (item for id in sorted(published) for item in _delta_tables(published[id]).items())
     locations = {name: Location(table.uri, options) for name, table in tables}
     for node, context in sink_contexts(subject):
-        locations[node.name] = Location(node.sink.target(context.place), options)
+        if isinstance(node.sink, TransactionalSink):
+            locations[node.name] = node.sink.stages_in(context)
+        elif node.sink.stages_in(context) is not None:
+            locations[node.name] = Location(node.sink.target(context.place), options)
     return locations
 
 
 def _files(committable: Json) -> list[StagedFile]:
-    return [typed.convert(file, StagedFile) for file in committable.get("files", [])]
+    files = [file for part in ("files", "deletes", "removed") for file in committable.get(part, [])]
+    return [typed.convert(file, StagedFile) for file in files]
 
 
 # -- what was left behind ------------------------------------------------------------------------------

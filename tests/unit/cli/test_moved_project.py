@@ -76,7 +76,10 @@ def test_a_moved_project_is_read_where_it_lies_now_and_goes_on(moving, tidegate,
     listed = tidegate("list", pipeline, "--json").json["checkpoints"]
     assert {row["tables"]["good"]["uri"] for row in listed} == {here}
     known = SimpleNamespace(
-        data=str(moving.new), options={}, past=lambda: CheckpointHistory(shop.coordinator.ledger, {}), card=None
+        data=str(moving.new),
+        options={},
+        past=lambda: CheckpointHistory(shop.coordinator.ledger, {}),
+        card=SimpleNamespace(rows_stay={}),
     )
     assert views.way_back(known, 1)["tables"]["good"]["uri"] == here
     compared = views.compared(known, 1, 2)["tables"]["good"]

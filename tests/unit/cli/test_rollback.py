@@ -39,7 +39,7 @@ def test_first_it_says_what_it_would_do_and_does_nothing(shop, tidegate):
     told = tidegate("rollback", CODE, "--to", "1", "--dry-run", "--json").json
     assert (told["undone"], told["possible"]) == ([2, 3], True)
     assert told["tables"] == {
-        "good": {"how": "restore", "version": 2, "back_to": 0, "foreign": [], "written_through": False}
+        "good": {"how": "restore", "version": 2, "back_to": 0, "foreign": [], "rows_stay": "", "written_through": False}
     }
     assert shop.coordinator.ledger.ids() == [1, 2, 3]
     assert shop.rows() == [1, 2, 3]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.sources import MemoryBlobs
 from tidegate.records.place import Place
 from tidegate.sources import SourceContext
+from tidegate.testing.source_contract import MemoryBlobs
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tests.kit.delta_sources import SCHEMA, Table, add, cdc, files, remove, source
-from tests.kit.sources import drain
 from tidegate.errors import Corrupt, Invalid
 from tidegate.sources import DeltaTable, SourceContext
+from tidegate.testing.source_contract import drain
 
 
 @pytest.fixture

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.sources import STRANGE, MemoryBlobs, drain, files, names, put
+from tests.kit.sources import STRANGE, files, names, put
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.place import Place
 from tidegate.sources import Files, SourceContext
+from tidegate.testing.source_contract import MemoryBlobs, drain
 
 ORDERS = ["name", "arrival"]
 

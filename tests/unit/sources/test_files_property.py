@@ -9,10 +9,11 @@ from typing import Literal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.sources import MemoryBlobs, files, names, put
+from tests.kit.sources import files, names, put
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sources import SourceContext
+from tidegate.testing.source_contract import MemoryBlobs
 
 name = st.text(st.sampled_from("abz09 %=[]{}*?\\é漢\n"), min_size=1, max_size=4).map(lambda text: f"x{text}.json")
 arrival = st.lists(name, max_size=6).map(lambda names: ("arrive", names))

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.sources import drain
 from tidegate.errors import Invalid
 from tidegate.sources import Generator, SourceContext
+from tidegate.testing.source_contract import drain
 
 
 def test_ranges_follow_one_another_up_to_the_total(context: SourceContext) -> None:

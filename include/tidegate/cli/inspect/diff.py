@@ -20,7 +20,7 @@ from tidegate.history.view import CheckpointView
 from tidegate.ledger.refusals import no_such_state
 from tidegate.offline import State
 from tidegate.protocol.view import Entry
-from tidegate.records.records import Published
+from tidegate.records.records import Published, PublishedTable
 from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "run"]
@@ -95,9 +95,16 @@ def _tables(target: Target, before: Published, after: Published) -> dict[str, An
             continue
         sides = [each.tables.get(name) for each in (before, after)]
         versions = [side.version if side else None for side in sides]
-        rows = [count_rows(open_as_of(target, side)) if side else 0 for side in sides]
+        rows = [_count(target, side) for side in sides]
         found[name] = {"versions": versions, "rows": rows}
     return found
+
+
+def _count(target: Target, table: PublishedTable | None) -> int | None:
+    """Count the rows of a table. None: it keeps no versions, so nobody can tell how many there were."""
+    if table is None:
+        return 0
+    return count_rows(open_as_of(target, table)) if table.is_delta else None
 
 
 def _settings(before: CheckpointView, after: CheckpointView) -> dict[str, Any]:
@@ -200,9 +207,7 @@ def _print(target: Target, document: dict[str, Any], out: Output) -> None:
     for name, source in document["sources"].items():
         out.line(f"  source {name}: " + ("read on" if source["moved"] else "stood still"))
     for name, table in document["tables"].items():
-        (old, new), (old_rows, new_rows) = table["versions"], table["rows"]
-        change = f"version {old} to {new}, {old_rows:,} to {new_rows:,} rows ({new_rows - old_rows:+,})"
-        out.line(f"  table {name}: " + ("the same" if old == new else change))
+        out.line(f"  table {name}: {_table_text(*table['versions'], *table['rows'])}")
     for name, counts in document["states"].items():
         out.line(f"  state {name}: {_counts(counts)}")
     for name, (old, new) in document["settings"].items():
@@ -210,6 +215,14 @@ def _print(target: Target, document: dict[str, Any], out: Output) -> None:
     out.line("  code: " + ("changed" if document["code_changed"] else "the same"))
     for name in list(document["states"])[:1]:
         out.line(f"Keys:  {target.command('diff', before, after, name)}", "dim")
+
+
+def _table_text(old: int | None, new: int | None, old_rows: int | None, new_rows: int | None) -> str:
+    if old == new:
+        return "the same"
+    if old_rows is None or new_rows is None:
+        return f"checkpoint {old or 'none'} to {new or 'none'}; it keeps no versions, so its rows cannot be compared"
+    return f"version {old} to {new}, {old_rows:,} to {new_rows:,} rows ({new_rows - old_rows:+,})"
 
 
 def _print_figures(document: dict[str, Any], out: Output) -> None:

@@ -379,7 +379,7 @@ def _undone(view: CheckpointView) -> Iterator[str]:
 
 def _shown(view: CheckpointView) -> Iterator[str]:
     if view.details.tables:
-        tables = ", ".join(f"{name} at version {table.version}" for name, table in view.details.tables.items())
+        tables = ", ".join(f"{name} at {table.stands_at}" for name, table in view.details.tables.items())
         yield f"With it the tables stand at: {tables}."
 
 

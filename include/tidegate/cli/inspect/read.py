@@ -17,11 +17,22 @@ from tidegate.cli.targets import Target, open_target
 from tidegate.delta import Snapshot
 from tidegate.delta.dataset import dataset
 from tidegate.errors import Invalid
-from tidegate.ledger.refusals import no_such_sink
+from tidegate.ledger.refusals import no_such_sink, without_versions
 from tidegate.records.records import Published, PublishedTable
 from tidegate.state.table import STATE
 
-__all__ = ["add_parser", "as_of", "open_as_of", "plain", "row_limit", "run", "shown"]
+__all__ = [
+    "add_parser",
+    "as_of",
+    "count_rows",
+    "open_as_of",
+    "plain",
+    "print_sinks",
+    "row_limit",
+    "run",
+    "shown",
+    "sink_document",
+]
 
 
 def add_parser(subparsers: Any) -> None:
@@ -49,6 +60,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     table = published.tables.get(args.sink)
     if table is None:
         raise _no_table(target, published, args.sink)
+    if not table.is_delta:
+        raise without_versions(args.sink, table)
     snapshot = open_as_of(target, table)
     sample = take(snapshot, args.limit)
     out.document(
@@ -102,17 +115,36 @@ def _list_tables(target: Target, published: Published, out: Output) -> int:
     for name, table in published.tables.items():
         if name.startswith(STATE):  # versions of rows: `tidegate state` shows what counts
             continue
-        tables[name] = {"table": table.uri, "version": table.version, "rows": count_rows(open_as_of(target, table))}
+        tables[name] = sink_document(target, table)
     out.document({"pipeline": target.name, "checkpoint": published.id, "tables": tables})
-    out.table(
-        ["sink", "rows", "version", "table"],
-        [[name, f"{row['rows']:,}", row["version"], row["table"]] for name, row in tables.items()],
-        right=["rows", "version"],
-        title=f"{target.name} as of checkpoint {published.id}",
-    )
-    for name in list(tables)[:1]:
+    print_sinks(f"{target.name} as of checkpoint {published.id}", tables, out)
+    for name in [name for name, table in tables.items() if table["version"] is not None][:1]:
         out.line(f"Rows:  {target.command('read', name, '--checkpoint', published.id, '--limit', 5)}", "dim")
     return 0
+
+
+def sink_document(target: Target, table: PublishedTable) -> dict[str, Any]:
+    """Where a sink's rows are. A target that keeps no versions has none to count them in."""
+    if not table.is_delta:
+        return {"table": table.uri, "version": None, "rows": None}
+    return {"table": table.uri, "version": table.version, "rows": count_rows(open_as_of(target, table))}
+
+
+def print_sinks(title: str, tables: dict[str, dict[str, Any]], out: Output) -> None:
+    """Print documents of sinks as a table."""
+    out.table(
+        ["sink", "rows", "version", "table"],
+        [
+            [name, "?" if table["rows"] is None else f"{table['rows']:,}", _version(table), table["table"]]
+            for name, table in tables.items()
+        ],
+        right=["rows", "version"],
+        title=title,
+    )
+
+
+def _version(table: dict[str, Any]) -> str:
+    return "none" if table["version"] is None else str(table["version"])
 
 
 # -- rows ----------------------------------------------------------------------------------------------

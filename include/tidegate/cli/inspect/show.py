@@ -269,5 +269,7 @@ def _print_event_time(details: CheckpointDetails, out: Output) -> None:
 
 def _print_tables(tables: Json, out: Output) -> None:
     if tables:
-        rows = [[name, table["version"], table["uri"]] for name, table in tables.items()]
+        rows = [
+            [name, table["version"] if table["log_hash"] else "none", table["uri"]] for name, table in tables.items()
+        ]
         out.table(["sink", "version", "table"], rows, right=["version"])

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     published = {f"{name} {id}": table.version for (id, name), table in report.published.items()}
     out.document(_document(target, findings) | {"published": published})
     for (id, name), table in report.published.items():
-        out.line(f"Published: checkpoint {id} on {name}, as version {table.version}")
+        out.line(f"Published: checkpoint {id} on {name}{f', as version {table.version}' if table.is_delta else ''}")
     out.line("The next run continues from here.", "bold")
     return 0
 
@@ -79,18 +79,31 @@ def _recover_from_damage(target: Target, coordinator: Coordinator, findings: Rec
             damage,
             expected="every record and file as it was written",
             help="restore them from a backup of the storage; or add --fall-back to roll back to checkpoint "
-            f"{findings.instead}: {_loss_text(findings)}, and their input is read again",
+            f"{findings.instead}: {_loss_text(findings)}, and their input is read again{_stay_text(findings)}",
             reason="DAMAGED",
         )
-    confirm(f"Roll back to checkpoint {findings.instead}? {_loss_text(findings)}.", out, yes=args.yes)
+    question = f"Roll back to checkpoint {findings.instead}? {_loss_text(findings)}{_stay_text(findings)}."
+    confirm(question, out, yes=args.yes)
     rolled_back = rollback.roll_back(
-        coordinator, findings.instead, run=new_run(), by=who(), choices={}, reason="; ".join(findings.problems)[:500]
+        coordinator,
+        findings.instead,
+        run=new_run(),
+        by=who(),
+        choices=dict.fromkeys(findings.keep, "keep"),
+        reason="; ".join(findings.problems)[:500],
     )
     return report_rollback(target, rolled_back, out)
 
 
 def _loss_text(findings: Recovery) -> str:
     return f"checkpoint {', '.join(map(str, findings.lost)) or 'none'} will no longer count"
+
+
+def _stay_text(findings: Recovery) -> str:
+    names = ", ".join(findings.keep)
+    return (
+        f"; the rows that {names} was given since stay there, and what is read again is added to them" if names else ""
+    )
 
 
 def _document(target: Target, findings: Recovery) -> dict[str, Any]:
@@ -102,6 +115,7 @@ def _document(target: Target, findings: Recovery) -> dict[str, Any]:
         "owed": {name: list(ids) for name, ids in findings.owed.items()},
         "problems": list(findings.problems),
         "instead": findings.instead,
+        "rows_stay": list(findings.keep),
         "lost": list(findings.lost),
     }
 
@@ -118,6 +132,6 @@ def _print_findings(target: Target, findings: Recovery, out: Output) -> None:
     for problem in findings.problems:
         out.line(f"- Damaged: {problem}", "red")
     if findings.problems and findings.instead is not None:
-        out.line(f"The newest intact checkpoint is {findings.instead}: {_loss_text(findings)}.")
+        out.line(f"The newest intact checkpoint is {findings.instead}: {_loss_text(findings)}{_stay_text(findings)}.")
     elif not findings.problems:
         out.line("- All records and files that it rests on are intact.")

@@ -44,7 +44,7 @@ def add_parser(subparsers: Any) -> None:
     for how, help in (
         ("discard", "for a table that others have written to since: restore it, their commits are lost"),
         ("retract", "for such a table: restore only this pipeline's own rows, and keep what others committed"),
-        ("keep", "leave a table's rows as they are; rows that are read again are added"),
+        ("keep", "leave a table's rows as they are; rows that are read again are written to it once more"),
         ("leave", "give up a table that cannot be published to: it stays as it is, and never gets its pending rows"),
     ):
         parser.add_argument(f"--{how}", action="append", default=[], metavar="SINK", help=help)
@@ -137,6 +137,7 @@ def _table(change: Change) -> dict[str, Any]:
         "version": change.way.version,
         "back_to": to.version if to is not None else None,
         "foreign": list(change.way.foreign),
+        "rows_stay": change.way.rows_stay,
         "written_through": change.written_through,
     }
 
@@ -156,7 +157,7 @@ def _print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
         [
             [
                 change.table,
-                "" if change.way.version is None else change.way.version,
+                _now(change),
                 _goal(change),
                 len(change.way.foreign) or "",
                 change.how or "nothing was ever written",
@@ -165,6 +166,11 @@ def _print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
         ],
         right=["now at version"],
     )
+    for change in proposal.changes:
+        if change.way.rows_stay and change.how == "keep":
+            out.line(
+                f"Rows stay in {change.table}: {change.way.rows_stay}. What is read again is written to it once more."
+            )
     if proposal.lacking:
         out.line(f"Published first, because they lack a checkpoint: {', '.join(proposal.lacking)}.")
     if stays := [change.table for change in proposal.changes if change.written_through]:
@@ -174,12 +180,18 @@ def _print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
         out.line(f"Not possible: {problem}", "red")
 
 
+def _now(change: Change) -> str:
+    if change.way.version is None:
+        return ""
+    return f"checkpoint {change.way.version}" if change.way.rows_stay else str(change.way.version)
+
+
 def _goal(change: Change) -> str:
     if change.written_through:
         return "stays: it was written to at least once"
     if change.how == "leave":
         return "stays, without its pending rows"
-    if change.how is None or change.how == "keep":
+    if change.how is None or change.how == "keep" or change.way.rows_stay:
         return "stays"
     if change.state is not None:
         return "the state then"
@@ -194,20 +206,23 @@ def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int
     elif rolled_back.report is not None:
         stuck = {name: error.what for name, error in rolled_back.report.stuck.items()}
     tables = {
-        name: table.version
+        name: table
         for (id, name), table in (rolled_back.report.published.items() if rolled_back.report is not None else ())
         if id == rolled_back.id
     }
+    versions = {name: table.version for name, table in tables.items() if table.is_delta}
     document = _document(target, rolled_back.proposal) | {"ended": list(rolled_back.ended)}
-    out.document(document | {"rollback": rolled_back.id, "tables_at": tables, "not_yet": stuck})
+    out.document(document | {"rollback": rolled_back.id, "tables_at": versions, "not_yet": stuck})
     out.line(
         f"Rollback {rolled_back.id} is decided: the next checkpoint continues from {rolled_back.proposal.target.id}.",
         "bold",
     )
     if rolled_back.ended:
         out.line(f"  checkpoint {_listed(rolled_back.ended)} was open, and is aborted")
-    for name, version in tables.items():
-        out.line(f"  {name} is restored, by version {version}")
+    for name, table in tables.items():
+        by = f", by version {table.version}" if table.is_delta else ""
+        kept = _how(rolled_back.proposal, name) == "keep"
+        out.line(f"  {name} keeps its rows" if kept else f"  {name} is restored{by}")
     for name, why in stuck.items():
         out.line(f"Not restored yet{'' if name == '?' else f': {name}'}: {why}", "red")
     if stuck:
@@ -215,6 +230,10 @@ def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int
         return CANNOT
     out.line(f"Details:  {target.command('explain', rolled_back.id)}", "dim")
     return 0
+
+
+def _how(proposal: Proposal, table: str) -> How | None:
+    return next((change.how for change in proposal.changes if change.table == table), None)
 
 
 def _listed(ids: tuple[int, ...]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.cli.inspect.read import as_of, count_rows, open_as_of
+from tidegate.cli.inspect.read import as_of, print_sinks, sink_document
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.running.interrupts import Interrupts
 from tidegate.cli.running.progress import ProgressPrinter, progress_for
@@ -190,10 +190,9 @@ def _tables(target: Target) -> dict[str, dict[str, Any]]:
         if name.startswith(STATE):
             continue
         try:
-            rows: int | None = count_rows(open_as_of(target, table))
-        except TidegateError:
-            rows = None  # the run itself succeeded; `tidegate doctor` looks into tables
-        tables[name] = {"rows": rows, "version": table.version, "table": table.uri}
+            tables[name] = sink_document(target, table)
+        except TidegateError:  # the run itself succeeded; `tidegate doctor` looks into tables
+            tables[name] = {"table": table.uri, "version": table.version, "rows": None}
     return tables
 
 
@@ -212,16 +211,9 @@ def _print_closing(target: Target, progress: ProgressPrinter, stopped: bool, out
     tables = _tables(target)
     if tables:
         out.line()
-        out.table(
-            ["sink", "rows", "version", "table"],
-            [
-                [name, "?" if t["rows"] is None else f"{t['rows']:,}", t["version"], t["table"]]
-                for name, t in tables.items()
-            ],
-            right=["rows", "version"],
-            title=f"Sinks of {target.name}",
-        )
-    commands: list[tuple[str, str]] = [(target.command("read", name, "--limit", 5), "rows") for name in tables]
+        print_sinks(f"Sinks of {target.name}", tables, out)
+    readable = [name for name, table in tables.items() if table["version"] is not None]
+    commands: list[tuple[str, str]] = [(target.command("read", name, "--limit", 5), "rows") for name in readable]
     published = _last_published(target)
     if published is not None and any(name.startswith(STATE) for name in published.tables):
         commands.append((target.command("state"), "the operators' state"))

@@ -287,6 +287,7 @@ export function goBack(dag, row, about) {
           toast(error.message);
           return;
         }
+        const staying = Object.entries(preview.tables).filter(([, at]) => at.rows_stay);
         confirmAndPost({
           title: `Roll back to checkpoint #${row.id}?`,
           verb: "Roll back",
@@ -302,9 +303,16 @@ export function goBack(dag, row, about) {
               [
                 { head: "Table", cell: ([name]) => name },
                 { head: "Now at version", right: true, cell: ([, at]) => at.now ?? "?" },
-                { head: "Returns to", right: true, cell: ([, at]) => at.back_to },
+                {
+                  head: "Returns to",
+                  right: true,
+                  cell: ([, at]) => (at.rows_stay ? "its rows stay" : at.back_to),
+                },
               ],
               Object.entries(preview.tables),
+            ),
+            ...staying.map(([name, at]) =>
+              h("p", {}, `${name}: ${at.rows_stay}. What is read again is written to it once more.`),
             ),
             h(
               "p",
@@ -316,7 +324,13 @@ export function goBack(dag, row, about) {
             { name: "suspend", label: "Suspend the pipeline afterwards, to check first", kind: "checkbox" },
             NOTE,
           ],
-          make: ({ suspend, note }) => ({ to: row.id, undone: preview.undone, suspend, note }),
+          make: ({ suspend, note }) => ({
+            to: row.id,
+            undone: preview.undone,
+            keep: staying.map(([name]) => name),
+            suspend,
+            note,
+          }),
         });
       },
     },

@@ -1,0 +1,121 @@
+"""A source whose rows a test gives: one step of them for each checkpoint. It fails when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+from tidegate import seams
+from tidegate.errors import Invalid, Unavailable
+from tidegate.records.codec import fingerprint
+from tidegate.records.records import Amount, Json
+from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.testing.crashes import Crash
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Call", "TestSource"]
+
+Call = Literal["plan", "verify", "read"]
+Row = Mapping[str, Any]
+
+
+class TestSource(Source):
+    """Rows that a test gives, in steps. A checkpoint reads the next step; `arrive` adds one.
+
+    schema: the columns, as DDL. steps: lists of rows, each a dict. A column that a row lacks is null.
+    """
+
+    __test__ = False  # it is no test, whatever its name
+
+    kind: ClassVar[str] = "test"
+
+    def __init__(self, schema: str, *steps: Sequence[Row]) -> None:
+        self.schema = schema
+        self.steps: list[list[dict[str, Any]]] = [[dict(row) for row in step] for step in steps]
+        self._crashes: list[str] = []
+        self._away: dict[str, int] = {}
+        self._late: dict[str, float] = {}
+
+    # -- what a test tells it ----------------------------------------------------------------------------
+
+    def arrive(self, *rows: Row) -> None:
+        """Let these rows arrive, as one more step."""
+        self.steps.append([dict(row) for row in rows])
+
+    def crash_at(self, call: Call) -> None:
+        """Let the process die in the next call of `plan`, `verify` or `read`, before it has an answer."""
+        self._crashes.append(_checked(call))
+
+    def away_at(self, call: Call, times: int = 1) -> None:
+        """Do not answer the next calls: they raise Unavailable."""
+        self._away[_checked(call)] = times
+
+    def late_at(self, call: Call, seconds: float) -> None:
+        """Answer the next call that late."""
+        self._late[_checked(call)] = seconds
+
+    def lose(self, step: int) -> None:
+        """Lose the rows of a step, counted from 0. A range that has them cannot be read any more."""
+        self.steps[step] = []
+
+    # -- the contract of a source ------------------------------------------------------------------------
+
+    def describe(self) -> Json:
+        return {"kind": self.kind, "schema": self.schema}
+
+    def plan(self, start: Json | None, context: SourceContext) -> Planned:
+        self._answer("plan")
+        step = start["step"] if start is not None else 0
+        upto = min(step + 1, len(self.steps))
+        splits = {"from": step, "to": upto, "hash": self._hash(step, upto)}
+        rows = sum(map(len, self.steps[step:upto]))
+        return Planned(
+            end={"step": upto}, splits=splits, empty=upto == step, more=upto < len(self.steps), summary=f"{rows} rows"
+        )
+
+    def verify(self, splits: Json, context: SourceContext) -> Amount:
+        self._answer("verify")
+        if self._hash(splits["from"], splits["to"]) != splits["hash"]:
+            raise Invalid(
+                f"source {context.source!r}: the rows of step {splits['from']} are not those that were planned",
+                expected="the rows as they arrived",
+                help="the test has lost or changed them",
+                reason="INPUT_CHANGED",
+            )
+        return Amount(rows=len(self._rows(splits)))
+
+    def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        self._answer("read")
+        empty = spark.createDataFrame([], self.schema)
+        rows = [tuple(row.get(name) for name in empty.columns) for row in self._rows(splits)]
+        return spark.createDataFrame(rows, empty.schema) if rows else empty
+
+    def _rows(self, splits: Json) -> list[dict[str, Any]]:
+        return [row for step in self.steps[splits["from"] : splits["to"]] for row in step]
+
+    def _hash(self, step: int, upto: int) -> str:
+        return fingerprint([sorted(row.items()) for rows in self.steps[step:upto] for row in rows])
+
+    def _answer(self, call: str) -> None:
+        seconds = self._late.pop(call, 0.0)
+        if seconds:
+            seams.Seams().sleep(seconds)  # in earnest, even where a test cuts waits short
+        if call in self._crashes:
+            self._crashes.remove(call)
+            raise Crash(f"the source's {call}")
+        if self._away.get(call, 0):
+            self._away[call] -= 1
+            raise Unavailable(f"the source does not answer: {call}", help="it is tried again", reason="TEST_SOURCE")
+
+
+def _checked(call: str) -> str:
+    if call not in get_args(Call):
+        raise Invalid(
+            f"a source has no call {call!r} that could fail here",
+            expected=" or ".join(get_args(Call)),
+            help="name one of them",
+            reason="NO_SUCH_CALL",
+        )
+    return call

@@ -1,0 +1,159 @@
+"""Run a pipeline's checkpoints in a test: the real loop, a real ledger and real Spark, in a folder of the test's own.
+
+For example:
+
+    with tidegate.testing.run(pipeline, tmp_path) as running:
+        running.checkpoint()
+        running.crash_at("S9.decision.before")
+        running.checkpoint()
+        assert running.rows("totals") == [{"customer": 7, "spent": 30.0}]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate import seams
+from tidegate.config import Settings, load_settings
+from tidegate.coordinator import Coordinator
+from tidegate.delta import Location, open_table, read_table
+from tidegate.errors import Rejected
+from tidegate.execution.loop import Observer, Schedule, SessionSource, run_checkpoints
+from tidegate.ledger.ledger import Ledger, open_ledger
+from tidegate.ledger.refusals import no_such_sink, without_versions
+from tidegate.records.records import Json
+from tidegate.spark.session import ReusedSession, session, spark_settings
+from tidegate.testing.crashes import Crash, crash_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.pipeline import Pipeline
+
+__all__ = ["RunningPipeline", "local_spark", "run"]
+
+_LOCAL = {"spark.mode": "local", "spark.master": "local[2]"}
+_LONGEST_WAIT_S = 0.01
+
+
+@contextlib.contextmanager
+def local_spark() -> Iterator[SparkSession]:
+    """Open a Spark session in this process. Sessions that are open at the same time share one Spark."""
+    with session(spark_settings(load_settings(_LOCAL))) as spark:
+        yield spark
+
+
+@contextlib.contextmanager
+def run(
+    pipeline: Pipeline,
+    folder: Path | str,
+    *,
+    spark: SparkSession | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[RunningPipeline]:
+    """Open a pipeline whose ledger is `folder/ledger`, and whose relative paths start from `folder/data`.
+
+    spark: the session to compute with; by default one in this process, opened when it is needed. settings: as with
+    `-D`, such as {"num_retained": "3"}; all other settings are those of the project that the test runs in. While the
+    block runs, tidegate does not wait before it tries again.
+    """
+    folder = Path(folder).absolute()
+    given = {"root": str(folder / "ledger"), "data": str(folder / "data"), **_LOCAL, **(settings or {})}
+    effective = load_settings(given, code=pipeline.settings)
+    Path(effective.data).mkdir(parents=True, exist_ok=True)
+    waits = replace(seams.current(), sleep=lambda seconds: seams.Seams().sleep(min(seconds, _LONGEST_WAIT_S)))
+    with contextlib.ExitStack() as resources:
+        resources.enter_context(seams.installed(waits))
+        sessions: SessionSource = _Given(spark) if spark is not None else ReusedSession(spark_settings(effective))
+        resources.callback(sessions.drop)
+        yield RunningPipeline(pipeline, effective, sessions)
+
+
+class RunningPipeline:
+    """A pipeline in a folder of a test. Each checkpoint opens it anew, as a new process does."""
+
+    def __init__(self, pipeline: Pipeline, settings: Settings, sessions: SessionSource) -> None:
+        self.pipeline, self.settings, self._sessions = pipeline, settings, sessions
+
+    def checkpoint(self) -> int:
+        """Make one checkpoint, completed and published, and return its number. Raise its error if it fails.
+
+        What an earlier one left behind that has crashed is ended or published first.
+        """
+        schedule = Schedule(checkpoints=1, new_run=_run_of_a_dead_process)
+        (outcome,) = run_checkpoints(self.coordinator(), self._sessions, schedule, Observer())
+        if outcome.state != "completed":
+            raise Rejected(
+                f"checkpoint {outcome.id} was {outcome.state}: {outcome.reason} {outcome.detail}".rstrip(),
+                expected="a completed checkpoint",
+                help="see what aborted it",
+                reason="NOT_COMPLETED",
+            )
+        return outcome.id
+
+    def crash_at(self, point: str, times_passed: int = 0) -> None:
+        """Begin a checkpoint, and let the process die at a fault point, one of `tidegate.testing.FAULT_POINTS`.
+
+        times_passed: how often it passes the point before. Raise AssertionError if it never comes there.
+        """
+        with crash_at(point, times_passed):
+            self.checkpoint()
+
+    def crash(self) -> None:
+        """Begin a checkpoint that dies where a `TestSource` has been told to. Raise AssertionError if it does not."""
+        try:
+            self.checkpoint()
+        except Crash:
+            return
+        raise AssertionError("the checkpoint did not crash")
+
+    def rows(self, sink: str) -> list[Json]:
+        """Return the rows of a sink's Delta table; none if there is no table yet."""
+        graph, place = self.coordinator().graph, self.settings.place()
+        if sink not in graph.sinks:
+            raise no_such_sink(graph.name, sink, 0, graph.sinks, help="name a sink of the pipeline")
+        published = self.ledger.published(self.ledger.settled())
+        recorded = published.tables.get(sink) if published is not None else None
+        if recorded is not None and not recorded.is_delta:
+            raise without_versions(sink, recorded)
+        table = open_table(Location(graph.sinks[sink].sink.target(place), place.options))
+        return list(read_table(table).to_pylist()) if table is not None else []
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger, as somebody who comes to it now reads it."""
+        return open_ledger(self.settings.root, self.pipeline.name, dict(self.settings.storage_options))
+
+    @property
+    def data(self) -> Path:
+        """The folder from which relative paths start."""
+        return Path(self.settings.data)
+
+    def coordinator(self) -> Coordinator:
+        """Open the pipeline, as each process does."""
+        place = self.settings.place()
+        return Coordinator(self.pipeline.graph(place, self.settings.mode), self.ledger, self.settings, place)
+
+
+class _Given:
+    """A session of the test's own, which stays open."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self) -> SparkSession:
+        return self._spark
+
+    def drop(self) -> None:
+        """It is not ours to close."""
+
+
+def _run_of_a_dead_process() -> str:
+    """Return a run id of a process with our number that began at another time: the next checkpoint finds it gone."""
+    return f"process:{socket.gethostname()}:{os.getpid()}:0:{seams.new_id()}"

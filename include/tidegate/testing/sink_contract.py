@@ -1,0 +1,375 @@
+"""What every exactly-once sink promises, as tests. A connector's tests are a subclass that says where its target is."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from tidegate import seams
+from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.pipeline import Pipeline
+from tidegate.records.place import Place
+from tidegate.records.records import Json, PublishedTable, Restored
+from tidegate.sinks.base import Head, Prepared, Publication, Sink, SinkContext, Staging
+from tidegate.testing.crashes import crash_at, points_reached
+from tidegate.testing.rows_source import TestSource
+from tidegate.testing.running import run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SinkContract"]
+
+COLUMNS = "k int, v string, p string"
+STAGING = ("S4.stage.before", "S4.stage.after")
+PUBLISHING = ("S10.publish.before", "S10.publish.after")
+
+
+class SinkContract:
+    """Subclass it as `class TestMySink(SinkContract)`, and implement `sink` and `rows`.
+
+    The sink is given rows with the columns k (int, a key), v and p (text). Each test has a folder of its own,
+    `self.folder`, which is also the setting `data`. The tests need a fixture `spark`.
+    """
+
+    folder: Path
+    spark: SparkSession
+
+    secrets: ClassVar[Sequence[str]] = ()
+    """Passwords and keys that the connection uses: none may be shown."""
+
+    # -- what a subclass says ----------------------------------------------------------------------------
+
+    def sink(self) -> Sink:
+        """Return the sink, made anew: each call stands for another process."""
+        raise NotImplementedError
+
+    def rows(self) -> list[tuple[int, str]]:
+        """Return k and v of all rows that a reader of the target sees, in any order. There may be no target yet."""
+        raise NotImplementedError
+
+    def place(self) -> Place:
+        """Return where relative paths start, and the connections, if the sink needs any."""
+        return Place(str(self.folder))
+
+    def unfit(self, rows: DataFrame) -> DataFrame | None:
+        """Return the rows in a form that the target, which has rows already, cannot take. None: it takes any."""
+        return None
+
+    # -- help for the tests ------------------------------------------------------------------------------
+
+    @pytest.fixture(autouse=True)
+    def _own_folder(self, tmp_path: Path, spark: SparkSession) -> None:
+        self.folder, self.spark = tmp_path, spark
+
+    @property
+    def context(self) -> SinkContext:
+        """The sink `s` of the pipeline `p`."""
+        return self.context_of("p", "u")
+
+    def context_of(self, pipeline: str, uid: str) -> SinkContext:
+        """Return the context of a sink of another pipeline."""
+        return SinkContext(pipeline, uid, "s", self.place(), home=str(self.folder / "ledger" / pipeline))
+
+    def frame(self, *keys: int, value: str = "x") -> DataFrame:
+        """Return one row for each key."""
+        rows = [(key, value, f"part {key % 2}") for key in keys]
+        return self.spark.createDataFrame(rows, COLUMNS).coalesce(1)
+
+    def stage(self, id: int, *keys: int, value: str = "x", attempt: str = "a", by: SinkContext | None = None) -> Json:
+        """Stage a row for each key, as an attempt of checkpoint `id`, and return the committable."""
+        prepared = self.sink().prepare(self.frame(*keys, value=value), by or self.context, Staging(id, attempt))
+        assert prepared.rows == len(keys)
+        assert prepared.committable is not None
+        return prepared.committable
+
+    def publish(
+        self, id: int, *staged: Json, head: Head | None = None, attempt: str = "m", by: SinkContext | None = None
+    ) -> PublishedTable | None:
+        """Publish what was staged, as another process would."""
+        context, publisher = by or self.context, self.sink()
+        head = head or publisher.head(context)
+        return publisher.publish(Publication(id, 0, attempt, head.last, staged), head, context)
+
+    def last(self) -> int | None:
+        """Return the last checkpoint that the target was given."""
+        return self.sink().head(self.context).last
+
+    def shows(self, *rows: tuple[int, str]) -> None:
+        """Assert that a reader sees these rows, each once."""
+        assert sorted(self.rows()) == sorted(rows)
+
+    def added(self, before: Sequence[tuple[int, str]], *rows: tuple[int, str]) -> list[tuple[int, str]]:
+        """Return what a reader sees after these rows have been added: of a key that is there, the new row alone."""
+        keys = {key for key, _ in rows} if self.sink().upserts else set()
+        return [*(row for row in before if row[0] not in keys), *rows]
+
+    # -- the declaration ---------------------------------------------------------------------------------
+
+    def test_the_declaration_is_sound_and_its_description_plain(self) -> None:
+        sink = self.sink()
+        assert sink.problems() == []
+        described = sink.describe()
+        assert json.loads(json.dumps(described)) == described
+        assert sink.kind
+        assert sink.target(self.place()) == self.sink().target(self.place()), "one target has one name"
+
+    def test_no_secret_is_shown(self) -> None:
+        staged = self.stage(1, 1)
+        published, sink = self.publish(1, staged), self.sink()
+        shown = [
+            repr(sink),
+            json.dumps(sink.describe()),
+            sink.target(self.place()),
+            json.dumps(staged),
+            repr(published),
+        ]
+        assert [secret for secret in self.secrets if any(secret in text for text in shown)] == []
+
+    # -- out of sight, then once -------------------------------------------------------------------------
+
+    def test_what_is_staged_is_invisible_until_it_is_published(self) -> None:
+        self.sink().check(self.context)
+        batch = self.stage(1, 1, 2)
+        self.shows()
+        assert self.last() is None
+        assert self.publish(1, batch) is not None
+        self.shows((1, "x"), (2, "x"))
+        second = self.stage(2, 3)
+        self.shows((1, "x"), (2, "x"))
+        assert self.publish(2, second) is not None
+        self.shows((1, "x"), (2, "x"), (3, "x"))
+        assert self.last() == 2
+
+    def test_a_committable_is_plain_json(self) -> None:
+        batch = self.stage(1, 1)
+        assert json.loads(json.dumps(batch)) == batch
+        assert self.publish(1, json.loads(json.dumps(batch))) is not None
+        self.shows((1, "x"))
+
+    def test_the_parts_of_several_jobs_are_published_together(self) -> None:
+        first, second = self.stage(1, 1, attempt="one"), self.stage(1, 2, attempt="other")
+        assert self.publish(1, first, second) is not None
+        self.shows((1, "x"), (2, "x"))
+
+    def test_publishing_twice_is_publishing_once(self) -> None:
+        self.publish(1, self.stage(1, 1))
+        old, batch = self.sink().head(self.context), self.stage(2, 2)
+        assert self.publish(2, batch, head=old) is not None
+        assert self.publish(2, batch) is None
+        assert self.publish(2, batch, head=old, attempt="another") is None
+        self.shows((1, "x"), (2, "x"))
+
+    def test_of_publishers_at_the_same_time_one_publishes(self) -> None:
+        self.publish(1, self.stage(1, 1))
+        head, batch = self.sink().head(self.context), self.stage(2, 1, 2, value="y")
+        start = threading.Barrier(4)
+        found: list[PublishedTable | None] = []
+
+        def publish(number: int) -> None:
+            start.wait()
+            try:
+                found.append(self.publish(2, batch, head=head, attempt=f"m{number}"))
+            except Unavailable:
+                found.append(None)  # it need not wait for the other, as long as it changes nothing
+
+        threads = [threading.Thread(target=publish, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4
+        assert sum(each is not None for each in found) == 1
+        assert self.last() == 2
+        self.shows(*self.added([(1, "x")], (1, "y"), (2, "y")))
+
+    def test_a_publisher_that_slept_while_others_published_does_nothing(self) -> None:
+        self.publish(1, self.stage(1, 1))
+        head, batch, next_batch = self.sink().head(self.context), self.stage(2, 2), self.stage(3, 3)
+        assert self.publish(2, batch, attempt="other") is not None
+        assert self.publish(3, next_batch, attempt="other") is not None
+        assert self.publish(2, batch, head=head, attempt="sleeper") is None
+        assert self.last() == 3
+        self.shows((1, "x"), (2, "x"), (3, "x"))
+
+    def test_a_publisher_that_sleeps_right_before_it_publishes_does_nothing(self) -> None:
+        self.publish(1, self.stage(1, 1))
+        batch = self.stage(2, 2)
+        others: list[PublishedTable | None] = []
+
+        def sleep(point: str) -> None:
+            if point == PUBLISHING[0] and not others:
+                others.append(None)
+                others[0] = self.publish(2, batch, attempt="other")
+
+        with seams.installed(replace(seams.current(), fault=sleep)):
+            slept = self.publish(2, batch, attempt="sleeper")
+        assert others, "publish never came to the fault point S10.publish.before"
+        assert slept is None
+        assert others[0] is not None
+        assert self.last() == 2
+        self.shows((1, "x"), (2, "x"))
+
+    def test_a_checkpoint_never_comes_after_a_later_one(self) -> None:
+        self.publish(5, self.stage(5, 5))
+        assert self.publish(4, self.stage(4, 4)) is None
+        assert self.last() == 5
+        self.shows((5, "x"))
+
+    def test_an_empty_checkpoint_changes_nothing(self) -> None:
+        self.publish(1, self.stage(1, 1))
+        empty = self.sink().prepare(self.frame(), self.context, Staging(2, "a"))
+        assert (empty.committable, empty.rows) == (None, 0)
+        self.shows((1, "x"))
+
+    def test_pipelines_whose_names_are_prefixes_do_not_see_each_other(self) -> None:
+        longer = self.context_of("p1", "u1")
+        self.publish(10, self.stage(10, 10))
+        assert self.sink().head(longer).last is None
+        assert self.publish(1, self.stage(1, 1, by=longer), by=longer) is not None
+        assert self.last() == 10
+        assert self.sink().head(longer).last == 1
+        assert self.sink().attempts(1, self.context) == []
+        self.shows((1, "x"), (10, "x"))
+
+    def test_what_was_published_is_found_again_and_verified(self) -> None:
+        published = {id: self.publish(id, self.stage(id, id)) for id in (1, 2)}
+        for id, at in published.items():
+            assert at is not None
+            found = self.sink().locate(id, self.context)
+            assert found is not None
+            assert (found.uri, found.version, found.log_hash) == (at.uri, at.version, at.log_hash)
+            self.sink().verify(at, self.context)
+        assert self.sink().locate(3, self.context) is None
+
+    # -- attempts, and what is left of them --------------------------------------------------------------
+
+    def test_a_discarded_attempt_takes_only_its_own_files(self) -> None:
+        kept, lost = self.stage(1, 1, attempt="kept"), self.stage(1, 1, attempt="lost")
+        other = self.context_of("p1", "u1")
+        theirs = self.stage(1, 7, attempt="lost", by=other)
+        assert sorted(self.sink().attempts(1, self.context)) == ["kept", "lost"]
+        for _ in range(2):
+            self.sink().discard(self.context, Staging(1, "lost"))
+        assert self.sink().attempts(1, self.context) == ["kept"]
+        assert self.sink().gone([kept], self.context) == []
+        assert self.sink().gone([lost], self.context) != []
+        with pytest.raises(Corrupt):
+            self.publish(1, lost)
+        assert self.publish(1, kept) is not None
+        assert self.publish(1, theirs, by=other) is not None
+        self.shows((1, "x"), (7, "x"))
+
+    def test_retiring_the_published_attempt_changes_nothing_for_readers(self) -> None:
+        for id in (1, 2, 3):
+            self.publish(id, self.stage(id, id, id + 1, value=f"{id}"))
+        before = self.rows()
+        for id in (1, 2):
+            for _ in range(2):
+                self.sink().retire(self.context, Staging(id, "a"))
+        self.shows(*before)
+
+    # -- crashes -----------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("point", STAGING)
+    def test_a_crash_while_staging_shows_nothing_and_the_next_attempt_works(self, point: str) -> None:
+        with crash_at(point):
+            self.stage(1, 1, attempt="dead")
+        self.shows()
+        assert self.publish(1, self.stage(1, 1, attempt="alive")) is not None
+        self.shows((1, "x"))
+        left = ["alive"] if point == STAGING[0] else ["alive", "dead"]
+        assert sorted(self.sink().attempts(1, self.context)) == left
+
+    @pytest.mark.parametrize("point", PUBLISHING)
+    def test_a_crash_while_publishing_shows_all_or_nothing_and_is_repaired(self, point: str) -> None:
+        self.publish(1, self.stage(1, 1))
+        batch = self.stage(2, 1, 2, value="y")
+        with crash_at(point):
+            self.publish(2, batch)
+        landed = self.last() == 2
+        assert landed is (point == PUBLISHING[1])
+        whole = self.added([(1, "x")], (1, "y"), (2, "y"))
+        self.shows(*(whole if landed else [(1, "x")]))
+        assert (self.publish(2, batch) is None) is landed
+        self.shows(*whole)
+
+    def test_a_process_that_dies_at_any_step_of_a_checkpoint_loses_and_doubles_nothing(self) -> None:
+        source = TestSource(COLUMNS)
+        pipeline = Pipeline("crashes")
+        pipeline.source("rows", source).sink("s", self.sink())
+        place = self.place()
+        settings = {f"connections.{name}": value for name, value in place.connections.items()}
+        settings |= {"data": place.base, "num_retained": "2"}
+        keys: list[int] = []
+
+        def arrive() -> None:
+            keys.append(len(keys) + 1)
+            source.arrive({"k": keys[-1], "v": "x", "p": "p"})
+
+        with run(pipeline, self.folder, spark=self.spark, settings=settings) as running:
+            for _ in range(3):  # the third also retires the first
+                arrive()
+                with points_reached() as points:
+                    running.checkpoint()
+            assert {*STAGING, *PUBLISHING} <= set(points)
+            for point in dict.fromkeys(points):
+                arrive()
+                running.crash_at(point)
+                arrive()
+                running.checkpoint()
+                arrive()
+                running.checkpoint()
+                assert sorted(self.rows()) == [(key, "x") for key in keys], f"after a crash at {point}"
+
+    # -- what does not fit, and what is taken back -------------------------------------------------------
+
+    def test_an_output_that_does_not_fit_is_refused_before_anything_is_written(self) -> None:
+        unfit = self.unfit(self.frame(2))
+        if unfit is None:
+            pytest.skip("this target takes any output")
+        self.publish(1, self.stage(1, 1))
+        with pytest.raises(Invalid):
+            self.sink().prepare(unfit, self.context, Staging(2, "a"))
+        assert self.sink().attempts(2, self.context) == []
+        self.shows((1, "x"))
+
+    def test_rows_that_replace_others_are_published_or_refused_when_the_pipeline_is_declared(self) -> None:
+        sink = self.sink()
+        if why := sink.update_problems("totals"):
+            assert all(why)
+            return
+        self.publish(1, self.stage(1, 1, 2, 3))
+        prepared: Prepared = sink.prepare_updates(
+            self.frame(2, value="y"), self.frame(1, 2), self.context, Staging(2, "a")
+        )
+        assert prepared.committable is not None
+        assert self.publish(2, prepared.committable) is not None
+        self.shows((2, "y"), (3, "x"))
+
+    def test_a_rollback_takes_rows_back_or_says_why_they_stay(self) -> None:
+        published = {id: self.publish(id, self.stage(id, id)) for id in (1, 2, 3)}
+        late, old = self.stage(4, 4), self.sink().head(self.context)
+        way = self.sink().way_back(1, published[1], (), self.context)
+        assert way.exists
+        assert not way.lacks
+        if way.problems:
+            assert all(way.problems)
+            return
+        restored = Restored(how="keep" if way.rows_stay else "restore", to=way.to)
+        back = Publication(5, 0, "back", 3, (), restore=restored, target=1)
+        assert self.sink().go_back(back, old, self.context) is not None
+        after: list[Any] = [(1, "x"), (2, "x"), (3, "x")] if way.rows_stay else [(1, "x")]
+        self.shows(*after)
+        assert self.last() == 5
+        assert self.publish(4, late, head=old) is None, "a checkpoint from before the rollback never comes"
+        assert self.publish(4, late) is None
+        self.shows(*after)
+        assert self.publish(6, self.stage(6, 6)) is not None
+        self.shows(*after, (6, "x"))

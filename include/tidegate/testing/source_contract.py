@@ -1,0 +1,245 @@
+"""What every source promises, as tests. A connector's tests are a subclass that puts rows where its source finds
+them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from tidegate.errors import Invalid
+from tidegate.records.codec import sha256
+from tidegate.records.place import Place
+from tidegate.records.records import Blob, Json
+from tidegate.sources.base import Planned, Source, SourceContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["MemoryBlobs", "SourceContract", "drain"]
+
+NAMES = (None, "DE", "a=b %")
+_MANY = 1000
+
+
+class MemoryBlobs:
+    """The ledger's side files, in memory."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+
+    def put_blob(self, data: bytes) -> Blob:
+        path = f"blobs/{len(self.files)}.json"
+        self.files[path] = data
+        return Blob(path=path, sha=sha256(data), size=len(data))
+
+    def get_blob(self, blob: Blob) -> bytes:
+        data = self.files[blob.path]
+        assert sha256(data) == blob.sha
+        return data
+
+
+def drain(source: Source, context: SourceContext, start: Json | None = None) -> tuple[list[Planned], Json | None]:
+    """Plan until there is nothing new. Return the plans, and the position after them."""
+    plans = []
+    while not (planned := source.plan(start, context)).empty:
+        plans.append(planned)
+        start = planned.end
+        assert len(plans) < _MANY, "it plans for ever: does `end` come after `start`?"
+    return plans, start
+
+
+class SourceContract:
+    """Subclass it as `class TestMySource(SourceContract)`, and implement `source` and `put`.
+
+    The source has the columns id (a whole number) and name (text, may be null). Each test has a folder of its own,
+    `self.folder`, which is also the setting `data`. The tests need a fixture `spark`.
+    """
+
+    folder: Path
+    spark: SparkSession
+
+    secrets: ClassVar[Sequence[str]] = ()
+    """Passwords and keys that the connection uses: none may be shown."""
+
+    # -- what a subclass says ----------------------------------------------------------------------------
+
+    def source(self) -> Source:
+        """Return the source, made anew: each call stands for another process. If it can be bounded, let it take few
+        rows at once."""
+        raise NotImplementedError
+
+    def put(self, rows: Sequence[tuple[int, str | None]]) -> None:
+        """Add rows to the source's input."""
+        raise NotImplementedError
+
+    def create(self) -> None:
+        """Make the source's input, without rows, if it has to be there before it is looked at."""
+
+    def place(self) -> Place:
+        """Return where relative paths start, and the connections, if the source needs any."""
+        return Place(str(self.folder))
+
+    def spoil(self) -> None:
+        """Remove or change input that has been planned, so that it cannot be read again as it was."""
+        pytest.skip("`spoil` is not implemented")
+
+    # -- help for the tests ------------------------------------------------------------------------------
+
+    @pytest.fixture(autouse=True)
+    def _own_folder(self, tmp_path: Path, spark: SparkSession) -> None:
+        self.folder, self.spark = tmp_path, spark
+        self.context = SourceContext("shop", "orders", self.place(), MemoryBlobs())
+        self.all_rows: list[tuple[int, str | None]] = []
+        self.create()
+
+    def arrive(self, count: int = 3) -> None:
+        """Let so many new rows arrive."""
+        first = len(self.all_rows)
+        rows = [(id, NAMES[id % len(NAMES)]) for id in range(first, first + count)]
+        self.put(rows)
+        self.all_rows += rows
+
+    def plan(self, start: Json | None = None) -> Planned:
+        """Plan what comes after a position."""
+        return self.source().plan(start, self.context)
+
+    def drained(self, start: Json | None = None) -> tuple[list[Planned], Json | None]:
+        """Plan until there is nothing new."""
+        return drain(self.source(), self.context, start)
+
+    def read(self, splits: Json) -> DataFrame:
+        """Read a range as a job does: verify it first."""
+        source = self.source()
+        source.verify(splits, self.context)
+        return source.read(self.spark, splits, self.context).select("id", "name")
+
+    def rows_of(self, *plans: Planned) -> list[tuple[Any, ...]]:
+        """Return the rows of these ranges."""
+        rows = (tuple(row) for plan in plans for row in self.read(plan.splits).collect())
+        return sorted(rows, key=repr)
+
+    # -- each row once -----------------------------------------------------------------------------------
+
+    def test_from_the_beginning_to_the_end_each_row_comes_exactly_once(self) -> None:
+        for _ in range(3):
+            self.arrive()
+        plans, end = self.drained()
+        self.arrive(5)
+        later, _ = self.drained(end)
+        assert Counter(self.rows_of(*plans, *later)) == Counter(self.all_rows)
+        assert [plan.more for plan in plans] == [True] * (len(plans) - 1) + [False]
+
+    def test_wherever_the_input_is_cut_the_rows_are_the_same(self) -> None:
+        plans, end = [], None
+        for count in (1, 4, 2):
+            self.arrive(count)
+            planned = self.plan(end)
+            plans.append(planned)
+            end = planned.end
+        later, _ = self.drained(end)
+        assert Counter(self.rows_of(*plans, *later)) == Counter(self.all_rows)
+        whole, _ = self.drained()
+        assert self.rows_of(*whole) == self.rows_of(*plans, *later)
+
+    def test_a_bound_from_outside_is_kept_as_far_as_possible(self) -> None:
+        unit = self.source().unit
+        if unit is None:
+            pytest.skip("this source accepts no bound from outside")
+        for _ in range(3):
+            self.arrive()
+        unbounded, _ = self.drained()
+        self.context = replace(self.context, at_most=1)
+        bounded, _ = self.drained()
+        assert len(bounded) >= len(unbounded)
+        assert Counter(self.rows_of(*bounded)) == Counter(self.all_rows)
+
+    def test_planned_again_from_the_same_start_a_range_starts_at_the_same_place(self) -> None:
+        self.arrive()
+        _, start = self.drained()
+        self.arrive()
+        first = self.plan(start)
+        assert self.plan(start).splits == first.splits
+        self.arrive()
+        again = self.plan(start)
+        assert self.rows_of(again)[0] == self.rows_of(first)[0]
+
+    def test_a_range_read_twice_gives_the_same_rows_whatever_has_come_since(self) -> None:
+        self.arrive()
+        planned = self.plan()
+        before = self.rows_of(planned)
+        self.arrive()
+        assert self.rows_of(planned) == before != []
+
+    # -- ranges and positions ----------------------------------------------------------------------------
+
+    def test_an_empty_range_has_no_rows_and_all_columns(self) -> None:
+        self.arrive()
+        plans, end = self.drained()
+        source = self.source()
+        full = source.read(self.spark, plans[0].splits, self.context)
+        planned = source.plan(end, self.context)
+        assert planned.empty
+        assert planned.end == end
+        assert not planned.more
+        source.verify(planned.splits, self.context)
+        empty = source.read(self.spark, planned.splits, self.context)
+        assert empty.dtypes == full.dtypes
+        assert empty.count() == 0
+        assert full.unionAll(empty).count() == full.count()
+
+    def test_positions_and_splits_survive_as_json(self) -> None:
+        self.arrive()
+        planned = self.plan()
+        splits = json.loads(json.dumps(planned.splits))
+        assert splits == planned.splits
+        assert self.rows_of(replace(planned, splits=splits)) == self.rows_of(planned)
+        end = json.loads(json.dumps(planned.end))
+        assert end == planned.end
+        assert self.plan(end).splits == self.plan(planned.end).splits
+
+    def test_a_range_that_cannot_be_read_as_planned_is_refused(self) -> None:
+        self.arrive()
+        planned = self.plan()
+        self.spoil()
+        with pytest.raises(Invalid) as refused:
+            self.source().verify(planned.splits, self.context)
+        assert refused.value.help
+
+    def test_the_lag_is_no_less_than_nothing(self) -> None:
+        for _ in range(3):
+            self.arrive()
+        lags = [plan.lag for plan in self.drained()[0] if plan.lag is not None]
+        assert all(lag.rows >= 0 and (lag.seconds is None or lag.seconds >= 0) for lag in lags)
+
+    def test_notices_may_come_often_and_take_nothing_that_is_still_wanted(self) -> None:
+        self.arrive()
+        first = self.plan()
+        assert first.end is not None
+        self.arrive()
+        second = self.plan(first.end)
+        before = self.rows_of(second)
+        for _ in range(2):
+            self.source().completed(first.end, self.context)
+            self.source().release(first.end, self.context)
+        assert self.rows_of(second) == before != []
+
+    # -- the declaration ---------------------------------------------------------------------------------
+
+    def test_the_declaration_is_sound_and_its_description_plain(self) -> None:
+        source = self.source()
+        assert source.problems() == []
+        described = source.describe()
+        assert described["kind"] == source.kind
+        assert json.loads(json.dumps(described)) == described
+
+    def test_no_secret_is_shown(self) -> None:
+        self.arrive()
+        source, planned = self.source(), self.plan()
+        shown = [repr(source), json.dumps(source.describe()), repr(planned)]
+        assert [secret for secret in self.secrets if any(secret in text for text in shown)] == []
