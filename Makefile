@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run kafka test test-fast lint docs bench fuzz soak cuts lives matrix chaos clean
+.PHONY: help setup run run-kafka kafka test test-fast lint docs bench fuzz soak cuts lives matrix chaos clean
 export PYTHON
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,6 +18,9 @@ setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the secon
 
 run: setup ## Airflow with the example pipeline, fed, until Ctrl-C; again: goes on. CHECKPOINTS=3 to end after three
 	@$(BIN)/tidegate up --beside "$(BIN)/python -m jobs.orders_feed --live 12" $(if $(CHECKPOINTS),--checkpoints $(CHECKPOINTS))
+
+run-kafka: setup ## the same with rides from a Kafka broker into a PostgreSQL, both started here and gone after Ctrl-C
+	@$(BIN)/python -m tools.rides_example $(if $(CHECKPOINTS),--checkpoints $(CHECKPOINTS))
 
 kafka: setup ## a Kafka broker to play with on 127.0.0.1:9092 until Ctrl-C; its jars are fetched the first time. PORT=9093
 	@$(BIN)/python -m tests.kit.kafka --port $(or $(PORT),9092)
