@@ -89,6 +89,9 @@ class Source(ABC):
     """True: `verify` is called once more when the rows have been staged, before they count. For a source whose input
     can be replaced while it is read without Spark noticing."""
 
+    costly_to_read: ClassVar[bool] = False
+    """True: its rows come from another system, so what is needed twice in a checkpoint is read once and stored."""
+
     may_be_archived: ClassVar[bool] = False
     """True: input may be moved away after it was read, so an empty folder does not mean that there never was any
     input."""

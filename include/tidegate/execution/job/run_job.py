@@ -349,6 +349,7 @@ class Attempt:
         try:
             self._keep(streams, [sourcing.name for sourcing in self.job.sources], cached)
             self.operating.event_times.begin(streams, self.exchange.timed, small=self.small)
+            self._keep_costly(streams, cached)
             self.gating.small = self.small
             for stage in self.job.stages:
                 if self.by_hand is not None and self._run_by_hand(self.by_hand, stage, streams):
@@ -410,6 +411,17 @@ class Attempt:
             if self.job.users(name) > 1 and name in streams:
                 with self.measuring.timed(f"share {name}"):
                     streams[name] = materialize(streams[name])
+                cached.append(streams[name])
+
+    def _keep_costly(self, streams: dict[str, DataFrame], cached: list[DataFrame]) -> None:
+        """Compute the rows of a source once that would be read a second time for its event time. A gate finds it as it
+        judges them."""
+        judged = {gate.input for gate in self.job.gates}
+        for sourcing in self.job.sources:
+            name = sourcing.name
+            alone = self.job.users(name) == 1 and name not in judged
+            if sourcing.source.costly_to_read and alone and self.operating.event_times.needs_rows(name):
+                streams[name] = materialize(streams[name])
                 cached.append(streams[name])
 
     def stage_sinks(self, streams: Mapping[str, DataFrame]) -> dict[str, Prepared]:

@@ -78,6 +78,10 @@ def own_columns(source: DeclaredTopic) -> list[Column]:
     return parse_ddl(source.schema)
 
 
+_WAIT_MS: Final = "50"
+"""How long a broker may wait for more records before it answers: by default half a second at the end of each range."""
+
+
 def columns_of(source: DeclaredTopic) -> list[Column]:
     """Return all columns of the rows, in their order."""
     columns = own_columns(source)
@@ -102,6 +106,7 @@ def read_topic(spark: SparkSession, source: DeclaredTopic, splits: Json, login: 
     options |= {
         f"kafka.{SERVERS}": login.servers,
         "kafka.isolation.level": "read_committed",
+        "kafka.fetch.max.wait.ms": _WAIT_MS,
         "assign": json.dumps({source.topic: sorted(ranges)}),
         "startingOffsets": json.dumps({source.topic: {str(at): first for at, (first, _) in ranges.items()}}),
         "endingOffsets": json.dumps({source.topic: {str(at): after for at, (_, after) in ranges.items()}}),

@@ -68,6 +68,7 @@ class Kafka(Source):
     """
 
     kind = "kafka"
+    costly_to_read = True
     unit = "rows"
     verified_after = True
 
