@@ -6,6 +6,7 @@ from tidegate.sources.delta.source import DeltaTable
 from tidegate.sources.files.malformed import malformed_record
 from tidegate.sources.files.source import Files
 from tidegate.sources.generator import Generator
+from tidegate.sources.postgres import PostgresChanges, PostgresTable
 
 __all__ = [
     "Adaptive",
@@ -14,6 +15,8 @@ __all__ = [
     "Files",
     "Generator",
     "Planned",
+    "PostgresChanges",
+    "PostgresTable",
     "Source",
     "SourceContext",
     "malformed_record",
