@@ -169,7 +169,7 @@ def test_a_slot_that_the_server_has_given_up_is_told(context, orders):
 
 
 def test_a_slot_that_somebody_else_reads_is_waited_for_and_then_told(spark, context, orders, monkeypatch):
-    monkeypatch.setattr("tidegate.sources.postgres.changes._BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("tidegate.sources.postgres.slot._BUSY_SECONDS", 0.2)
     orders.run("INSERT INTO o SELECT n, 'x' FROM generate_series(1, 1000) n")
     splits = source().plan(None, context).splits
     with psycopg.connect(**orders.options, autocommit=True, replication="database") as other:
@@ -186,7 +186,8 @@ def test_a_slot_that_somebody_else_reads_is_waited_for_and_then_told(spark, cont
 def test_columns_have_the_types_that_the_guide_names(spark, context, orders):
     orders.run(
         "ALTER TABLE o ADD COLUMN b boolean, ADD COLUMN n numeric(10,2), ADD COLUMN f double precision, "
-        "ADD COLUMN y bytea, ADD COLUMN d date, ADD COLUMN tz timestamptz, ADD COLUMN t timestamp, ADD COLUMN a text[], ADD COLUMN j jsonb",
+        "ADD COLUMN y bytea, ADD COLUMN d date, ADD COLUMN tz timestamptz, ADD COLUMN t timestamp, "
+        "ADD COLUMN a text[], ADD COLUMN j jsonb",
         "SET TimeZone = 'Asia/Tokyo'",
         "INSERT INTO o VALUES (1, 'é', true, 1.10, 'NaN', '\\x00ff', '2026-01-02', '2026-01-02 03:04:05.678901+00', "
         "'2026-01-02 03:04:05', '{a,NULL}', '{\"x\": 1}')",

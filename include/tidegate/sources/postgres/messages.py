@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["UNCHANGED", "Change", "ChangedTable", "changes", "lsn_number", "lsn_text"]
+__all__ = ["UNCHANGED", "ChangedTable", "RowChange", "changes", "lsn_number", "lsn_text"]
 
 UNCHANGED: Final = object()
 """In place of a value: it is as it was, and was not sent, since it is stored outside of the row."""
@@ -30,7 +30,7 @@ class ChangedTable:
 
 
 @dataclass(frozen=True)
-class Change:
+class RowChange:
     """A change of one row in a committed transaction."""
 
     kind: str
@@ -48,7 +48,7 @@ class Change:
     """The time of the commit, in microseconds since 2000 began in UTC."""
 
 
-def changes(messages: Iterable[tuple[int, bytes]], after: int, upto: int) -> Iterator[Change]:
+def changes(messages: Iterable[tuple[int, bytes]], after: int, upto: int) -> Iterator[RowChange]:
     """Yield the changes of transactions whose commits end after one position, and not after the other.
 
     messages: transaction ids and messages, from any position before on: what the plugin says of a table comes only
@@ -74,7 +74,7 @@ def changes(messages: Iterable[tuple[int, bytes]], after: int, upto: int) -> Ite
             _, end, micros = _COMMIT.unpack_from(message)
             if after < end <= upto:
                 for number, (kind, table, old, new) in enumerate(pending):
-                    yield Change(kind, table, old, new, end, number, xid, micros)
+                    yield RowChange(kind, table, old, new, end, number, xid, micros)
 
 
 def lsn_number(text: str) -> int:

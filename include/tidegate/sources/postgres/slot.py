@@ -18,7 +18,7 @@ from tidegate.postgres import Database, TableName, connection_problems, find_tab
 from tidegate.records.records import Amount, Json
 from tidegate.sources.base import Planned, Source, SourceContext, least
 from tidegate.sources.postgres.columns import ReadColumn, ddl_of, frame_of, read_columns, recorded
-from tidegate.sources.postgres.messages import UNCHANGED, Change, changes, lsn_number, lsn_text
+from tidegate.sources.postgres.messages import UNCHANGED, RowChange, changes, lsn_number, lsn_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -276,7 +276,7 @@ class ChangedRows:
         self._own: list[tuple[Any, ...]] = []
         self._loaders: dict[int, Any] = {}
 
-    def add(self, change: Change) -> None:
+    def add(self, change: RowChange) -> None:
         if change.kind == "update":
             if change.old is not None:
                 self._add(change, "update_preimage", change.old, None)
@@ -294,7 +294,7 @@ class ChangedRows:
         names = [part.split()[0] for part in OWN_COLUMNS.split(", ")]
         return pa.table(arrays, names=[*(column.name for column in self._columns), *names])
 
-    def _add(self, change: Change, kind: str, row: Any, old: Any) -> None:
+    def _add(self, change: RowChange, kind: str, row: Any, old: Any) -> None:
         names = change.table.columns
         sent = {name: (oid, value) for (name, oid), value in zip(names, row or [None] * len(names), strict=True)}
         before = {name: value for (name, _), value in zip(names, old or (), strict=False)}
