@@ -26,6 +26,7 @@ KEYS = {
     "parse": {"rival_s", "ratio", "extra_s"},
     "ledger": {"latest_s", "page_s", "distinct_ids"},
     "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "http_p95_s", "written_p50_s", "files"},
+    "postgres": {"rival_s", "ratio", "ratio_upsert"},
     "floor": {"rival_s", "ratio", "first_s", "example_s", "one_operator_s"}
     | {"queries", "jobs", "tasks", "idle_cpu_s", "idle_queries"},
 }
@@ -59,7 +60,7 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     assert stopped.value.code == 2
     assert (
         "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, latency, "
-        "dag, parse, ledger, page, floor" in capsys.readouterr().err
+        "dag, parse, ledger, page, postgres, floor" in capsys.readouterr().err
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from tidegate.sources import Files
 class World:
     """One folder: landed files, a pipeline that maps them into one table, and its ledger."""
 
+    connections: Mapping[str, str] = {}
+
     def __init__(
         self,
         root: Path,
@@ -35,7 +37,10 @@ class World:
         sink: Sink,
         spark: str,
         gate: Gate | None = None,
+        connections: Mapping[str, str] | None = None,
     ) -> None:
+        self.connections = connections or {}
+
         def build(rows: Stream) -> None:
             mapped = rows.pipeline.stage(rows, name="mapped")(stage)
             (mapped.gate(gate, name="checked") if gate is not None else mapped).sink("table", sink)
@@ -52,7 +57,7 @@ class World:
         pipeline = Pipeline(PIPELINE)
         rows = pipeline.source("rows", Files("landing/**/*.parquet", schema=schema), **source)
         build(rows)
-        place = Place(str(root))
+        place = Place(str(root), connections=self.connections)
         self.control = Coordinator(pipeline.graph(place), open_ledger(f"{root}/ledger", PIPELINE), Limits(), place)
 
     def landing(self, number: int) -> Path:

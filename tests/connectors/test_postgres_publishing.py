@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from tests.kit.postgres_sinks import CONNECTION, PostgresPublished, connections
-from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.records.place import Place
 from tidegate.sinks import PostgresAppend, PostgresUpsert
 
@@ -337,6 +337,24 @@ def test_a_rollback_restores_every_type_and_columns_that_others_have_added(publi
     published.checkpoint(2, (2, "b"))
     published.roll_back(3, None)
     assert [row[:-1] for row in postgres.run("SELECT * FROM t")] == before
+
+
+def test_rows_that_others_have_changed_are_lost_only_if_somebody_chooses_so(publishing, postgres):
+    published = publishing(upsert(allow_rollback=True))
+    for id in (1, 2):
+        published.checkpoint(id, (1, f"{id}"), (2, f"{id}"), (3, f"{id}"))
+    published.checkpoint(3, (3, "", True))
+    quiet = published.sink.way_back(1, None, [], published.context)
+    assert quiet.foreign == ()
+    postgres.run("UPDATE t SET v = 'theirs' WHERE k = 1", "INSERT INTO t VALUES (3, 'theirs'), (4, 'theirs')")
+    way = published.sink.way_back(1, None, [], published.context)
+    assert way.foreign == ("2 rows that this pipeline wrote were changed or removed",)
+    with pytest.raises(Rejected, match="others have changed rows"):
+        published.roll_back(4, 1)
+    assert published.head().last == 3
+    assert rows(postgres) == [(1, "theirs"), (2, "2"), (3, "theirs"), (4, "theirs")]
+    published.roll_back(4, 1, how="discard")
+    assert rows(postgres) == [(1, "1"), (2, "1"), (3, "1"), (4, "theirs")]
 
 
 def test_what_is_kept_is_forgotten_with_old_checkpoints(publishing, postgres):

@@ -9,6 +9,7 @@ from tidegate.sources.files.malformed import malformed_record
 from tidegate.sources.files.source import Files
 from tidegate.sources.generator import Generator
 from tidegate.sources.kafka.source import Kafka
+from tidegate.sources.postgres import PostgresChanges, PostgresTable
 
 __all__ = [
     "Adaptive",
@@ -21,6 +22,8 @@ __all__ = [
     "Lag",
     "Place",
     "Planned",
+    "PostgresChanges",
+    "PostgresTable",
     "Source",
     "SourceContext",
     "Unread",

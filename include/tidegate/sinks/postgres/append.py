@@ -121,5 +121,5 @@ class PostgresAppend(PostgresSink):
             else:
                 yield batch.append_column(CHECKPOINT, pa.repeat(pa.scalar(checkpoint, pa.int64()), batch.num_rows))
 
-    def take_out(self, cursor: Any, after: int, checkpoint: int, table: FoundTable, context: SinkContext) -> None:
+    def take_out(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
         cursor.execute(f"DELETE FROM {self.table_name.sql} WHERE {quoted_name(CHECKPOINT)} > {after}")

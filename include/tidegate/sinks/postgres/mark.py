@@ -220,7 +220,8 @@ _HISTORY: Final = """
   app_id text NOT NULL,
   checkpoint bigint NOT NULL,
   key jsonb NOT NULL,
-  before jsonb
+  before jsonb,
+  after text
 """
 
 _SETTINGS: Final = """

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate import seams
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, Rejected
 from tidegate.postgres import (
     Database,
     FoundTable,
@@ -207,9 +207,13 @@ class PostgresSink(TransactionalSink):
     def add(self, cursor: Any, rows: StagedRows, table: FoundTable, context: SinkContext) -> None:
         """Add the rows of one committable to the table, which fits them."""
 
-    def take_out(self, cursor: Any, after: int, checkpoint: int, table: FoundTable, context: SinkContext) -> None:
+    def take_out(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
         """Take the rows of all checkpoints after `after` out of the table again, for a rollback."""
         raise NotImplementedError
+
+    def changed_by_others(self, cursor: Any, after: int, context: SinkContext) -> int:
+        """Return how many of the rows that a rollback would put back others have changed since this pipeline did."""
+        return 0
 
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         def add_all(cursor: Any, mark: Mark) -> FoundTable | None:
@@ -246,7 +250,14 @@ class PostgresSink(TransactionalSink):
                         help="roll back once more, and choose --keep for it",
                         reason="HISTORY_GONE",
                     )
-                self.take_out(cursor, after, publication.id, found, context)
+                if restore is not None and restore.how == "restore" and self.changed_by_others(cursor, after, context):
+                    raise Rejected(
+                        f"{self.table_name}: others have changed rows that this pipeline wrote",
+                        expected="the rows as they were when the rollback was decided",
+                        help="roll back once more, and choose for this table: --discard, or --keep",
+                        reason="FOREIGN_COMMITS",
+                    )
+                self.take_out(cursor, after, found, context)
             return found
 
         seams.fault("S10.publish.before")
@@ -296,15 +307,21 @@ class PostgresSink(TransactionalSink):
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Any, context: SinkContext
     ) -> WayBack:
-        mark = self._mark(context, asked=to or 0)
-        if mark is None or mark.last is None:
-            return WayBack(exists=False, lacks=to is not None)
-        if to is not None and mark.last < to:
-            return WayBack(lacks=True, version=mark.last)
+        with self._database(context).session("looking at the way back") as session:
+            cursor = session.cursor()
+            _, mark = self._look(cursor, context, asked=to or 0)
+            if mark is None or mark.last is None:
+                return WayBack(exists=False, lacks=to is not None)
+            if to is not None and mark.last < to:
+                return WayBack(lacks=True, version=mark.last)
+            stays = self.why_rows_stay() or self._kept_problem(mark, to or 0)
+            changed = 0 if stays else self.changed_by_others(cursor, to or 0, context)
         return WayBack(
             to=self._published(to, context, None) if to is not None else None,
             version=mark.last,
-            rows_stay=self.why_rows_stay() or self._kept_problem(mark, to or 0),
+            foreign=(f"{changed:,} rows that this pipeline wrote were changed or removed",) if changed else (),
+            no_retract="rows of others that were replaced cannot be told from its own" if changed else "",
+            rows_stay=stays,
         )
 
     def _kept_problem(self, mark: Mark, after: int) -> str:
@@ -319,9 +336,9 @@ class PostgresSink(TransactionalSink):
     def _database(self, context: SinkContext) -> Database:
         return Database.of(context.place, self.connection)
 
-    def _mark(self, context: SinkContext, asked: int = 0) -> Mark | None:
+    def _mark(self, context: SinkContext) -> Mark | None:
         with self._database(context).session("looking at the mark") as session:
-            return self._look(session.cursor(), context, asked)[1]
+            return self._look(session.cursor(), context)[1]
 
     def _look(self, cursor: Any, context: SinkContext, asked: int = 0) -> tuple[FoundTable | None, Mark | None]:
         """Return the table and its mark. Raise an error if this sink may not publish there."""

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresUpsert"]
 
+REPLACED = "tidegate_replaced"
+"""A temporary table of rows that are replaced or removed."""
+
 DELETED = "tidegate_deleted"
 """A staged column: the row's key is to be removed."""
 
@@ -202,8 +205,10 @@ class PostgresUpsert(PostgresSink):
         if self.order_by:
             cursor.execute(f"DELETE FROM {STAGED} staged USING {self.table_name.sql} kept WHERE {self._older(table)}")
         if self.allow_rollback:
-            self._keep(cursor, rows.checkpoint, table, context)
+            self._note_replaced(cursor, table)
         self._merge(cursor, columns, table)
+        if self.allow_rollback:
+            self._keep(cursor, rows.checkpoint, context)
 
     def _add_removed(self, cursor: Any, rows: StagedRows, columns: Mapping[str, str]) -> None:
         """Add the keys to be removed, unless there is a new row with the key."""
@@ -238,16 +243,39 @@ class PostgresUpsert(PostgresSink):
             equal_so_far += f"{kept} IS NOT DISTINCT FROM {staged} AND "
         return f"{same} AND ({' OR '.join(f'({each})' for each in newer)})"
 
-    def _keep(self, cursor: Any, checkpoint: int, table: FoundTable, context: SinkContext) -> None:
-        """Keep the rows that are about to be replaced or removed. A key without a row is kept, too."""
+    def _note_replaced(self, cursor: Any, table: FoundTable) -> None:
+        """Set aside the rows that are about to be replaced or removed. A key without a row is noted, too."""
         key = ", ".join(f"{literal(name)}, staged.{quoted_name(name)}" for name in self.keys)
-        first = quoted_name(self.keys[0])
+        names = ", ".join(
+            f"staged.{quoted_name(name)}{cast_to(table.columns[name].type)} AS {quoted_name(name)}"
+            for name in self.keys
+        )
+        cursor.execute(f"DROP TABLE IF EXISTS pg_temp.{REPLACED}")
         cursor.execute(
-            f"INSERT INTO {history_of(self.table_name).sql} (app_id, checkpoint, key, before) "
-            f"SELECT {literal(context.app_id)}, {checkpoint}, jsonb_build_object({key}), "
-            f"CASE WHEN kept.{first} IS NOT NULL THEN to_jsonb(kept) END "
+            f"CREATE TEMPORARY TABLE {REPLACED} ON COMMIT DROP AS SELECT {names}, jsonb_build_object({key}) AS "
+            f"tidegate_key, CASE WHEN {self._is_there} THEN to_jsonb(kept) END AS tidegate_before "
             f"FROM {STAGED} staged LEFT JOIN {self.table_name.sql} kept ON {self._same_key(table)}"
         )
+
+    def _keep(self, cursor: Any, checkpoint: int, context: SinkContext) -> None:
+        """Keep what was set aside, with the digest of what is there instead."""
+        cursor.execute(
+            f"INSERT INTO {history_of(self.table_name).sql} (app_id, checkpoint, key, before, after) SELECT "
+            f"{literal(context.app_id)}, {checkpoint}, was.tidegate_key, was.tidegate_before, {self._digest} "
+            f"FROM {REPLACED} was LEFT JOIN {self.table_name.sql} kept ON {self._was_key}"
+        )
+
+    @property
+    def _is_there(self) -> str:
+        return f"kept.{quoted_name(self.keys[0])} IS NOT NULL"
+
+    @property
+    def _digest(self) -> str:
+        return f"CASE WHEN {self._is_there} THEN md5(jsonb_strip_nulls(to_jsonb(kept))::text) END"
+
+    @property
+    def _was_key(self) -> str:
+        return " AND ".join(f"kept.{name} = was.{name}" for name in map(quoted_name, self.keys))
 
     def _merge(self, cursor: Any, columns: Mapping[str, str], table: FoundTable) -> None:
         name = self.table_name.sql
@@ -266,17 +294,28 @@ class PostgresUpsert(PostgresSink):
 
     # --- rollbacks ------------------------------------------------------------------------------------------
 
-    def take_out(self, cursor: Any, after: int, checkpoint: int, table: FoundTable, context: SinkContext) -> None:
+    def _since(self, after: int, context: SinkContext) -> str:
+        return f"app_id = {literal(context.app_id)} AND checkpoint > {after}"
+
+    def changed_by_others(self, cursor: Any, after: int, context: SinkContext) -> int:
         name, history = self.table_name.sql, history_of(self.table_name).sql
-        since = f"app_id = {literal(context.app_id)} AND checkpoint > {after}"
+        cursor.execute(
+            f"SELECT count(*) FROM (SELECT DISTINCT ON (key) key, after FROM {history} "
+            f"WHERE {self._since(after, context)} ORDER BY key, number DESC) ours "
+            f"CROSS JOIN LATERAL jsonb_populate_record(NULL::{name}, ours.key) was "
+            f"LEFT JOIN {name} kept ON {self._was_key} WHERE {self._digest} IS DISTINCT FROM ours.after"
+        )
+        return int(cursor.fetchone()[0])
+
+    def take_out(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
+        name, history, since = self.table_name.sql, history_of(self.table_name).sql, self._since(after, context)
         cursor.execute(
             f"CREATE TEMPORARY TABLE tidegate_before ON COMMIT DROP AS SELECT DISTINCT ON (key) key, before "
-            f"FROM {history} WHERE {since} ORDER BY key, checkpoint, number"
+            f"FROM {history} WHERE {since} ORDER BY key, number"
         )
-        same = " AND ".join(f"kept.{key} = was.{key}" for key in map(quoted_name, self.keys))
         cursor.execute(
             f"DELETE FROM {name} kept USING tidegate_before b, jsonb_populate_record(NULL::{name}, b.key) was "
-            f"WHERE b.before IS NULL AND {same}"
+            f"WHERE b.before IS NULL AND {self._was_key}"
         )
         columns = [column for column, found in table.columns.items() if not found.generated]
         values = ", ".join(f"was.{quoted_name(column)}" for column in columns)

@@ -1,0 +1,159 @@
+"""Which Spark type a column of PostgreSQL is read as. What Spark has no exact type for is read as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.errors import Invalid
+from tidegate.postgres import FoundTable, TableName, quoted_name
+from tidegate.records.names import quoted
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["ReadColumn", "ddl_of", "frame_of", "read_columns", "recorded", "refuse_other_columns"]
+
+_TYPES: Final = {
+    "boolean": "boolean",
+    "smallint": "smallint",
+    "integer": "int",
+    "bigint": "bigint",
+    "real": "float",
+    "double precision": "double",
+    "text": "string",
+    "bytea": "binary",
+    "date": "date",
+    "timestamp with time zone": "timestamp",
+    "timestamp without time zone": "timestamp_ntz",
+}
+_NUMERIC: Final = re.compile(r"numeric\((\d+),(\d+)\)")
+_PLACES: Final = re.compile(r"^timestamp\(\d\)")
+_DIGITS: Final = 38
+
+_FROM_TEXT: Final[dict[str, Callable[[str], Any]]] = {
+    "boolean": lambda text: text == "t",
+    "smallint": int,
+    "int": int,
+    "bigint": int,
+    "float": float,
+    "double": float,
+    "string": str,
+    "binary": lambda text: bytes.fromhex(text[2:]),
+    "date": date.fromisoformat,
+    "timestamp": datetime.fromisoformat,
+    "timestamp_ntz": datetime.fromisoformat,
+}
+
+
+@dataclass(frozen=True)
+class ReadColumn:
+    """A column to read."""
+
+    name: str
+    type: str
+    """Its type in PostgreSQL."""
+
+    @property
+    def spark(self) -> str:
+        """The type in Spark, as DDL."""
+        kind = _PLACES.sub("timestamp", self.type.removesuffix("[]"))
+        found = _TYPES.get(kind)
+        if self.type.endswith("[]"):
+            return f"array<{found}>" if found is not None else "string"
+        numeric = _NUMERIC.fullmatch(kind)
+        if numeric and int(numeric[2]) <= int(numeric[1]) <= _DIGITS:
+            return f"decimal({numeric[1]},{numeric[2]})"
+        return found or "string"
+
+    @property
+    def selected(self) -> str:
+        """The expression that selects it: as text, if that is how it is read or what the driver can read exactly."""
+        name = quoted_name(self.name)
+        as_text = self.spark.startswith("decimal") or (self.spark == "string" and self.type != "text")
+        return f"{name}::text AS {name}" if as_text else name
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The type in Arrow."""
+        return _arrow(self.spark)
+
+    def from_text(self, text: str) -> Any:
+        """Return the value that PostgreSQL writes like this. Not for arrays."""
+        return Decimal(text) if self.spark.startswith("decimal") else _FROM_TEXT[self.spark](text)
+
+
+def read_columns(table: TableName, found: FoundTable, names: Iterable[str] | None, but: str | None) -> list[ReadColumn]:
+    """Return the columns to read: those that are named, or all but one. Raise Invalid if one is missing."""
+    wanted = list(names) if names is not None else [name for name in found.columns if name != but]
+    missing = [name for name in wanted if name not in found.columns]
+    if missing:
+        raise Invalid(
+            f"{table} has no column {', '.join(map(repr, missing))}",
+            expected=f"columns of the table: {', '.join(found.columns)}",
+            help="correct `columns`",
+            reason="NO_COLUMN",
+        )
+    return [ReadColumn(name, found.columns[name].type) for name in wanted]
+
+
+def recorded(columns: Iterable[ReadColumn]) -> list[list[str]]:
+    """Return columns as a plan records them."""
+    return [[column.name, column.type] for column in columns]
+
+
+def refuse_other_columns(source: str, table: TableName, found: FoundTable, columns: Iterable[ReadColumn]) -> None:
+    """Raise Invalid if a planned column is gone, or has another type."""
+    changed = [
+        f"{column.name!r} was {column.type} and is {now.type if now else 'gone'}"
+        for column in columns
+        if (now := found.columns.get(column.name)) is None or now.type != column.type
+    ]
+    if changed:
+        raise Invalid(
+            f"source {source!r}: {table} was changed since the range was planned: {'; '.join(changed)}",
+            expected="the columns that were planned",
+            help="change the table back, or abort the checkpoint: the next one is planned with the new columns",
+            reason="TABLE_CHANGED",
+        )
+
+
+def ddl_of(columns: Iterable[ReadColumn]) -> str:
+    """Return the schema as DDL."""
+    return ", ".join(f"{quoted(column.name)} {column.spark}" for column in columns)
+
+
+def frame_of(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:
+    """Return rows of Arrow as a frame with this schema."""
+    from pyspark.sql.types import StructType
+
+    session: Any = spark
+    frame: DataFrame = session.createDataFrame(rows, StructType.fromDDL(ddl))
+    return frame
+
+
+def _arrow(kind: str) -> pa.DataType:
+    import pyarrow as pa
+
+    if kind.startswith("array<"):
+        return pa.list_(_arrow(kind[len("array<") : -1]))
+    if decimal := re.fullmatch(r"decimal\((\d+),(\d+)\)", kind):
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return {
+        "boolean": pa.bool_(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+    }[kind]

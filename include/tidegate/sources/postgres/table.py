@@ -1,0 +1,277 @@
+"""A source of rows that are only ever added to a table of PostgreSQL.
+
+A row carries the id of the transaction that added it. A plan ends before the oldest transaction that is still running:
+everything below is decided for ever, so a range reads the same rows again, and no late commit can add to it. Ordering
+by a sequence or a time cannot promise that, since numbers and times are taken before the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tidegate.errors import Invalid
+from tidegate.postgres import (
+    Database,
+    FoundTable,
+    TableName,
+    connection_problems,
+    find_table,
+    quoted_name,
+    table_problems,
+)
+from tidegate.records.records import Amount, Json
+from tidegate.sources.base import Planned, Source, SourceContext, least
+from tidegate.sources.postgres.columns import ReadColumn, ddl_of, frame_of, read_columns, recorded, refuse_other_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["PostgresTable"]
+
+_NEW_XID: Final = "pg_current_xact_id()"
+
+
+class PostgresTable(Source):
+    """Rows that are added to a table of PostgreSQL, and never changed or deleted.
+
+    PostgresTable("events", connection="shop", xid_column="xid")
+
+    It needs a column that holds the id of the transaction that adds a row, and an index that begins with it:
+
+        ALTER TABLE events ADD COLUMN xid xid8 NOT NULL DEFAULT pg_current_xact_id();
+        CREATE INDEX ON events (xid);
+
+    Every row is read exactly once, however long its transaction ran, if rows are only added, and nobody writes that
+    column. A transaction that runs for long, anywhere on the server, delays what came after it; it loses nothing. A
+    row of a planned range that is gone when it is read fails the checkpoint. For updates and deletes: PostgresChanges.
+
+    table: the table's name, as it is written, with its schema if that is not public.
+    connection: a name of the setting `connections`, whose options are those of libpq (host, port, dbname, user …).
+    xid_column: the column with the transaction's id.
+    columns: the columns to read. None: all but xid_column, as the table has them at each plan.
+    start: "beginning": first all rows that are there; "latest": only those of transactions that end after the first
+        look.
+    max_rows: the bound of one checkpoint. One transaction is never divided.
+    """
+
+    kind = "postgres-table"
+    unit = "rows"
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        connection: str,
+        xid_column: str,
+        columns: Sequence[str] | None = None,
+        start: Literal["beginning", "latest"] = "beginning",
+        max_rows: int = 1_000_000,
+    ) -> None:
+        self.table = table
+        self.connection = connection
+        self.xid_column = xid_column
+        self.columns = list(columns) if columns is not None else None
+        self.start = start
+        self.max_rows = max_rows
+
+    def describe(self) -> Json:
+        return {"kind": self.kind, **vars(self)}
+
+    def problems(self) -> list[str]:
+        problems = table_problems(self.table) + connection_problems(self.connection)
+        if not isinstance(self.xid_column, str) or not self.xid_column:
+            problems.append(f"xid_column is {self.xid_column!r}; it must be the name of a column")
+        if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
+            problems.append(f"columns is {self.columns!r}; it must name columns, each once")
+        if self.start not in ("beginning", "latest"):
+            problems.append(f"start is {self.start!r}; it must be 'beginning' or 'latest'")
+        if isinstance(self.max_rows, bool) or not isinstance(self.max_rows, int) or self.max_rows < 1:
+            problems.append(f"max_rows is {self.max_rows!r}; it must be a whole number, at least 1")
+        return problems
+
+    @property
+    def table_name(self) -> TableName:
+        """The table, with its schema."""
+        return TableName.of(self.table)
+
+    def beginning(self, context: SourceContext) -> Json | None:
+        if self.start != "latest":
+            return None
+        with self._database(context).session("looking at the table") as session:
+            cursor = session.cursor()
+            return self._position(cursor, self._found(cursor, context), _horizon(cursor))
+
+    def plan(self, start: Json | None, context: SourceContext) -> Planned:
+        with self._database(context).session("planning") as session:
+            cursor = session.cursor()
+            found = self._found(cursor, context)
+            columns = read_columns(self.table_name, found, self.columns, self.xid_column)
+            first, horizon = self._begin(cursor, start, found, context), _horizon(cursor)
+            bound = least([self.max_rows, context.at_most]) or 1
+            end = self._end(cursor, first, horizon, bound)
+            rows = self._count(cursor, first, end)
+            position = self._position(cursor, found, end)
+        return Planned(
+            end=position if start is not None or rows else None,
+            splits={
+                "table": found.oid,
+                "first": first,
+                "end": end,
+                "rows": rows,
+                "columns": recorded(columns),
+            },
+            empty=not rows,
+            more=end < horizon,
+            summary=f"{rows:,} rows" if rows else "no new rows",
+            amount=rows,
+        )
+
+    def verify(self, splits: Json, context: SourceContext) -> Amount:
+        with self._database(context).session("verifying the range") as session:
+            cursor = session.cursor()
+            found = self._found(cursor, context)
+            if found.oid != splits["table"]:
+                raise self._other_table(context)
+            refuse_other_columns(context.source, self.table_name, found, _columns(splits))
+            self._refuse_difference(self._count(cursor, splits["first"], splits["end"]), splits, context)
+        return Amount(rows=splits["rows"])
+
+    def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
+        import pyarrow as pa
+
+        columns = _columns(splits)
+        schema = pa.schema([(column.name, column.arrow) for column in columns])
+        selected = ", ".join(column.selected for column in columns)
+        query = f"SELECT {selected} FROM {self.table_name.sql} WHERE {self._within(splits['first'], splits['end'])}"
+        rows = schema.empty_table()
+        if splits["rows"]:
+            with self._database(context).transaction("reading the range") as (_, cursor):
+                cursor.execute(query)
+                rows = cursor.fetch_arrow_table().cast(schema)
+            self._refuse_difference(rows.num_rows, splits, context)
+        return frame_of(spark, rows, ddl_of(columns))
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def _database(self, context: SourceContext) -> Database:
+        return Database.of(context.place, self.connection)
+
+    def _found(self, cursor: Any, context: SourceContext) -> FoundTable:
+        """Return the table. Raise Invalid if ranges of it could not be read again."""
+        table, found = self.table_name, find_table(cursor, self.table_name)
+        name = quoted_name(self.xid_column)
+        if found is None:
+            raise Invalid(
+                f"source {context.source!r}: there is no table {table}, or none that this connection's user may see",
+                help="create it, or correct its name or the user's rights",
+                reason="NO_TABLE",
+            )
+        column, wrong = found.columns.get(self.xid_column), ""
+        if column is None:
+            wrong = "is not there"
+        elif column.type != "xid8" or not column.not_null or column.default != _NEW_XID:
+            wrong = f"is {column.type}{'' if column.not_null else ', may be null'}, default {column.default or 'none'}"
+        if wrong:
+            raise Invalid(
+                f"source {context.source!r}: column {self.xid_column!r} of {table} {wrong}",
+                expected="the id of the transaction that added the row, filled by the table itself",
+                help=f"ALTER TABLE {table.sql} ADD COLUMN {name} xid8 NOT NULL DEFAULT {_NEW_XID}",
+                reason="NO_XID_COLUMN",
+            )
+        if self.xid_column not in found.first_columns:
+            raise Invalid(
+                f"source {context.source!r}: no index of {table} begins with {self.xid_column!r}, so that each plan "
+                "would read the whole table",
+                help=f"CREATE INDEX CONCURRENTLY ON {table.sql} ({name})",
+                reason="NO_INDEX",
+            )
+        cursor.execute("SELECT pg_is_in_recovery()")
+        if cursor.fetchone()[0]:
+            raise Invalid(
+                f"source {context.source!r}: connection {self.connection!r} leads to a standby",
+                expected="the primary server, which knows what is still running",
+                help=f"set connections.{self.connection}.target_session_attrs to read-write, or name the primary",
+                reason="STANDBY",
+            )
+        return found
+
+    def _begin(self, cursor: Any, start: Json | None, found: FoundTable, context: SourceContext) -> int:
+        if start is None:
+            return 0
+        if start["table"] != found.oid or start["system"] != _system(cursor):
+            raise self._other_table(context)
+        return int(start["xid"])
+
+    def _other_table(self, context: SourceContext) -> Invalid:
+        return Invalid(
+            f"source {context.source!r}: {self.table_name} is not the table that was read before: it was made again, "
+            "or the database was restored elsewhere, where transactions have other ids",
+            expected="the same table on the same server",
+            help="read it under another source name: it then begins at its start; or put the old one back",
+            reason="TABLE_REPLACED",
+        )
+
+    def _position(self, cursor: Any, found: FoundTable, xid: int) -> Json:
+        return {"system": _system(cursor), "table": found.oid, "xid": xid}
+
+    def _within(self, first: int, end: int) -> str:
+        name = quoted_name(self.xid_column)
+        return f"{name} >= '{first}'::xid8 AND {name} < '{end}'::xid8"
+
+    def _end(self, cursor: Any, first: int, horizon: int, bound: int) -> int:
+        """Return the end of a range of about so many rows, but of whole transactions."""
+        if horizon <= first:
+            return first
+        name = quoted_name(self.xid_column)
+
+        def xid_at(place: int) -> int | None:
+            cursor.execute(
+                f"SELECT {name}::text FROM {self.table_name.sql} WHERE {self._within(first, horizon)} "
+                f"ORDER BY {name} OFFSET {place} LIMIT 1"
+            )
+            row = cursor.fetchone()
+            return int(row[0]) if row is not None else None
+
+        beyond = xid_at(bound)
+        if beyond is None:
+            return horizon
+        return beyond + 1 if beyond == xid_at(0) else beyond
+
+    def _count(self, cursor: Any, first: int, end: int) -> int:
+        cursor.execute(f"SELECT count(*) FROM {self.table_name.sql} WHERE {self._within(first, end)}")
+        return int(cursor.fetchone()[0])
+
+    def _refuse_difference(self, rows: int, splits: Json, context: SourceContext) -> None:
+        if rows != splits["rows"]:
+            raise Invalid(
+                f"source {context.source!r}: {self.table_name} has {rows:,} rows of transactions {splits['first']} to "
+                f"{splits['end'] - 1}",
+                expected=f"{splits['rows']:,} rows, as planned",
+                help="rows must only be added: put those back that were deleted, or read the table by PostgresChanges",
+                reason="ROWS_CHANGED",
+            )
+
+
+def _columns(splits: Json) -> list[ReadColumn]:
+    return [ReadColumn(name, kind) for name, kind in splits["columns"]]
+
+
+def _system(cursor: Any) -> str:
+    cursor.execute("SELECT system_identifier::text FROM pg_control_system()")
+    return str(cursor.fetchone()[0])
+
+
+def _horizon(cursor: Any) -> int:
+    """Return the oldest transaction that is not known to be decided for ever.
+
+    Commits must also be on the server's disk. After a crash, one that was not would be gone, and its id taken again.
+    """
+    cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
+    horizon = int(cursor.fetchone()[0])
+    cursor.execute("SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()")
+    if not cursor.fetchone()[0]:
+        # A commit that waits for the disk takes all that came before along.
+        cursor.execute("SELECT set_config('synchronous_commit', 'local', false)")
+        cursor.execute("SELECT pg_logical_emit_message(true, 'tidegate', 'flush')")
+    return horizon

@@ -1,0 +1,248 @@
+"""All changes of a real table of PostgreSQL, from a logical slot: each once, and the same when they are read again."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections import Counter
+from decimal import Decimal
+
+import psycopg
+import pytest
+
+from tests.kit.postgres_sinks import CONNECTION
+from tests.kit.sources import MemoryBlobs
+from tidegate.errors import Invalid, Unavailable
+from tidegate.sources import PostgresChanges, SourceContext
+
+SLOT = "tidegate_orders"
+
+
+@pytest.fixture
+def context(place):
+    return SourceContext("p", "orders", place, MemoryBlobs())
+
+
+@pytest.fixture
+def orders(postgres):
+    drop = f"SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
+    postgres.run(
+        drop,
+        "DROP PUBLICATION IF EXISTS orders",
+        "CREATE TABLE o (k bigint PRIMARY KEY, v text)",
+        "CREATE TABLE other (k bigint PRIMARY KEY)",
+        "CREATE PUBLICATION orders FOR TABLE o, other",
+        f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')",
+    )
+    yield postgres
+    postgres.run(drop, "DROP PUBLICATION IF EXISTS orders")
+
+
+def source(**changed):
+    return PostgresChanges("o", connection=CONNECTION, slot=SLOT, publication="orders", **changed)
+
+
+def read(spark, context, splits):
+    source().verify(splits, context)
+    rows = source().read(spark, splits, context).collect()
+    return [(row["_change_type"], row["k"], row["v"]) for row in sorted(rows, key=place_of)]
+
+
+def place_of(row):
+    return row["_commit_lsn"], row["_change_number"], row["_change_type"] != "update_preimage"
+
+
+def test_changes_arrive_once_and_are_read_again_as_they_were(spark, context, orders):
+    beginning = source().beginning(context)
+    orders.run(
+        "INSERT INTO o VALUES (1, 'a'), (2, 'b')",
+        "UPDATE o SET v = 'A' WHERE k = 1",
+        "BEGIN; INSERT INTO o VALUES (9, 'x'); INSERT INTO other VALUES (1); ROLLBACK",
+        "INSERT INTO other VALUES (2)",
+        "UPDATE o SET k = 3 WHERE k = 2",
+        "DELETE FROM o WHERE k = 3",
+    )
+    first = source().plan(beginning, context)
+    assert not first.empty
+    expected = [
+        ("insert", 1, "a"),
+        ("insert", 2, "b"),
+        ("update_postimage", 1, "A"),
+        ("update_preimage", 2, None),
+        ("update_postimage", 3, "b"),
+        ("delete", 3, None),
+    ]
+    assert read(spark, context, first.splits) == expected
+    orders.run("INSERT INTO o VALUES (4, 'd')", "TRUNCATE o")
+    assert read(spark, context, first.splits) == expected
+    second = source().plan(first.end, context)
+    assert read(spark, context, second.splits) == [("insert", 4, "d"), ("truncate", None, None)]
+    assert source().plan(None, context).splits["first"] == beginning["lsn"]
+
+
+def test_with_full_replica_identity_every_value_is_known(spark, context, orders):
+    orders.run(
+        "ALTER TABLE o REPLICA IDENTITY FULL", "INSERT INTO o VALUES (1, 'a')", "UPDATE o SET v = 'A'", "DELETE FROM o"
+    )
+    assert read(spark, context, source().plan(None, context).splits) == [
+        ("insert", 1, "a"),
+        ("update_preimage", 1, "a"),
+        ("update_postimage", 1, "A"),
+        ("delete", 1, "A"),
+    ]
+
+
+@pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
+def test_a_long_value_that_does_not_change_is_named_instead_of_being_null(spark, context, orders, identity):
+    orders.run(
+        f"ALTER TABLE o ADD COLUMN n int, REPLICA IDENTITY {identity}",
+        "ALTER TABLE o ALTER COLUMN v SET STORAGE EXTERNAL",
+    )
+    orders.run("INSERT INTO o VALUES (1, repeat('x', 5000), 1)", "UPDATE o SET n = 2")
+    splits = source().plan(None, context).splits
+    rows = source().read(spark, splits, context).where("_change_type = 'update_postimage'").collect()
+    assert [(len(row["v"] or ""), row["n"], row["_unchanged"]) for row in rows] == [
+        (5000, 2, []) if identity == "FULL" else (0, 2, ["v"])
+    ]
+
+
+def test_writers_at_once_with_rollbacks_lose_and_double_nothing(spark, context, orders):
+    def write(number):
+        with psycopg.connect(**orders.options) as session:
+            for turn in range(30):
+                session.execute("INSERT INTO o VALUES (%s, 'x')", (number * 1000 + turn,))
+                if turn % 7 == number:
+                    session.rollback()
+                elif turn % 3:
+                    session.commit()
+            session.commit()
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    position, ranges = source().beginning(context), []
+    while any(thread.is_alive() for thread in threads):
+        ranges.append(source(max_bytes=3000).plan(position, context))
+        position = ranges[-1].end
+    while not ranges[-1].empty:
+        ranges.append(source(max_bytes=20_000).plan(position, context))
+        position = ranges[-1].end
+    seen = Counter(k for found in ranges for _, k, _ in read(spark, context, found.splits))
+    assert seen == Counter(k for (k,) in orders.run("SELECT k FROM o"))
+    assert len(seen) > 80
+
+
+def test_the_slot_moves_when_retention_lets_go_and_an_older_range_is_then_refused(spark, context, orders):
+    orders.run("INSERT INTO o VALUES (1, 'a')")
+    first = source().plan(None, context)
+    orders.run("INSERT INTO o VALUES (2, 'b')")
+    second = source().plan(first.end, context)
+    source().release(first.end, context)
+    assert read(spark, context, second.splits) == [("insert", 2, "b")]
+    for look in (
+        lambda: source().verify(first.splits, context),
+        lambda: source().read(spark, first.splits, context),
+        lambda: source().plan({**first.end, "lsn": first.splits["first"]}, context),
+    ):
+        with pytest.raises(Invalid, match="keeps changes from") as refused:
+            look()
+        assert refused.value.reason == "SLOT_ADVANCED"
+    source().release(first.end, context)  # told twice
+    assert read(spark, context, second.splits) == [("insert", 2, "b")]
+
+
+def test_a_slot_that_the_server_has_given_up_is_told(context, orders):
+    orders.run("INSERT INTO o VALUES (1, 'a')")
+    found = source().plan(None, context)
+    orders.run("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'", "SELECT pg_reload_conf()")
+    try:
+        for _ in range(6):
+            orders.run(
+                "CREATE TABLE filler AS SELECT repeat('x', 1000) FROM generate_series(1, 5000)", "DROP TABLE filler"
+            )
+            orders.run("SELECT pg_switch_wal()", "CHECKPOINT")
+        with pytest.raises(Invalid, match="has given up slot") as refused:
+            source().verify(found.splits, context)
+        assert refused.value.reason == "SLOT_LOST"
+    finally:
+        orders.run("ALTER SYSTEM RESET max_slot_wal_keep_size", "SELECT pg_reload_conf()")
+
+
+def test_a_slot_that_somebody_else_reads_is_waited_for_and_then_told(spark, context, orders, monkeypatch):
+    monkeypatch.setattr("tidegate.sources.postgres.slot._BUSY_SECONDS", 0.2)
+    orders.run("INSERT INTO o SELECT n, 'x' FROM generate_series(1, 1000) n")
+    splits = source().plan(None, context).splits
+    with psycopg.connect(**orders.options, autocommit=True, replication="database") as other:
+        start = f"START_REPLICATION SLOT {SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'orders')"
+        other.pgconn.send_query(start.encode())
+        while orders.run(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{SLOT}'") != [(True,)]:
+            pass
+        with pytest.raises(Unavailable, match="is read by somebody else") as refused:
+            source().read(spark, splits, context)
+        assert refused.value.reason == "SLOT_BUSY"
+        other.pgconn.finish()
+
+
+def test_columns_have_the_types_that_the_guide_names(spark, context, orders):
+    orders.run(
+        "ALTER TABLE o ADD COLUMN b boolean, ADD COLUMN n numeric(10,2), ADD COLUMN f double precision, "
+        "ADD COLUMN y bytea, ADD COLUMN d date, ADD COLUMN tz timestamptz, ADD COLUMN t timestamp, "
+        "ADD COLUMN a text[], ADD COLUMN j jsonb",
+        "SET TimeZone = 'Asia/Tokyo'",
+        "INSERT INTO o VALUES (1, 'é', true, 1.10, 'NaN', '\\x00ff', '2026-01-02', '2026-01-02 03:04:05.678901+00', "
+        "'2026-01-02 03:04:05', '{a,NULL}', '{\"x\": 1}')",
+    )
+    (row,) = source().read(spark, source().plan(None, context).splits, context).collect()
+    assert str(row["f"]) == "nan"
+    assert [row[name] for name in ["k", "v", "b", "n", "y", "d", "tz", "t", "a", "j"]] == [
+        1,
+        "é",
+        True,
+        Decimal("1.10"),
+        bytearray(b"\x00\xff"),
+        datetime.date(2026, 1, 2),
+        datetime.datetime.fromisoformat("2026-01-02 03:04:05.678901"),
+        datetime.datetime.fromisoformat("2026-01-02 03:04:05"),
+        ["a", None],
+        '{"x": 1}',
+    ]
+    assert abs(row["_commit_timestamp"] - datetime.datetime.now(datetime.UTC).replace(tzinfo=None)).days == 0
+
+
+def test_a_column_that_comes_later_is_null_before_that(spark, context, orders):
+    orders.run("INSERT INTO o VALUES (1, 'a')", "ALTER TABLE o ADD COLUMN w text", "INSERT INTO o VALUES (2, 'b', 'c')")
+    rows = source().read(spark, source().plan(None, context).splits, context).collect()
+    assert sorted((row["k"], row["w"]) for row in rows) == [(1, None), (2, "c")]
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        ("ALTER PUBLICATION orders DROP TABLE o", "NO_PUBLICATION"),
+        ("DROP PUBLICATION orders", "NO_PUBLICATION"),
+        (f"SELECT pg_drop_replication_slot('{SLOT}')", "NO_SLOT"),
+        ("ALTER TABLE o ADD COLUMN _xid int", "BAD_TABLE"),
+    ],
+)
+def test_what_is_missing_is_told_with_what_to_do(context, orders, damage, reason):
+    orders.run(damage)
+    with pytest.raises(Invalid) as refused:
+        source().plan(None, context)
+    assert refused.value.reason == reason
+
+
+def test_another_server_or_an_older_copy_is_told(context, orders):
+    found = source().plan(None, context)
+    with pytest.raises(Invalid, match="leads to another server"):
+        source().plan({**found.end, "system": "1"}, context)
+    with pytest.raises(Invalid, match="the server's log ends at"):
+        source().verify(found.splits | {"end": found.splits["end"] + 2**40}, context)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [({"slot": ""}, "slot is ''"), ({"publication": 1}, "publication is 1"), ({"max_bytes": 0}, "max_bytes is 0")],
+)
+def test_every_problem_of_a_declaration_is_told(changed, said):
+    arguments = {"connection": CONNECTION, "slot": "s", "publication": "p"} | changed
+    assert any(said in problem for problem in PostgresChanges("o", **arguments).problems())
