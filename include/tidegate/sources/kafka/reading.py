@@ -143,9 +143,9 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
     columns, extra = own_columns(source), _metadata_columns(source)
     taken: list[Column] = [*columns, *extra]
     text, why, at, absent = (free_name(each, taken) for each in ("_text", "_why", "_at", "_absent"))
-    place = f"concat('partition ', partition, ', offset ', offset, ' of topic ', topic) AS {quoted(at)}"
     about = [_metadata_sql(column) for column in extra]
-    rest = [quoted(column.name) for column in (*extra, Column(at, "string"), Column(absent, "boolean"))]
+    rest = [*(quoted(column.name) for column in extra), quoted(at), quoted(absent)]
+    place = f"named_struct('partition', partition, 'offset', offset, 'topic', topic) AS {quoted(at)}"
     frame = records.selectExpr("value", *about, place, f"value IS NULL AS {quoted(absent)}")
     if source.value == "json":
         frame = _parsed(source, frame, columns, rest, text, why)
@@ -193,22 +193,29 @@ def _parsed(
     all_of_them = source.unknown_keys == "refuse"
     frame = frame.selectExpr("make_valid_utf8(value) AS value", "NOT is_valid_utf8(value) AS broken", *rest)
     frame = frame.select(as_text("").alias("value"), "broken", *rest)
-    value = F.col("value")
-    no_object = ~F.btrim(value, F.lit(" \t\r\n")).startswith("{")
+    value, flaw, parsed = F.col("value"), F.col("flaw"), F.col("parsed")
     frame = frame.select(
         value,
         F.when(value.isNull(), F.lit(None))
         .when(F.col("broken"), "bytes")
-        .when(no_object, "")
+        .when(~F.btrim(value, F.lit(" \t\r\n")).startswith("{"), "")
         .when(unread(value, {}), "unread")
-        .when(strange_keys(value, columns, {}, all_of_them=all_of_them), "keys")
-        .alias("why"),
+        .alias("flaw"),
         F.from_json(value, fields, parser).alias("parsed"),
         *rest,
     )
-    malformed = f"coalesce(why, CASE WHEN parsed.{quoted(corrupt)} IS NOT NULL THEN '' END)"
-    made = [f"parsed.{quoted(column.name)} AS {quoted(column.name)}" for column in read]
-    return frame.selectExpr(*made, f"value AS {quoted(text)}", f"{malformed} AS {quoted(why)}", *rest)
+    # A key that is spelled differently leaves its column null: of most records, nothing need be looked at again.
+    suspect = F.lit(all_of_them or any("struct<" in column.type for column in columns))
+    for column in read:
+        suspect = suspect | parsed[column.name].isNull()
+    malformed = (
+        F.when(flaw.isin("bytes", ""), flaw)
+        .when(parsed[corrupt].isNotNull(), "")
+        .when(flaw.isNotNull(), flaw)
+        .when(value.isNotNull() & suspect & strange_keys(value, columns, {}, all_of_them=all_of_them), "keys")
+    )
+    made = [parsed[column.name].alias(column.name) for column in read]
+    return frame.select(*made, value.alias(text), malformed.alias(why), *rest)
 
 
 def _good(
@@ -222,9 +229,13 @@ def _good(
     absent: str,
 ) -> str:
     """Return SQL that is true, or fails. Nothing is pushed down through it: see `fail_at_malformed`."""
+    place = (
+        f"concat('partition ', {quoted(at)}.partition, ', offset ', {quoted(at)}.offset, ' of topic ', "
+        f"{quoted(at)}.topic)"
+    )
 
     def fail(record: str, cause: str) -> str:
-        return f"raise_error({note(record, columns, name, cause, at=quoted(at))})"
+        return f"raise_error({note(record, columns, name, cause, at=place)})"
 
     cases = []
     if source.tombstones == "refuse":
