@@ -30,6 +30,7 @@ from tidegate.sinks import DeltaAppend
 from tidegate.sources import Kafka, SourceContext
 from tidegate.sources.kafka import reading
 from tidegate.spark.errors import translate
+from tidegate.spark.session import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -442,6 +443,24 @@ def test_spark_logs_in_too_and_shows_the_password_nowhere(
     out = capfd.readouterr()
     assert "kafka" in out.out.lower()
     assert READERS_PASSWORD not in out.out + out.err
+
+
+def test_a_spark_server_logs_in_too_and_keeps_the_password_out_of_its_log_and_plans(
+    connect_spark: SparkSession, connect_settings: SparkSettings, kafka_broker: Broker, topic: str
+) -> None:
+    kafka_broker.send(topic, [(None, '{"id": 1}'), (None, '{"id": "x"}')], partition=0)
+    kafka_broker.allow(READER, "TOPIC", topic, "DESCRIBE", "READ", "DESCRIBE_CONFIGS")
+    context = SourceContext("shop", "orders", Place("/data", connections=login_of(kafka_broker)), MemoryBlobs())
+    source = Kafka(topic, connection="events", schema="id long", key="string", metadata=["headers"])
+    eventually("rights apply", lambda: _plans(source, context))
+    frame = read(connect_spark, source, context)
+    told = refusal(frame)
+    assert f"malformed record at partition 0, offset 1 of topic {topic}" in told.what
+    said = frame._explain_string(extended=True) + str(told)
+    logs = "".join(path.read_text(errors="replace") for path in Path(connect_settings.home).rglob("*.log"))
+    assert "KafkaRelation" in said
+    assert topic in logs
+    assert READERS_PASSWORD not in said + logs
 
 
 def _plans(source: Kafka, context: SourceContext) -> bool:
