@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,17 +13,18 @@ from uuid import uuid4
 
 import pytest
 
-from tests.kit.kafka import Broker, broker_jars, group_offsets, kafka
+from tests.kit.kafka import READER, READERS_PASSWORD, Broker, group_offsets, login_of
+from tests.kit.schema_registry import schema_registry
 from tests.kit.sources import MemoryBlobs, drain
 from tests.kit.waiting import eventually
+from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sources import Kafka, SourceContext
 from tidegate.sources.kafka import client as kafka_client
-from tools import setup
+from tidegate.sources.kafka.avro import Registry, Undecodable
 
-CANARY = "canary-of-a-password"
 HOUR_MS = 3_600_000
 
 
@@ -54,7 +55,7 @@ def refused(kind: type[TidegateError], reason: str, source: Kafka, start: Json |
     with pytest.raises(kind) as error:
         source.plan(start, context)
     assert error.value.reason == reason
-    assert CANARY not in str(error.value)
+    assert READERS_PASSWORD not in str(error.value)
     return str(error.value)
 
 
@@ -281,51 +282,31 @@ def test_one_client_serves_all_plans_of_a_process(kafka_broker: Broker, topic: s
 # -- logins, and a broker that is away -----------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[Broker]:
-    """A broker with a listener that asks for logins."""
-    try:
-        broker_jars()
-    except setup.Problem as problem:
-        pytest.skip(f"no Kafka broker to test with: {problem}")
-    with kafka(logins={"reader": CANARY}) as broker:
-        broker.create_topic("orders")
-        send(broker, "orders", 3)
-        yield broker
-
-
 def logged_in(broker: Broker, **changes: str) -> SourceContext:
-    options = {
-        "bootstrap.servers": str(broker.servers_with_login),
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "reader",
-        "sasl.password": CANARY,
-    } | {name.replace("_", "."): value for name, value in changes.items()}
-    place = Place("/data", connections={f"events.{name}": value for name, value in options.items()})
-    return SourceContext("shop", "orders", place, MemoryBlobs())
+    return SourceContext("shop", "orders", Place("/data", connections=login_of(broker, **changes)), MemoryBlobs())
 
 
-def test_a_login_needs_the_rights_that_its_error_names_and_a_right_password(guarded: Broker) -> None:
-    source = Kafka("orders", connection="events", schema="id long")
-    context = logged_in(guarded)
-    assert "rights Describe and Read" in refused(Invalid, "KAFKA_NOT_ALLOWED", source, None, context)
-    guarded.allow("reader", "TOPIC", "orders", "DESCRIBE", "READ")
+def test_a_login_needs_the_rights_that_its_error_names_and_a_right_password(kafka_broker: Broker, topic: str) -> None:
+    send(kafka_broker, topic, 3)
+    source = Kafka(topic, connection="events", schema="id long")
+    context = logged_in(kafka_broker)
+    assert "rights Describe and Read" in refused(Invalid, "NOT_ALLOWED", source, None, context)
+    kafka_broker.allow(READER, "TOPIC", topic, "DESCRIBE", "READ")
     told = eventually("rights apply", lambda: "DescribeConfigs" in (told := _told(source, context)) and told)
     assert "set allow_compacted=True" in told
-    unlooked = Kafka("orders", connection="events", schema="id long", allow_compacted=True)
+    unlooked = Kafka(topic, connection="events", schema="id long", allow_compacted=True)
     assert unlooked.plan(None, context).amount == 3
-    guarded.allow("reader", "TOPIC", "orders", "DESCRIBE_CONFIGS")
+    kafka_broker.allow(READER, "TOPIC", topic, "DESCRIBE_CONFIGS")
     eventually("rights apply", lambda: not _told(source, context))
     planned = source.plan(None, context)
-    assert CANARY not in repr(planned)
-    assert CANARY not in repr(source.describe())
-    grouped = Kafka("orders", connection="events", schema="id long", group="watchers")
+    assert READERS_PASSWORD not in repr(planned)
+    assert READERS_PASSWORD not in repr(source.describe())
+    grouped = Kafka(topic, connection="events", schema="id long", group="watchers")
     with pytest.raises(Invalid, match="group watchers") as error:
         grouped.completed(planned.end or {}, context)
-    assert error.value.reason == "KAFKA_NOT_ALLOWED"
-    wrong = logged_in(guarded, sasl_password=f"{CANARY}-wrong")
-    assert "refuses the login" in refused(Invalid, "KAFKA_LOGIN", source, None, wrong)
+    assert error.value.reason == "NOT_ALLOWED"
+    wrong = logged_in(kafka_broker, sasl_password=f"{READERS_PASSWORD}-wrong")
+    assert "refuses the login" in refused(Invalid, "BAD_LOGIN", source, None, wrong)
 
 
 def _told(source: Kafka, context: SourceContext) -> str:
@@ -338,20 +319,24 @@ def _told(source: Kafka, context: SourceContext) -> str:
 
 
 def test_a_broker_that_is_away_is_waited_for_and_asked_again(
-    guarded: Broker, context: SourceContext, monkeypatch: pytest.MonkeyPatch
+    kafka_broker: Broker, topic: str, context: SourceContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_client, "TIMEOUT_S", 1.0)
-    source = source_of(guarded, "orders")
+    source = source_of(kafka_broker, topic)
+    send(kafka_broker, topic, 3)
     planned = source.plan(None, context)
-    guarded.kill()
-    assert "does not answer for orders" in refused(Unavailable, "KAFKA", source, None, context)
-    with pytest.raises(Unavailable):
-        source.verify(planned.splits, context)
-    guarded.start()
+    with kafka_broker.paused():
+        refused(Unavailable, "KAFKA_AWAY", source, None, context)
+    kafka_broker.kill()
+    try:
+        told = refused(Unavailable, "KAFKA_AWAY", source, None, context)
+        with pytest.raises(Unavailable):
+            source.verify(planned.splits, context)
+    finally:
+        kafka_broker.start()
+    assert f"does not answer for {topic}" in told
     eventually("it plans again", lambda: _planned_again(source, context), 60)
     assert source.plan(None, context).splits == planned.splits
-    with guarded.paused():
-        refused(Unavailable, "KAFKA", source, None, context)
 
 
 def _planned_again(source: Kafka, context: SourceContext) -> bool:
@@ -359,3 +344,29 @@ def _planned_again(source: Kafka, context: SourceContext) -> bool:
         return source.plan(None, context) is not None
     except Unavailable:
         return False
+
+
+# -- a schema registry ---------------------------------------------------------------------------------
+
+SCHEMA = {"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}]}
+
+
+def test_a_registry_is_asked_once_for_each_schema_and_its_refusals_are_told() -> None:
+    with schema_registry() as serving:
+        number = serving.register(SCHEMA)
+        serving.login = f"me:{READERS_PASSWORD}"
+        with pytest.raises(Invalid, match="the schema registry refuses the login: 401"):
+            Registry(serving.url, None).schema(number)
+        registry = Registry(f"{serving.url}/", serving.login)
+        assert registry.schema(number) == registry.schema(number)
+        assert serving.asked == [f"/schemas/ids/{number}"] * 2
+        with pytest.raises(Undecodable, match="the registry has no schema 7"):
+            registry.schema(7)
+
+
+def test_a_registry_that_is_away_is_asked_again_and_then_told() -> None:
+    with schema_registry() as serving, seams.installed(seams.Seams(sleep=lambda _: None)):
+        serving.away = True
+        with pytest.raises(Unavailable, match="the schema registry does not answer: 503"):
+            Registry(serving.url, None).schema(1)
+        assert len(serving.asked) == 3

@@ -35,11 +35,13 @@ from tests.kit.waiting import eventually
 from tidegate.cli.up.home import any_port
 from tools import setup
 
-__all__ = ["Broker", "KafkaRecord", "broker_jars", "group_offsets", "kafka", "kafka_broker"]
+__all__ = ["Broker", "KafkaRecord", "broker_jars", "group_offsets", "kafka", "kafka_broker", "login_of"]
 
 JARS = setup.ROOT / ".cache/kafka"
 HEAP = "512m"
 START_TIMEOUT_S = 120.0
+READER, READERS_PASSWORD = "reader", "canary-of-a-password"
+"""A login of the broker that tests share, which may do nothing unless `allow` says so."""
 CLUSTER_ID = "dGlkZWdhdGUtdGVzdHM0Mg"
 PROPERTIES = {
     "process.roles": "broker,controller",
@@ -378,6 +380,20 @@ def kafka(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def login_of(broker: Broker, **changes: str) -> dict[str, str]:
+    """Return the setting `connections` with a connection `events`, by which READER logs in. Dots of an option's name
+    are underscores here.
+    """
+    options = {
+        "bootstrap.servers": str(broker.servers_with_login),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": READER,
+        "sasl.password": READERS_PASSWORD,
+    } | {name.replace("_", "."): value for name, value in changes.items()}
+    return {f"events.{name}": value for name, value in options.items()}
+
+
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[Broker]:
     """One broker for all tests of a process, which use topics of their own. Skipped only where it cannot be fetched."""
@@ -385,7 +401,7 @@ def kafka_broker() -> Iterator[Broker]:
         broker_jars()
     except setup.Problem as problem:
         pytest.skip(f"no Kafka broker to test with: {problem}")
-    with kafka() as broker:
+    with kafka(logins={READER: READERS_PASSWORD}) as broker:
         yield broker
 
 

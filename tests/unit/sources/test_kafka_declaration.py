@@ -176,7 +176,7 @@ def test_certificates_go_to_workers_as_text(tmp_path: Path) -> None:
 def test_what_only_one_of_the_two_clients_can_do_is_refused(options: dict[str, str], said: str) -> None:
     with pytest.raises(Invalid, match=said) as error:
         login(**options).for_java()
-    assert error.value.reason == "KAFKA_OPTIONS"
+    assert error.value.reason == "BAD_OPTION"
     assert "canary" not in str(error.value)
 
 

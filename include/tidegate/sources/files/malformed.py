@@ -84,7 +84,11 @@ SENT_CAUSES: Final = {
         "records that have one, unless tombstones are skipped or kept",
         "set tombstones='keep', for a column _deleted that DeltaUpsert can delete by, or tombstones='skip'",
     ),
-    MISFIT: CAUSES[MISFIT],
+    MISFIT: (
+        *CAUSES[MISFIT][:2],
+        "declare what is sent, such as decimal(12,3), or long for milliseconds, and let a stage round it, or convert "
+        "it with timestamp_millis(…)",
+    ),
 }
 """The same for records of a topic, which have no file."""
 

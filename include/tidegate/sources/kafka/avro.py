@@ -52,7 +52,7 @@ def import_fastavro() -> Any:
         raise Invalid(
             "fastavro, with which tidegate reads Avro, is not installed",
             help="pip install 'tidegate[avro]'",
-            reason="AVRO_MISSING",
+            reason="NO_AVRO",
         ) from None
     return fastavro
 

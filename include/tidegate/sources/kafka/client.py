@@ -48,7 +48,7 @@ def import_kafka() -> Any:
         raise Invalid(
             "confluent-kafka, with which tidegate asks Kafka's brokers, is not installed",
             help="pip install 'tidegate[kafka]'",
-            reason="KAFKA_MISSING",
+            reason="NO_KAFKA_CLIENT",
         ) from None
     return confluent_kafka
 
@@ -69,7 +69,7 @@ class KafkaClient:
                 f"the options of the connection to {login.servers} do not fit: {login.masked(error.args[0].str())}",
                 expected="options of librdkafka, by their names there",
                 help="correct the connection in the setting `connections`",
-                reason="KAFKA_OPTIONS",
+                reason="BAD_OPTION",
             ) from None
 
     # -- questions -------------------------------------------------------------------------------------
@@ -194,14 +194,14 @@ class KafkaClient:
                 f"Kafka at {servers} refuses the login: {words}",
                 expected="a user and password, and a sasl.mechanism and security.protocol, that the broker accepts",
                 help="correct the connection in the setting `connections`",
-                reason="KAFKA_LOGIN",
+                reason="BAD_LOGIN",
             )
         if code == error._SSL:
             return Invalid(
                 f"Kafka at {servers} and this process do not agree on TLS: {words}",
                 expected="a certificate that ssl.ca.location confirms, and security.protocol as the broker has it",
                 help="correct the connection in the setting `connections`",
-                reason="KAFKA_TLS",
+                reason="BAD_LOGIN",
             )
         if code in (
             error.TOPIC_AUTHORIZATION_FAILED,
@@ -212,14 +212,14 @@ class KafkaClient:
                 f"Kafka at {servers} does not allow this login to use {subject}: {words}",
                 expected="the rights Describe and Read on the topic; Read on the group, if one is given",
                 help="have them granted, or log in as somebody else",
-                reason="KAFKA_NOT_ALLOWED",
+                reason="NOT_ALLOWED",
             )
         if code in (error.UNKNOWN_TOPIC_OR_PART, error._UNKNOWN_TOPIC):
             return self._no_topic(subject)
         return Unavailable(
             f"Kafka at {servers} does not answer for {subject}: {words}",
             help="check that the broker runs and is reachable from here; it is tried again",
-            reason="KAFKA",
+            reason="KAFKA_AWAY",
         )
 
     def _no_topic(self, topic: str) -> TidegateError:
@@ -255,7 +255,7 @@ def _settings_hidden(topic: str) -> Invalid:
         f"this login may not see the settings of topic {topic!r}, which tell whether it is compacted",
         expected="the right DescribeConfigs on the topic",
         help="have it granted; or, if you know that what the topic loses does no harm, set allow_compacted=True",
-        reason="KAFKA_NOT_ALLOWED",
+        reason="NOT_ALLOWED",
     )
 
 

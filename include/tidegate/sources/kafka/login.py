@@ -61,7 +61,7 @@ class KafkaLogin:
                 f"connection {connection!r} names no brokers",
                 expected=f"the option {SERVERS} in it, or the argument servers",
                 help=f'add "{SERVERS}" = "host:9092" to [connections.{connection}]',
-                reason="KAFKA_OPTIONS",
+                reason="NO_SERVERS",
             )
         return KafkaLogin(options, registry)
 
@@ -109,7 +109,7 @@ class KafkaLogin:
             expected=f"logins by {', '.join(_MODULES)}; of TLS, certificates and keys in PEM, by ssl.ca.location, "
             "ssl.certificate.location and ssl.key.location",
             help="log in in one of these ways: both tidegate and Spark must be able to",
-            reason="KAFKA_OPTIONS",
+            reason="BAD_OPTION",
         )
 
 
@@ -121,7 +121,7 @@ def _text_of(name: str, path: str) -> str:
             f"{name} of a connection cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}",
             expected="the path of a file in PEM that this process may read",
             help=f"correct {name}",
-            reason="KAFKA_OPTIONS",
+            reason="BAD_OPTION",
         ) from None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.errors import Invalid
@@ -141,36 +142,67 @@ def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
         ) from None
 
 
+@dataclass(frozen=True)
+class _Judging:
+    """The names of columns with what is found out about each record: none that a row already has."""
+
+    text: str
+    why: str
+    partition: str
+    offset: str
+    absent: str
+
+    @staticmethod
+    def beside(columns: list[Column]) -> _Judging:
+        return _Judging(*(free_name(f"_{name}_", columns) for name in ("text", "why", "partition", "offset", "absent")))
+
+    @property
+    def begun(self) -> list[str]:
+        """SQL for those that the record itself tells."""
+        return [
+            f"partition AS {quoted(self.partition)}",
+            f"offset AS {quoted(self.offset)}",
+            f"value IS NULL AS {quoted(self.absent)}",
+        ]
+
+    @property
+    def told(self) -> list[str]:
+        """These, quoted."""
+        return [quoted(name) for name in (self.partition, self.offset, self.absent)]
+
+    def place(self, topic: str) -> str:
+        """Return SQL for the place of a record."""
+        at, offset = quoted(self.partition), quoted(self.offset)
+        return f"concat('partition ', {at}, ', offset ', {offset}, ' of topic {topic}')"
+
+
 def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
     """Return the rows of records in JSON, text or bytes, each of them judged."""
     from pyspark.sql import functions as F
 
     columns, extra = own_columns(source), _metadata_columns(source)
-    taken: list[Column] = [*columns, *extra]
-    text, why, at, absent = (free_name(each, taken) for each in ("_text", "_why", "_at", "_absent"))
-    place = f"concat('partition ', partition, ', offset ', offset, ' of topic ', topic) AS {quoted(at)}"
-    about = [_metadata_sql(column) for column in extra]
-    rest = [quoted(column.name) for column in (*extra, Column(at, "string"), Column(absent, "boolean"))]
-    frame = records.selectExpr("value", *about, place, f"value IS NULL AS {quoted(absent)}")
+    names = _Judging.beside([*columns, *extra])
+    text, why = quoted(names.text), quoted(names.why)
+    rest = [*(quoted(column.name) for column in extra), *names.told]
+    frame = records.selectExpr("value", *(_metadata_sql(column) for column in extra), *names.begun)
     if source.value == "json":
-        frame = _parsed(source, frame, columns, rest, text, why)
+        frame = _parsed(source, frame, columns, rest, names)
     elif source.value == "string":
-        invalid = f"CASE WHEN NOT is_valid_utf8(value) THEN 'bytes' END AS {quoted(why)}"
-        valid = "make_valid_utf8(value)"
-        frame = frame.selectExpr(f"{valid} AS value", f"{valid} AS {quoted(text)}", invalid, *rest)
+        valid, flaw = "make_valid_utf8(value)", "CASE WHEN NOT is_valid_utf8(value) THEN 'bytes' END"
+        frame = frame.selectExpr(f"{valid} AS value", f"{valid} AS {text}", f"{flaw} AS {why}", *rest)
     else:
-        frame = frame.selectExpr("value", f"'' AS {quoted(text)}", f"CAST(NULL AS string) AS {quoted(why)}", *rest)
+        frame = frame.selectExpr("value", f"'' AS {text}", f"CAST(NULL AS string) AS {why}", *rest)
     checked = columns if source.value == "json" else []
-    frame = frame.where(_good(source, columns, checked, name, text, why, at, absent))
+    frame = frame.where(_good(source, columns, checked, name, names))
     made = as_declared(columns) if checked else [quoted(column.name) for column in columns]
     if source.on_corrupt == "keep":
-        bad = f"{quoted(why)} IS NOT NULL OR {doubt(checked)}"
-        frame = frame.withColumn(free_name(CORRUPT, taken), F.expr(f"CASE WHEN {bad} THEN {quoted(text)} END"))
-        corrupt = quoted(free_name(CORRUPT, taken))
-        made = [_null_if(corrupt, sql, column) for sql, column in zip(made, columns, strict=True)]
-        made.append(f"{corrupt} AS {CORRUPT}")
+        corrupt = free_name(CORRUPT, [*columns, *extra])
+        bad = f"CASE WHEN {why} IS NOT NULL OR {doubt(checked)} THEN {text} END"
+        frame = frame.withColumn(corrupt, F.expr(bad))
+        made = [_null_if(quoted(corrupt), sql, column) for sql, column in zip(made, columns, strict=True)]
+        made.append(f"{quoted(corrupt)} AS {CORRUPT}")
     if source.tombstones == "keep":
-        made.append(f"{quoted(absent)} AS {DELETED}")
+        made.append(f"{quoted(names.absent)} AS {DELETED}")
     return frame.selectExpr(*made, *(quoted(column.name) for column in extra))
 
 
@@ -186,7 +218,7 @@ def _null_if(corrupt: str, sql: str, column: Column) -> str:
 
 
 def _parsed(
-    source: DeclaredTopic, frame: DataFrame, columns: list[Column], rest: list[str], text: str, why: str
+    source: DeclaredTopic, frame: DataFrame, columns: list[Column], rest: list[str], names: _Judging
 ) -> DataFrame:
     """Return the frame with the columns of the schema as they are read, the text, and why it is malformed, if it is."""
     from pyspark.sql import functions as F
@@ -196,46 +228,48 @@ def _parsed(
     fields = ", ".join(column.ddl for column in (*read, Column(corrupt, "string")))
     parser = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt}
     all_of_them = source.unknown_keys == "refuse"
+    value, flaw, parsed = F.col("value"), F.col("flaw"), F.col("parsed")
     frame = frame.selectExpr("make_valid_utf8(value) AS value", "NOT is_valid_utf8(value) AS broken", *rest)
-    frame = frame.select(as_text("").alias("value"), "broken", *rest)
-    value = F.col("value")
-    no_object = ~F.btrim(value, F.lit(" \t\r\n")).startswith("{")
+    without_mark = F.when(value.startswith("\ufeff"), as_text("")).otherwise(value)
+    frame = frame.select(without_mark.alias("value"), "broken", *rest)
+    # Most records are seen to be one object by their braces, without looking at them again.
+    plain = value.startswith("{") & (F.locate("}", value) == F.length(value)) & (F.locate("{", value, 2) == F.lit(0))
     frame = frame.select(
         value,
         F.when(value.isNull(), F.lit(None))
         .when(F.col("broken"), "bytes")
-        .when(no_object, "")
+        .when(plain, F.lit(None))
+        .when(~F.btrim(value, F.lit(" \t\r\n")).startswith("{"), "")
         .when(unread(value, {}), "unread")
-        .when(strange_keys(value, columns, {}, all_of_them=all_of_them), "keys")
-        .alias("why"),
+        .alias("flaw"),
         F.from_json(value, fields, parser).alias("parsed"),
         *rest,
     )
-    malformed = f"coalesce(why, CASE WHEN parsed.{quoted(corrupt)} IS NOT NULL THEN '' END)"
-    made = [f"parsed.{quoted(column.name)} AS {quoted(column.name)}" for column in read]
-    return frame.selectExpr(*made, f"value AS {quoted(text)}", f"{malformed} AS {quoted(why)}", *rest)
+    # A key that is spelled differently leaves its column null: most records have none.
+    suspect = F.lit(all_of_them or any("struct<" in column.type for column in columns))
+    for column in read:
+        suspect = suspect | parsed[column.name].isNull()
+    malformed = (
+        F.when(flaw.isin("bytes", ""), flaw)
+        .when(parsed[corrupt].isNotNull(), "")
+        .when(flaw.isNotNull(), flaw)
+        .when(value.isNotNull() & suspect & strange_keys(value, columns, {}, all_of_them=all_of_them), "keys")
+    )
+    made = [parsed[column.name].alias(column.name) for column in read]
+    return frame.select(*made, value.alias(names.text), malformed.alias(names.why), *rest)
 
 
-def _good(
-    source: DeclaredTopic,
-    columns: list[Column],
-    checked: list[Column],
-    name: str,
-    text: str,
-    why: str,
-    at: str,
-    absent: str,
-) -> str:
+def _good(source: DeclaredTopic, columns: list[Column], checked: list[Column], name: str, names: _Judging) -> str:
     """Return SQL that is true, or fails. Nothing is pushed down through it: see `fail_at_malformed`."""
+    text, why = quoted(names.text), quoted(names.why)
 
     def fail(record: str, cause: str) -> str:
-        return f"raise_error({note(record, columns, name, cause, at=quoted(at))})"
+        return f"raise_error({note(record, columns, name, cause, at=names.place(source.topic))})"
 
     cases = []
     if source.tombstones == "refuse":
-        cases.append(f"WHEN {quoted(absent)} THEN {fail(quoted(text), 'tombstone')}")
+        cases.append(f"WHEN {quoted(names.absent)} THEN {fail(text, 'tombstone')}")
     if source.on_corrupt == "refuse":
-        cause = f"CASE WHEN true THEN {quoted(why)} END"
-        cases.append(f"WHEN {quoted(why)} IS NOT NULL THEN {fail(quoted(text), cause)}")
+        cases.append(f"WHEN {why} IS NOT NULL THEN {fail(text, f'CASE WHEN true THEN {why} END')}")
         cases.append(f"WHEN {doubt(checked)} THEN {fail(doubtful_values(checked), MISFIT)}")
     return f"CASE {' '.join(cases)} ELSE true END" if cases else "true"
