@@ -13,7 +13,7 @@ from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.masking import MASK, without_logins
 from tidegate.records.place import Place
 
-__all__ = ["Cluster", "Overtaken"]
+__all__ = ["Cluster", "ProducerFenced"]
 
 ANSWER_S: Final = 15.0
 """How long one question may take before the cluster counts as away."""
@@ -21,7 +21,7 @@ ANSWER_S: Final = 15.0
 SERVERS: Final = "bootstrap.servers"
 
 
-class Overtaken(Exception):
+class ProducerFenced(Exception):
     """Another publisher of the same sink has begun since: nothing of this one's transaction counts."""
 
 
@@ -105,7 +105,7 @@ class Cluster:
 
     def _away(self, doing: str, text: str) -> Unavailable:
         return Unavailable(
-            f"{doing}: Kafka at {self.servers} did not do it: {text}",
+            f"{doing}: there was no answer from Kafka at {self.servers}: {text}",
             expected="an answer of the cluster in time",
             help="look whether the brokers run and can be reached from here; nothing is lost, and it is tried again",
             reason="KAFKA_AWAY",

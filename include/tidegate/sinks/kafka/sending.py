@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.sinks.kafka.cluster import Cluster, Overtaken
+from tidegate.sinks.kafka.cluster import Cluster, ProducerFenced
 from tidegate.sinks.kafka.marks import Mark
 from tidegate.sinks.kafka.records import KEY, PARTITION, TIMESTAMP, VALUE, header_column
 from tidegate.sinks.kafka.topics import FoundTopic
@@ -51,20 +51,20 @@ class Sender:
         self._producer = cluster.producer(_DEFAULTS, config)
 
     def close(self) -> None:
-        """Let go of the producer, and of what it has not sent."""
+        """Let go of the producer, and of what it has not sent. An open transaction is ended by the next publisher."""
         self._producer.purge()
-        self._producer.close()
+        del self._producer
 
     def fence_others(self) -> None:
         """End what an earlier publisher of this sink has begun, and wait until that is settled."""
-        with self._overtaken(), self._transaction_allowed():
+        with self._fenced(), self._transaction_allowed():
             self._producer.init_transactions(_FENCING_S)
 
     def begin(self) -> None:
         """Begin a transaction."""
         self._failed.clear()
         self._deadline = seams.monotonic() + self._timeout_s
-        with self._overtaken():
+        with self._fenced():
             self._producer.begin_transaction()
 
     def send(self, batch: pa.RecordBatch, headers: Mapping[str, int], fixed: Headers) -> None:
@@ -83,7 +83,7 @@ class Sender:
             more["headers"] = [[*zip(headers, row, strict=True), *fixed] for row in zip(*columns, strict=True)]
         elif fixed:
             more["headers"] = [fixed] * batch.num_rows
-        with self._overtaken():
+        with self._fenced():
             if more:
                 arguments = (dict(zip(more, row, strict=True)) for row in zip(*more.values(), strict=True))
                 for key, value, rest in zip(keys, values, arguments, strict=True):
@@ -99,7 +99,7 @@ class Sender:
 
     def commit(self, marks: str, mark: Mark | None) -> None:
         """Send the mark, and commit it together with all that was sent since `begin`. None removes it."""
-        with self._overtaken():
+        with self._fenced():
             self._produce(marks, mark.encoded() if mark is not None else None, self._app_id.encode())
             while True:
                 try:
@@ -137,14 +137,14 @@ class Sender:
             self._failed.append(error)
 
     @contextmanager
-    def _overtaken(self) -> Iterator[None]:
-        """Raise Overtaken if another publisher has fenced this one. End the transaction after any other error."""
+    def _fenced(self) -> Iterator[None]:
+        """Raise ProducerFenced if another publisher has fenced this one. End the transaction after any other error."""
         try:
             yield
         except _kafka_exception() as raised:
             error = raised.args[0]
             if self._is_fence(error):
-                raise Overtaken from None
+                raise ProducerFenced from None
             cause = self._cause(error)
             if error.txn_requires_abort():
                 self._abort()
