@@ -35,11 +35,13 @@ from tests.kit.waiting import eventually
 from tidegate.cli.up.home import any_port
 from tools import setup
 
-__all__ = ["Broker", "KafkaRecord", "broker_jars", "kafka", "kafka_broker"]
+__all__ = ["Broker", "KafkaRecord", "broker_jars", "group_offsets", "kafka", "kafka_broker", "login_of"]
 
 JARS = setup.ROOT / ".cache/kafka"
 HEAP = "512m"
 START_TIMEOUT_S = 120.0
+READER, READERS_PASSWORD = "reader", "canary-of-a-password"
+"""A login of the broker that tests share, which may do nothing unless `allow` says so."""
 CLUSTER_ID = "dGlkZWdhdGUtdGVzdHM0Mg"
 PROPERTIES = {
     "process.roles": "broker,controller",
@@ -239,7 +241,8 @@ class Broker:
         from confluent_kafka import TopicPartition
 
         wanted = [TopicPartition(topic, partition, offset) for partition, offset in before.items()]
-        for done in self.admin().delete_records(wanted).values():
+        admin = self.admin()  # kept: when it goes, it answers nothing any more
+        for done in admin.delete_records(wanted).values():
             done.result(60)
 
     def allow(self, user: str, kind: str, name: str, *operations: str, prefix: bool = False) -> None:
@@ -253,7 +256,8 @@ class Broker:
             )
             for each in operations
         ]
-        for done in self.admin().create_acls(allowed).values():
+        admin = self.admin()
+        for done in admin.create_acls(allowed).values():
             done.result(60)
 
     def producer(self, **config: str | int) -> Any:
@@ -337,6 +341,25 @@ class Broker:
         return len(found.partitions) == partitions and all(each.leader >= 0 for each in found.partitions.values())
 
 
+def group_offsets(broker: Broker, group: str) -> dict[int, int]:
+    """Return how far a consumer group has come, by partition of its one topic."""
+    from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+
+    admin = broker.admin()
+
+    def ask() -> dict[int, int] | None:
+        try:
+            found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(60)
+        except KafkaException as error:
+            if error.args[0].retriable():
+                return None
+            raise
+        return {each.partition: each.offset for each in found.topic_partitions}
+
+    offsets: dict[int, int] = eventually(f"the offsets of {group} are told", ask)
+    return offsets
+
+
 @contextlib.contextmanager
 def kafka(
     *,
@@ -357,6 +380,20 @@ def kafka(
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def login_of(broker: Broker, **changes: str) -> dict[str, str]:
+    """Return the setting `connections` with a connection `events`, by which READER logs in. Dots of an option's name
+    are underscores here.
+    """
+    options = {
+        "bootstrap.servers": str(broker.servers_with_login),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": READER,
+        "sasl.password": READERS_PASSWORD,
+    } | {name.replace("_", "."): value for name, value in changes.items()}
+    return {f"events.{name}": value for name, value in options.items()}
+
+
 @pytest.fixture(scope="session")
 def kafka_broker() -> Iterator[Broker]:
     """One broker for all tests of a process, which use topics of their own. Skipped only where it cannot be fetched."""
@@ -364,7 +401,7 @@ def kafka_broker() -> Iterator[Broker]:
         broker_jars()
     except setup.Problem as problem:
         pytest.skip(f"no Kafka broker to test with: {problem}")
-    with kafka() as broker:
+    with kafka(logins={READER: READERS_PASSWORD}) as broker:
         yield broker
 
 
