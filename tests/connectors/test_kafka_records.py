@@ -14,7 +14,7 @@ import pytest
 from tests.kit.kafka import Broker
 from tests.kit.world import World
 from tidegate import Pipeline
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, Rejected
 from tidegate.execution.runs import new_run
 from tidegate.records.place import Place
 from tidegate.sinks import KafkaTopic, SinkContext
@@ -128,6 +128,7 @@ def test_headers_partition_and_time_come_from_columns(sending):
         checkpoint_header="checkpoint",
         partition="p",
         timestamp="at",
+        topic_config={"retention.ms": "-1"},
     )
     records = to.send(
         "SELECT * FROM VALUES ('first', 't1', X'01', 2, timestamp'2026-01-02 00:00:00.123+00:00'), "
@@ -251,7 +252,7 @@ def test_a_pipeline_sends_each_checkpoint_and_going_back_asks_about_what_was_sen
 
     assert [row["id"] for row in sent("log")] == [1, 2]
     assert [row["n"] for row in sent("totals")] == [1, 2]
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(Rejected) as refused:
         shop.coordinator().roll_back(1, run=new_run(), by="a person")
     assert "keeps what it was given" in str(refused.value)
     assert "--keep" in str(refused.value)
