@@ -59,7 +59,7 @@ matrix: setup ## four jobs, up to three checkpoints at once: a crash at every po
 	$(BIN)/python -m tests.crash.matrix $(if $(PART),--part $(PART)) $(if $(MODES),--modes $(MODES))
 
 connectors: setup ## sources and sinks of brokers and databases under kills, in the long form. ROUNDS=200, T=tests/connectors/test_x.py for one
-	ROUNDS=$(or $(ROUNDS),200) tools/with_test_folder.sh $(BIN)/python -m pytest -q $(or $(T),tests/connectors) $(ARGS)
+	ROUNDS=$(or $(ROUNDS),200) tools/with_test_folder.sh $(BIN)/python -m pytest -q -o faulthandler_timeout=7200 $(or $(T),tests/connectors) $(ARGS)
 
 chaos: setup ## kill and stop all of a real deployment at random, then compare its tables. MINUTES=30, SEED=7 for other faults
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)

@@ -14,7 +14,11 @@ import pytest
 from tests.kit.kafka import Broker
 from tests.kit.world import World
 from tidegate import Pipeline
-from tidegate.errors import Invalid, Rejected
+from tidegate.cli.lifecycle.rollback import coordinator_of
+from tidegate.cli.main import main
+from tidegate.cli.targets import open_target
+from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.execution.job.run_job import run_job
 from tidegate.execution.runs import new_run
 from tidegate.records.place import Place
 from tidegate.sinks import KafkaTopic, SinkContext
@@ -264,3 +268,56 @@ def test_a_pipeline_sends_each_checkpoint_and_going_back_asks_about_what_was_sen
     shop.land(4)
     shop.checkpoint("run 4")
     assert [row["id"] for row in sent("log")] == [1, 2, 2, 4]
+
+
+PROJECT = """
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend, KafkaTopic
+from tidegate.sources import Files
+
+pipeline = Pipeline("shop")
+orders = pipeline.source("orders", Files("landing/*.json", schema="id long", max_files=1))
+orders.sink("out", KafkaTopic("{topic}", servers="{servers}", key="id", partitions=1))
+orders.sink("table", DeltaAppend("tables/orders"))
+"""
+
+
+def test_a_lost_mark_holds_everything_until_the_command_puts_it_back(
+    kafka_broker, tmp_path, spark, monkeypatch, capsys
+):
+    topic, module = f"out-{os.urandom(3).hex()}", f"shop_{os.urandom(3).hex()}"
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "tidegate.toml").write_text('root = "ledger"\ndata = "."\n')
+    (tmp_path / f"{module}.py").write_text(PROJECT.format(topic=topic, servers=kafka_broker.servers))
+    (tmp_path / "landing").mkdir()
+
+    def coordinator() -> Any:
+        return coordinator_of(open_target(f"{module}:pipeline", {}, started=False))
+
+    def checkpoint(id: int) -> None:
+        (tmp_path / f"landing/{id}.json").write_text(json.dumps({"id": id}))
+        run_job(coordinator(), coordinator().trigger(f"run {id}").plan.id, "main", spark)
+        coordinator().complete(id)
+        coordinator().publish()
+
+    def mark(*words: str) -> tuple[int, str]:
+        code = main(["mark", f"{module}:pipeline", *words])
+        said = capsys.readouterr()
+        return code, said.out + said.err
+
+    checkpoint(1)
+    checkpoint(2)
+    assert mark("--sink", "out") == (0, f"kafka:{kafka_broker.servers}/{topic}: checkpoint 2 is the last one\n")
+    kafka_broker.delete_topic(f"{topic}.tidegate.shop.out")
+    with pytest.raises(Corrupt, match="contradict each other") as damaged:
+        coordinator().publish()
+    assert "`tidegate mark MODULE:PIPELINE --sink out`" in damaged.value.help
+    assert mark("--sink", "table", "--last", "2")[0] == 2
+    assert "is not completed" in mark("--sink", "out", "--last", "3")[1]
+    assert mark("--sink", "out", "--last", "2")[0] == 2, "there is no terminal to ask"
+    assert mark("--sink", "out", "--last", "2", "--yes")[0] == 0
+    coordinator().publish()
+    checkpoint(3)
+    assert [json.loads(record.value) for record in kafka_broker.read(topic)] == [{"id": id} for id in (1, 2, 3)]
+    assert mark("--sink", "out", "--last", "none", "--yes")[1].endswith("no mark\n")
