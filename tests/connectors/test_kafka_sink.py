@@ -259,6 +259,40 @@ def test_a_broker_that_is_killed_while_publishers_live_loses_and_doubles_nothing
         refuse_differences(broker, "out", checkpoints)
 
 
+def test_a_publisher_that_fails_leaves_no_transaction_for_which_readers_must_wait(kafka_broker, target, monkeypatch):
+    target.options = {"transaction_timeout": 300}
+    batch, commit = target.stage(1, rows_of(1)), Sender.commit
+
+    def failing(*_: Any) -> None:
+        raise Corrupt("a staged file is gone")
+
+    monkeypatch.setattr(Sender, "commit", failing)
+    with pytest.raises(Corrupt):
+        target.publish(1, batch)
+    kafka_broker.send(target.topic, [(f"later {n}", "x") for n in range(20)])
+    eventually("later records are readable", lambda: len(kafka_broker.read(target.topic)) == 20, 20)
+    monkeypatch.setattr(Sender, "commit", commit)
+    assert target.publish(1, batch) is not None
+    assert len(kafka_broker.read(target.topic)) == ROWS + 20
+
+
+def test_a_forked_process_publishes_with_clients_of_its_own(kafka_broker, target):
+    """Airflow forks, and no client of Kafka survives that."""
+    assert target.publish(1, target.stage(1, rows_of(1))) is not None
+    target.stage(2, rows_of(2))
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            target.publish_upto(2)
+            code = 0
+        finally:
+            os._exit(code)
+    ended = eventually("the forked process ends", lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found, 60)
+    assert os.waitstatus_to_exitcode(ended[1]) == 0
+    refuse_differences(kafka_broker, target.topic, 2)
+
+
 # -- in parts ------------------------------------------------------------------------------------------
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import seams
@@ -39,6 +39,7 @@ class Sender:
     def __init__(self, cluster: Cluster, topic: FoundTopic, app_id: str, timeout_s: float) -> None:
         self._cluster, self._topic, self._app_id, self._timeout_s = cluster, topic, app_id, timeout_s
         self._failed: list[Any] = []
+        self._open = False
         self._deadline = 0.0
         config = {
             "transactional.id": app_id,
@@ -51,8 +52,11 @@ class Sender:
         self._producer = cluster.producer(_DEFAULTS, config)
 
     def close(self) -> None:
-        """Let go of the producer, and of what it has not sent. An open transaction is ended by the next publisher."""
+        """Let go of the producer. A transaction that is still open is aborted, so that readers need not wait for its
+        timeout. If that fails, the next publisher ends it."""
         self._producer.purge()
+        if self._open:
+            self._abort()
         del self._producer
 
     def fence_others(self) -> None:
@@ -66,6 +70,7 @@ class Sender:
         self._deadline = seams.monotonic() + self._timeout_s
         with self._fenced():
             self._producer.begin_transaction()
+            self._open = True
 
     def send(self, batch: pa.RecordBatch, headers: Mapping[str, int], fixed: Headers) -> None:
         """Send records. headers: the number of the staged column of each header. fixed: headers of every record."""
@@ -104,6 +109,7 @@ class Sender:
             while True:
                 try:
                     self._producer.commit_transaction(_COMMIT_S)
+                    self._open = False
                     return
                 except _kafka_exception() as error:
                     if not self._may_try_again(error.args[0]):
@@ -136,19 +142,17 @@ class Sender:
         if error is not None:
             self._failed.append(error)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _fenced(self) -> Iterator[None]:
-        """Raise ProducerFenced if another publisher has fenced this one. End the transaction after any other error."""
+        """Raise ProducerFenced if another publisher has fenced this one, and other errors as tidegate's."""
         try:
             yield
         except _kafka_exception() as raised:
             error = raised.args[0]
             if self._is_fence(error):
+                self._open = False
                 raise ProducerFenced from None
-            cause = self._cause(error)
-            if error.txn_requires_abort():
-                self._abort()
-            raise self._explained(cause) from None
+            raise self._explained(self._cause(error)) from None
 
     def _is_fence(self, error: Any) -> bool:
         fences = (error._FENCED, error.INVALID_PRODUCER_EPOCH, error.PRODUCER_FENCED)
@@ -156,15 +160,15 @@ class Sender:
 
     def _cause(self, error: Any) -> Any:
         """Return why records were not delivered, if that is what the error says."""
-        self._producer.poll(0)
+        with contextlib.suppress(_kafka_exception()):
+            self._producer.poll(0)
         told = [each for each in self._failed if each.code() not in (each._PURGE_QUEUE, each._PURGE_INFLIGHT)]
         return told[0] if told else error
 
     def _abort(self) -> None:
-        try:
+        """Abort the transaction. One that may be committing is left alone: then this is refused."""
+        with contextlib.suppress(_kafka_exception()):
             self._producer.abort_transaction(_COMMIT_S)
-        except _kafka_exception():
-            pass  # the coordinator, or the next publisher, ends it
 
     def _explained(self, error: Any) -> TidegateError:
         doing = f"publishing to the topic {self._topic.name}"
@@ -179,7 +183,7 @@ class Sender:
             )
         return self._cluster.explained(error, doing)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _transaction_allowed(self) -> Iterator[None]:
         """Tell a transaction timeout that the cluster does not accept from other errors."""
         try:
