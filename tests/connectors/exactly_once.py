@@ -75,7 +75,7 @@ class Proof:
         self.children += 1
         return Child(self.world.root / f"child-{self.children}.log", _work, self.world, self.spark, self.children)
 
-    def wait(self, longest: float = 8.0) -> None:
+    def wait(self, longest: float = 6.0) -> None:
         time.sleep(self.dice.uniform(0.3, longest))
 
     def _kill(self) -> None:

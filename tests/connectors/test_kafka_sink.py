@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,11 +26,14 @@ from tests.connectors.kafka_publishers import (
 )
 from tests.kit.kafka import Broker, kafka
 from tests.kit.waiting import eventually
-from tidegate.errors import Corrupt, Invalid
-from tidegate.sinks import KafkaTopic
-from tidegate.sinks.base import Staging
+from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.records.place import Place
+from tidegate.sinks import KafkaTopic, SinkContext
+from tidegate.sinks.base import Head, Prepared, Publication, Staging
+from tidegate.sinks.kafka import marks, topics
 from tidegate.sinks.kafka.cluster import Cluster
 from tidegate.sinks.kafka.marks import Marks
+from tidegate.sinks.kafka.sending import Sender
 
 ROUNDS = int(os.environ.get("ROUNDS", "4"))
 """Kills of each kind."""
@@ -49,8 +54,8 @@ def values(broker: Broker, target: Target) -> list[str]:
 
 
 def mark_of(target: Target) -> Any:
-    marks = Marks(Cluster(target.servers, {}), target.sink._marks_topic(target.context))
-    return marks.read(target.context.app_id, settled=True)[0]
+    kept = Marks(Cluster(target.servers, {}), target.sink._marks_topic(target.context))
+    return kept.read(target.context.app_id, settled=True)[0]
 
 
 # -- the contract ------------------------------------------------------------------------------------
@@ -252,3 +257,303 @@ def test_a_broker_that_is_killed_while_publishers_live_loses_and_doubles_nothing
             child.kill()
         publisher(target, checkpoints).ended(300)
         refuse_differences(broker, "out", checkpoints)
+
+
+def test_a_publisher_that_fails_leaves_no_transaction_for_which_readers_must_wait(kafka_broker, target, monkeypatch):
+    target.options = {"transaction_timeout": 300}
+    batch, commit = target.stage(1, rows_of(1)), Sender.commit
+
+    def failing(*_: Any) -> None:
+        raise Corrupt("a staged file is gone")
+
+    monkeypatch.setattr(Sender, "commit", failing)
+    with pytest.raises(Corrupt):
+        target.publish(1, batch)
+    kafka_broker.send(target.topic, [(f"later {n}", "x") for n in range(20)])
+    eventually("later records are readable", lambda: len(kafka_broker.read(target.topic)) == 20, 20)
+    monkeypatch.setattr(Sender, "commit", commit)
+    assert target.publish(1, batch) is not None
+    assert len(kafka_broker.read(target.topic)) == ROWS + 20
+
+
+def test_a_forked_process_publishes_with_clients_of_its_own(kafka_broker, target):
+    """Airflow forks, and no client of Kafka survives that."""
+    assert target.publish(1, target.stage(1, rows_of(1))) is not None
+    target.stage(2, rows_of(2))
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            target.publish_upto(2)
+            code = 0
+        finally:
+            os._exit(code)
+    ended = eventually("the forked process ends", lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found, 60)
+    assert os.waitstatus_to_exitcode(ended[1]) == 0
+    refuse_differences(kafka_broker, target.topic, 2)
+
+
+# -- in parts ------------------------------------------------------------------------------------------
+
+
+def test_a_large_checkpoint_is_sent_in_parts_and_continued_where_it_stopped(kafka_broker, target, monkeypatch):
+    target.options = {"max_rows_per_transaction": 70}
+    batch, commit, parts = target.stage(1, rows_of(1)), Sender.commit, []
+
+    def dying(sender: Sender, marks: str, mark: Any) -> None:
+        if len(parts) == 2:
+            raise Unavailable("the process dies before its third part")
+        commit(sender, marks, mark)
+        parts.append((mark.records, mark.complete))
+
+    monkeypatch.setattr(Sender, "commit", dying)
+    with pytest.raises(Unavailable):
+        target.publish(1, batch)
+    assert parts == [(70, False), (140, False)]
+    assert len(kafka_broker.read(target.topic)) == 140, "readers see the parts"
+    assert target.sink.head(target.context).last is None, "and the checkpoint is not there as a whole"
+    monkeypatch.setattr(Sender, "commit", commit)
+    target.options = {"max_rows_per_transaction": 33}
+    assert target.publish(1, batch) is not None
+    refuse_differences(kafka_broker, target.topic, 1)
+    assert mark_of(target).records == ROWS
+
+
+def test_a_part_of_a_checkpoint_that_was_let_go_does_not_disturb_the_next_one(kafka_broker, target, monkeypatch):
+    target.options = {"max_rows_per_transaction": 2}
+    commit = Sender.commit
+
+    def first_only(sender: Sender, marks: str, mark: Any) -> None:
+        commit(sender, marks, mark)
+        raise Unavailable("the process dies after its first part")
+
+    monkeypatch.setattr(Sender, "commit", first_only)
+    with pytest.raises(Unavailable):
+        target.publish(1, target.stage(1, [("a", "1"), ("b", "2"), ("c", "3")]))
+    monkeypatch.setattr(Sender, "commit", commit)
+    assert target.publish(2, target.stage(2, [("d", "4"), ("e", "5"), ("f", "6")])) is not None
+    assert values(kafka_broker, target) == ["1", "2", "4", "5", "6"]
+    assert target.sink.head(target.context).last == 2
+
+
+# -- the topics ------------------------------------------------------------------------------------------
+
+
+def refused(reason: str, call: Any, *arguments: Any) -> Invalid:
+    with pytest.raises(Invalid) as raised:
+        call(*arguments)
+    assert raised.value.reason == reason
+    assert raised.value.help
+    return raised.value
+
+
+def test_an_unknown_topic_is_refused_or_made_as_the_sink_says(kafka_broker, tmp_path):
+    missing = Target(kafka_broker.servers, f"made-{os.urandom(3).hex()}", tmp_path)
+    assert missing.topic in refused("NO_TOPIC", missing.sink.check, missing.context).what
+    missing.options = {"partitions": 2, "topic_config": {"cleanup.policy": "compact"}}
+    for _ in range(2):
+        missing.sink.check(missing.context)
+    assert len(kafka_broker.admin().list_topics(missing.topic).topics[missing.topic].partitions) == 2
+    missing.options |= {"key": ()}
+    refused("NO_KEY", missing.sink.check, missing.context)
+
+
+def test_a_topic_that_was_made_again_is_refused_until_somebody_accepts_it(kafka_broker, target):
+    target.publish(1, target.stage(1, [("a", "1")]))
+    kafka_broker.delete_topic(target.topic)
+    kafka_broker.create_topic(target.topic, partitions=PARTITIONS)
+    refused("TOPIC_RECREATED", target.sink.check, target.context)
+    batch = target.stage(2, [("b", "2")])
+    refused("TOPIC_RECREATED", target.publish, 2, batch)
+    assert kafka_broker.read(target.topic) == []
+    target.sink.set_mark(1, target.context)
+    target.sink.check(target.context)
+    assert target.publish(2, batch) is not None
+    assert values(kafka_broker, target) == ["2"]
+
+
+def test_a_lost_mark_is_never_taken_for_none_and_can_be_put_back(kafka_broker, target):
+    at = target.publish(1, target.stage(1, [("a", "1")]))
+    kafka_broker.delete_topic(target.sink._marks_topic(target.context))
+    assert target.sink.head(target.context).last is None
+    with pytest.raises(Corrupt, match="it was given none"):
+        target.sink.verify(at, target.context)
+    refused("MARKS_GONE", target.publish, 1, target.stage(1, [("a", "1")]))
+    assert values(kafka_broker, target) == ["1"]
+    target.sink.set_mark(1, target.context)
+    target.sink.verify(at, target.context)
+    assert target.publish(2, target.stage(2, [("b", "2")])) is not None
+    target.sink.set_mark(None, target.context)
+    assert target.sink.head(target.context).last is None
+    assert values(kafka_broker, target) == ["1", "2"]
+
+
+def test_a_topic_that_would_forget_marks_is_refused(kafka_broker, target):
+    kafka_broker.create_topic(f"{target.topic}.marks", cleanup_policy="compact,delete")
+    target.options = {"marks": f"{target.topic}.marks"}
+    assert "cleanup.policy" in refused("BAD_MARKS", target.sink.check, target.context).what
+    kafka_broker.create_topic(f"{target.topic}.two", partitions=2, cleanup_policy="compact")
+    target.options = {"marks": f"{target.topic}.two"}
+    assert "2 partitions" in refused("BAD_MARKS", target.sink.check, target.context).what
+
+
+def test_a_mark_behind_the_open_transaction_of_somebody_else_is_waited_for(kafka_broker, target, monkeypatch):
+    """Whoever reads only what is stable there would take the mark before for the last one, and publish twice."""
+    kept_in, head = target.sink._marks_topic(target.context), target.sink.head(target.context)
+    other, begin = kafka_broker.producer(transactional_id=f"other {target.topic}"), Sender.begin
+
+    def begin_behind_another(sender: Sender) -> None:
+        other.init_transactions(30)
+        other.begin_transaction()
+        kafka_broker.send(kept_in, [("another sink", "{}")], producer=other)
+        begin(sender)
+
+    monkeypatch.setattr(Sender, "begin", begin_behind_another)
+    batch, found = target.stage(1, [("a", "1")]), []
+    publishing = threading.Thread(target=lambda: found.append(target.publish(1, batch)))
+    publishing.start()
+    eventually("the record is there", lambda: kafka_broker.read(target.topic) != [])
+    monkeypatch.setattr(Sender, "begin", begin)
+    again = threading.Thread(target=lambda: found.append(target.publish(1, batch, head=head)))
+    again.start()
+    again.join(1.5)
+    assert again.is_alive(), "it waits, since a newer mark may be hidden"
+    other.abort_transaction(30)
+    for thread in (publishing, again):
+        thread.join(60)
+    assert values(kafka_broker, target) == ["1"]
+    assert [done.version for done in found if done is not None] == [1]
+
+
+# -- records that do not fit -------------------------------------------------------------------------------
+
+
+def checked(target: Target, batch: Any) -> None:
+    target.sink._checked(Prepared(batch, 1), target.context)
+
+
+def test_a_record_that_is_too_large_is_refused_before_the_decision(kafka_broker, target):
+    kafka_broker.create_topic(f"{target.topic}-small", max_message_bytes=2000)
+    target.topic = f"{target.topic}-small"
+    checked(target, target.stage(1, [("k", "x" * 1700)]))
+    error = refused("RECORD_TOO_LARGE", checked, target, target.stage(2, [("k", "x" * 1900)]))
+    assert "1,901 bytes" in error.what
+    assert "1,800 bytes" in error.expected
+
+
+def test_the_largest_record_that_is_accepted_can_be_sent(kafka_broker, target):
+    kafka_broker.create_topic(f"{target.topic}-small", max_message_bytes=2000)
+    target.topic = f"{target.topic}-small"
+    target.sink.check(target.context)
+    noise = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=1799))
+    batch = target.stage(1, [("k", noise)])
+    checked(target, batch)
+    assert target.publish(1, batch) is not None
+
+
+def test_a_record_for_which_the_limit_was_lowered_after_the_decision_is_told_and_nothing_is_sent(kafka_broker, target):
+    batch = target.stage(1, [("a", "small"), ("k", "x" * 5000)])
+    checked(target, batch)
+    limit(kafka_broker, target.topic, 2000)
+    assert "max.message.bytes" in refused("RECORD_TOO_LARGE", target.publish, 1, batch).expected
+    assert kafka_broker.read(target.topic) == []
+    limit(kafka_broker, target.topic, 10_000)
+    assert target.publish(1, batch) is not None
+    assert len(kafka_broker.read(target.topic)) == 2
+
+
+def limit(broker: Broker, topic: str, size: int) -> None:
+    from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
+
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    admin = broker.admin()
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+# -- a cluster that is away, or refuses ------------------------------------------------------------------
+
+
+def test_a_cluster_that_is_away_is_unavailable_and_nothing_is_lost(tmp_path, monkeypatch):
+    for module in (marks, topics):
+        monkeypatch.setattr(module, "ANSWER_S", 3.0)
+    with kafka() as broker:
+        broker.create_topic("out", partitions=PARTITIONS)
+        target = Target(broker.servers, "out", tmp_path)
+        target.sink.check(target.context)
+        batch = target.stage(1, rows_of(1))
+        broker.kill()
+        for call in (target.sink.check, target.sink.head):
+            with pytest.raises(Unavailable) as raised:
+                call(target.context)
+            assert target.servers in raised.value.what
+        with pytest.raises(Unavailable):
+            target.publish(1, batch, head=Head(None, None))
+        broker.start()
+        assert target.publish(1, batch) is not None
+        refuse_differences(broker, "out", 1)
+
+
+def test_a_transaction_timeout_that_the_cluster_refuses_is_told_before_the_first_checkpoint(kafka_broker, tmp_path):
+    target = Target(kafka_broker.servers, f"long-{os.urandom(3).hex()}", tmp_path)
+    target.options = {"transaction_timeout": "20 min", "partitions": 1}
+    assert (
+        "transaction.max.timeout.ms" in refused("BAD_TRANSACTION_TIMEOUT", target.sink.check, target.context).expected
+    )
+
+
+def test_an_option_that_is_wrong_is_told_without_its_value(kafka_broker, target):
+    options = {"events.bootstrap.servers": kafka_broker.servers, "events.socket.timeout.ms": "canary-4711"}
+    sink = KafkaTopic(target.topic, connection="events")
+    context = replace(target.context, place=Place(str(target.folder), connections=options))
+    error = refused("BAD_OPTION", sink.check, context)
+    assert "socket.timeout.ms" in str(error)
+    assert "canary-4711" not in str(error)
+
+
+def test_logins_are_asked_for_and_rights_are_named_before_anything_is_written(tmp_path):
+    logins = {"good": "canary-4711", "poor": "canary-4712"}
+    with kafka(logins=logins) as broker:
+        broker.create_topic("out", partitions=1)
+
+        def target(user: str, password: str) -> tuple[KafkaTopic, SinkContext]:
+            options = {
+                "bootstrap.servers": broker.servers_with_login,
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.username": user,
+                "sasl.password": password,
+            }
+            connections = {f"events.{name}": text for name, text in options.items()}
+            place = Place(str(tmp_path), connections=connections)
+            sink = KafkaTopic("out", connection="events", key="id")
+            return sink, SinkContext("p", "u1", "s", place, home=str(tmp_path / "home"))
+
+        sink, context = target("good", "wrong-canary")
+        for call in (sink.check, sink.head):
+            error = refused("BAD_LOGIN", call, context)
+            assert "wrong-canary" not in str(error)
+        sink, context = target("poor", logins["poor"])
+        assert "canary" not in f"{refused('NOT_ALLOWED', sink.check, context)} {sink.describe()} {context!r}"
+        broker.allow("poor", "TOPIC", "out", "DESCRIBE", "DESCRIBE_CONFIGS")
+        assert "may not write" in refused("NOT_ALLOWED", sink.check, context).what
+        broker.allow("poor", "TOPIC", "out", "WRITE")
+        refused("NOT_ALLOWED", sink.check, context)
+        # As docs/guides/kafka-sink.md has them.
+        sink, context = target("good", logins["good"])
+        broker.allow("good", "TOPIC", "out", "DESCRIBE", "DESCRIBE_CONFIGS", "WRITE")
+        broker.allow("good", "TOPIC", "out.tidegate.p.s", "DESCRIBE", "DESCRIBE_CONFIGS", "READ", "WRITE", "CREATE")
+        broker.allow("good", "TRANSACTIONAL_ID", "tidegate/", "DESCRIBE", "WRITE", prefix=True)
+        broker.allow("good", "BROKER", "kafka-cluster", "DESCRIBE")
+        broker.allow("good", "GROUP", "tidegate", "READ")
+        sink.check(context)
+        with_rights = Target(broker.servers, "out", tmp_path)
+        batch = with_rights.stage(1, [("a", "1")])
+        assert sink.publish(Publication(1, 0, "m", None, (batch,)), sink.head(context), context) is not None
+        assert [record.value for record in broker.read("out")] == [b"1"]
+
+
+def test_without_the_client_library_it_is_told_how_to_install_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    target = Target("127.0.0.1:1", "out", tmp_path)
+    assert "pip install 'tidegate[kafka]'" in refused("NO_KAFKA_CLIENT", target.sink.check, target.context).help

@@ -27,6 +27,7 @@ GROUP: Final = "tidegate"
 _PARTITION: Final = 0
 _RECENT: Final = 64
 """How many offsets are read first: a sink's own topic has its mark among the last ones."""
+_PAUSE_S: Final = 0.2
 _SETTLING_S: Final = 2.0
 """How long a transaction that is being committed may take until its mark can be read."""
 _CONFIG: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
@@ -92,19 +93,22 @@ class Marks:
 
         admin, partition = self.cluster.admin(), TopicPartition(self.topic, _PARTITION)
         how: Any = {"isolation_level": IsolationLevel.READ_UNCOMMITTED, "request_timeout": ANSWER_S}
-        asked = [
-            admin.list_offsets({partition: spec}, **how)[partition]
-            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
-        ]
-        try:
-            first, end = (answer.result().offset for answer in asked)
-        except KafkaException as error:
-            admin.poll(0)
-            missing = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT, KafkaError._UNKNOWN_PARTITION)
-            if error.args[0].code() in missing and find_topic(self.cluster, self.topic) is None:
+
+        def offset(spec: Any) -> int:
+            asked = self.cluster.answer(lambda: admin.list_offsets({partition: spec}, **how)[partition])
+            return int(asked.offset)
+
+        missing = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT, KafkaError._UNKNOWN_PARTITION)
+        deadline = seams.monotonic() + ANSWER_S
+        while True:
+            try:
+                return offset(OffsetSpec.earliest()), offset(OffsetSpec.latest())
+            except KafkaException as error:
+                if error.args[0].code() not in missing or seams.monotonic() > deadline:
+                    raise
+            if find_topic(self.cluster, self.topic) is None:
                 return None
-            raise
-        return first, end
+            seams.sleep(_PAUSE_S)  # it has no leader yet, after a start of the brokers
 
     def _read(self, start: int, end: int, app_id: str, settled: bool) -> dict[str, bytes | None]:
         """Return the last committed mark of each app id from `start` to `end`."""
@@ -120,7 +124,7 @@ class Marks:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
-                "fetch.wait.max.ms": 50,
+                "fetch.wait.max.ms": 10,  # nothing new is known only after that
             }
         )
         try:

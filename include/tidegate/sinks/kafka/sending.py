@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.sinks.kafka.cluster import Cluster, Overtaken
+from tidegate.sinks.kafka.cluster import Cluster, ProducerFenced
 from tidegate.sinks.kafka.marks import Mark
 from tidegate.sinks.kafka.records import KEY, PARTITION, TIMESTAMP, VALUE, header_column
 from tidegate.sinks.kafka.topics import FoundTopic
@@ -39,6 +39,7 @@ class Sender:
     def __init__(self, cluster: Cluster, topic: FoundTopic, app_id: str, timeout_s: float) -> None:
         self._cluster, self._topic, self._app_id, self._timeout_s = cluster, topic, app_id, timeout_s
         self._failed: list[Any] = []
+        self._open = False
         self._deadline = 0.0
         config = {
             "transactional.id": app_id,
@@ -51,21 +52,25 @@ class Sender:
         self._producer = cluster.producer(_DEFAULTS, config)
 
     def close(self) -> None:
-        """Let go of the producer, and of what it has not sent."""
+        """Let go of the producer. A transaction that is still open is aborted, so that readers need not wait for its
+        timeout. If that fails, the next publisher ends it."""
         self._producer.purge()
-        self._producer.close()
+        if self._open:
+            self._abort()
+        del self._producer
 
     def fence_others(self) -> None:
         """End what an earlier publisher of this sink has begun, and wait until that is settled."""
-        with self._overtaken(), self._transaction_allowed():
+        with self._fenced(), self._transaction_allowed():
             self._producer.init_transactions(_FENCING_S)
 
     def begin(self) -> None:
         """Begin a transaction."""
         self._failed.clear()
         self._deadline = seams.monotonic() + self._timeout_s
-        with self._overtaken():
+        with self._fenced():
             self._producer.begin_transaction()
+            self._open = True
 
     def send(self, batch: pa.RecordBatch, headers: Mapping[str, int], fixed: Headers) -> None:
         """Send records. headers: the number of the staged column of each header. fixed: headers of every record."""
@@ -83,7 +88,7 @@ class Sender:
             more["headers"] = [[*zip(headers, row, strict=True), *fixed] for row in zip(*columns, strict=True)]
         elif fixed:
             more["headers"] = [fixed] * batch.num_rows
-        with self._overtaken():
+        with self._fenced():
             if more:
                 arguments = (dict(zip(more, row, strict=True)) for row in zip(*more.values(), strict=True))
                 for key, value, rest in zip(keys, values, arguments, strict=True):
@@ -99,11 +104,12 @@ class Sender:
 
     def commit(self, marks: str, mark: Mark | None) -> None:
         """Send the mark, and commit it together with all that was sent since `begin`. None removes it."""
-        with self._overtaken():
+        with self._fenced():
             self._produce(marks, mark.encoded() if mark is not None else None, self._app_id.encode())
             while True:
                 try:
                     self._producer.commit_transaction(_COMMIT_S)
+                    self._open = False
                     return
                 except _kafka_exception() as error:
                     if not self._may_try_again(error.args[0]):
@@ -136,19 +142,17 @@ class Sender:
         if error is not None:
             self._failed.append(error)
 
-    @contextmanager
-    def _overtaken(self) -> Iterator[None]:
-        """Raise Overtaken if another publisher has fenced this one. End the transaction after any other error."""
+    @contextlib.contextmanager
+    def _fenced(self) -> Iterator[None]:
+        """Raise ProducerFenced if another publisher has fenced this one, and other errors as tidegate's."""
         try:
             yield
         except _kafka_exception() as raised:
             error = raised.args[0]
             if self._is_fence(error):
-                raise Overtaken from None
-            cause = self._cause(error)
-            if error.txn_requires_abort():
-                self._abort()
-            raise self._explained(cause) from None
+                self._open = False
+                raise ProducerFenced from None
+            raise self._explained(self._cause(error)) from None
 
     def _is_fence(self, error: Any) -> bool:
         fences = (error._FENCED, error.INVALID_PRODUCER_EPOCH, error.PRODUCER_FENCED)
@@ -156,15 +160,15 @@ class Sender:
 
     def _cause(self, error: Any) -> Any:
         """Return why records were not delivered, if that is what the error says."""
-        self._producer.poll(0)
+        with contextlib.suppress(_kafka_exception()):
+            self._producer.poll(0)
         told = [each for each in self._failed if each.code() not in (each._PURGE_QUEUE, each._PURGE_INFLIGHT)]
         return told[0] if told else error
 
     def _abort(self) -> None:
-        try:
+        """Abort the transaction. One that may be committing is left alone: then this is refused."""
+        with contextlib.suppress(_kafka_exception()):
             self._producer.abort_transaction(_COMMIT_S)
-        except _kafka_exception():
-            pass  # the coordinator, or the next publisher, ends it
 
     def _explained(self, error: Any) -> TidegateError:
         doing = f"publishing to the topic {self._topic.name}"
@@ -179,7 +183,7 @@ class Sender:
             )
         return self._cluster.explained(error, doing)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _transaction_allowed(self) -> Iterator[None]:
         """Tell a transaction timeout that the cluster does not accept from other errors."""
         try:

@@ -22,7 +22,7 @@ from tidegate.records.names import listed
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
-from tidegate.sinks.kafka.cluster import SERVERS, Cluster, Overtaken
+from tidegate.sinks.kafka.cluster import SERVERS, Cluster, ProducerFenced
 from tidegate.sinks.kafka.marks import Mark, Marks, create_marks, mark_topic_problem
 from tidegate.sinks.kafka.records import RecordForm, ValueFormat
 from tidegate.sinks.kafka.sending import Headers, Sender, cut_into_parts, try_transaction
@@ -292,7 +292,7 @@ class KafkaTopic(TransactionalSink):
             sender = Sender(cluster, topic, context.app_id, self._timeout_s)
             try:
                 return self._send(rows, sender, topic, context)
-            except Overtaken:
+            except ProducerFenced:
                 self._let_the_other_finish(rows, context)
                 return False
             finally:
@@ -338,7 +338,7 @@ class KafkaTopic(TransactionalSink):
                 sender.fence_others()
                 sender.begin()
                 sender.commit(self._marks_topic(context), mark)
-            except Overtaken:
+            except ProducerFenced:
                 raise Unavailable(
                     f"somebody published to the topic {self.topic} at the same time: its mark was not changed",
                     help="look at the mark, then do it again if it is still wrong",

@@ -51,27 +51,27 @@ def find_topic(cluster: Cluster, name: str) -> FoundTopic | None:
 
     with cluster.errors(f"looking for the topic {name}"):
         admin, resource = cluster.admin(), ConfigResource(ConfigResource.Type.TOPIC, name)
-        described = admin.describe_topics(
-            TopicCollection([name]), include_authorized_operations=True, request_timeout=ANSWER_S
-        )
-        of_cluster = admin.describe_cluster(request_timeout=ANSWER_S)
-        configured = admin.describe_configs([resource], request_timeout=ANSWER_S)
+        names = TopicCollection([name])
+        wait: Any = {"request_timeout": ANSWER_S}
+
+        def described() -> Any:
+            return admin.describe_topics(names, include_authorized_operations=True, **wait)[name]
+
         try:
-            found = described[name].result()
-            config = {key: entry.value for key, entry in configured[resource].result().items()}
+            found = cluster.answer(described)
+            configured = cluster.answer(lambda: admin.describe_configs([resource], **wait)[resource])
         except KafkaException as error:
-            admin.poll(0)  # the reason why there was no answer, if one was reported
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise
         allowed = found.authorized_operations
         return FoundTopic(
-            cluster=of_cluster.result().cluster_id,
+            cluster=cluster.answer(lambda: admin.describe_cluster(**wait)).cluster_id,
             name=name,
             id=str(found.topic_id),
             partitions=len(found.partitions),
             may_write=allowed is None or AclOperation.WRITE in allowed,
-            config=config,
+            config={key: entry.value for key, entry in configured.items()},
         )
 
 
@@ -85,9 +85,8 @@ def create_topic(cluster: Cluster, name: str, partitions: int, replicas: int | N
         new = NewTopic(name, num_partitions=partitions, replication_factor=replicas or -1, config=dict(config))
         admin = cluster.admin()
         try:
-            admin.create_topics([new], request_timeout=ANSWER_S)[name].result()
+            cluster.answer(lambda: admin.create_topics([new], request_timeout=ANSWER_S)[name])
         except KafkaException as error:
-            admin.poll(0)
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
         _wait_for_leaders(admin, name)
