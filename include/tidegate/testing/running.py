@@ -86,16 +86,12 @@ class RunningPipeline:
 
         What an earlier one left behind that has crashed is ended or published first.
         """
-        schedule = Schedule(checkpoints=1, new_run=_run_of_a_dead_process)
-        (outcome,) = run_checkpoints(self.coordinator(), self._sessions, schedule, Observer())
-        if outcome.state != "completed":
-            raise Rejected(
-                f"checkpoint {outcome.id} was {outcome.state}: {outcome.reason} {outcome.detail}".rstrip(),
-                expected="a completed checkpoint",
-                help="see what aborted it",
-                reason="NOT_COMPLETED",
-            )
-        return outcome.id
+        (id,) = self._run(Schedule(checkpoints=1, new_run=_run_of_a_dead_process))
+        return id
+
+    def until_idle(self) -> list[int]:
+        """Make checkpoints until no source has anything new, and return their numbers."""
+        return self._run(Schedule(until_idle=True, new_run=_run_of_a_dead_process))
 
     def crash_at(self, point: str, times_passed: int = 0) -> None:
         """Begin a checkpoint, and let the process die at a fault point, one of `tidegate.testing.FAULT_POINTS`.
@@ -112,6 +108,18 @@ class RunningPipeline:
         except Crash:
             return
         raise AssertionError("the checkpoint did not crash")
+
+    def _run(self, schedule: Schedule) -> list[int]:
+        outcomes = run_checkpoints(self.coordinator(), self._sessions, schedule, Observer())
+        for outcome in outcomes:
+            if outcome.state != "completed":
+                raise Rejected(
+                    f"checkpoint {outcome.id} was {outcome.state}: {outcome.reason} {outcome.detail}".rstrip(),
+                    expected="a completed checkpoint",
+                    help="see what aborted it",
+                    reason="NOT_COMPLETED",
+                )
+        return [outcome.id for outcome in outcomes]
 
     def rows(self, sink: str) -> list[Json]:
         """Return the rows of a sink's Delta table; none if there is no table yet."""
