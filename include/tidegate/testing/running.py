@@ -70,7 +70,9 @@ def run(
     waits = replace(seams.current(), sleep=lambda seconds: seams.Seams().sleep(min(seconds, _LONGEST_WAIT_S)))
     with contextlib.ExitStack() as resources:
         resources.enter_context(seams.installed(waits))
-        sessions: SessionSource = _Given(spark) if spark is not None else ReusedSession(spark_settings(effective))
+        sessions: SessionSource = (
+            _SessionOfTheTest(spark) if spark is not None else ReusedSession(spark_settings(effective))
+        )
         resources.callback(sessions.drop)
         yield RunningPipeline(pipeline, effective, sessions)
 
@@ -149,7 +151,7 @@ class RunningPipeline:
         return Coordinator(self.pipeline.graph(place, self.settings.mode), self.ledger, self.settings, place)
 
 
-class _Given:
+class _SessionOfTheTest:
     """A session of the test's own, which stays open."""
 
     def __init__(self, spark: SparkSession) -> None:
