@@ -71,7 +71,7 @@ def run(
     with contextlib.ExitStack() as resources:
         resources.enter_context(seams.installed(waits))
         sessions: SessionSource = (
-            _SessionOfTheTest(spark) if spark is not None else ReusedSession(spark_settings(effective))
+            _GivenSession(spark) if spark is not None else ReusedSession(spark_settings(effective))
         )
         resources.callback(sessions.drop)
         yield RunningPipeline(pipeline, effective, sessions)
@@ -151,7 +151,7 @@ class RunningPipeline:
         return Coordinator(self.pipeline.graph(place, self.settings.mode), self.ledger, self.settings, place)
 
 
-class _SessionOfTheTest:
+class _GivenSession:
     """A session of the test's own, which stays open."""
 
     def __init__(self, spark: SparkSession) -> None:
