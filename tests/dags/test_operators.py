@@ -29,6 +29,7 @@ from tidegate import Pipeline, seams
 from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator
 from tidegate.dag import asset, build, build_dag
+from tidegate.dag.assets import event_extra
 from tidegate.dag.tasks import task
 from tidegate.dag.tasks.gates import question
 from tidegate.dag.tasks.operators import WAITING, JobOperator, TriggerOperator, as_airflow
@@ -41,7 +42,17 @@ from tidegate.gates import Volume
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.pipeline.picture import picture
-from tidegate.records.records import Ack, Act, Hold, JobStats, Payload, RecordedRule, Verdict
+from tidegate.records.records import (
+    Ack,
+    Act,
+    Hold,
+    JobStats,
+    Payload,
+    Published,
+    PublishedTable,
+    RecordedRule,
+    Verdict,
+)
 from tidegate.seams import new_id
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
@@ -220,6 +231,30 @@ def test_a_run_goes_back_if_that_was_asked_for_on_the_page(made: Made):
     assert ledger.ids() == [first, second, third, third + 1]
 
 
+def test_a_run_that_goes_back_keeps_the_rows_that_the_page_was_told_to_keep(made: Made):
+    dag = load(made)
+    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    task.coordinator.ledger.start()
+    key = asked_for(task, "rollback", "back", to=1, undone=[2], keep=["copied"])
+    rolled_back = mock.Mock(side_effect=Rejected("as far as it goes"))
+    at = context(dag, "back", conf={"request": key})
+    with mock.patch("tidegate.lifecycle.rollback.roll_back", rolled_back), pytest.raises(AirflowFailException):
+        dag.task_dict["trigger"].execute(at)
+    assert rolled_back.call_args.kwargs["choices"] == {"copied": "keep"}
+
+
+def test_an_event_names_no_version_of_a_target_that_has_none():
+    tables = {
+        "good": PublishedTable(uri="/tables/good", version=7, log_hash="ab"),
+        "copied": PublishedTable(uri="sqlite:/out.db#orders", version=3, log_hash=""),
+    }
+    published = Published(**stamp(new_id()), id=3, tables=tables)
+    coordinator: Any = SimpleNamespace(ledger=SimpleNamespace(entry=lambda id: None))
+    extra = {sink: event_extra(coordinator, 3, sink, published) for sink in tables}
+    assert extra["good"] == {"checkpoint": 3, "rows": 0, "version": 7, "table": "/tables/good"}
+    assert extra["copied"] == {"checkpoint": 3, "rows": 0, "table": "sqlite:/out.db#orders"}
+
+
 def test_a_run_may_make_a_savepoint_of_its_checkpoint(made: Made):
     """Once, however often its tasks run; a name that is taken is refused before anything is planned."""
     dag = load(made)
@@ -305,6 +340,7 @@ def test_a_task_that_is_told_to_end_cancels_its_spark_work_and_ends(made: Made):
 
 LOST = """
 import os, signal, sys, threading, time
+from tidegate.dag.assets import event_extra
 from tidegate.dag.tasks import task
 
 task.END_S = 0.1

@@ -166,11 +166,11 @@ def test_a_rollback_is_shown_first_and_undoes_no_more_than_that(get, act, ids, w
     padded = [*shown["undone"], *range(ids[3], ids[3] + 1000)]
     refused = act("rollback", 409, to=ids[0], undone=padded)["error"]
     assert refused["reason"] == "NOT_SHOWN", "a list of all that might ever come is nothing that anybody was shown"
-    made = act("rollback", to=ids[0], undone=shown["undone"], note="wrong prices")
+    assert {table["rows_stay"] for table in shown["tables"].values()} == {""}
+    made = act("rollback", to=ids[0], undone=shown["undone"], keep=["a"], note="wrong prices")
     assert made["run_id"] in made["told"]
-    assert_written_down(
-        world, made["run_id"], "rollback", {"to": ids[0], "undone": shown["undone"], "note": "wrong prices"}
-    )
+    words = {"to": ids[0], "undone": shown["undone"], "keep": ["a"], "note": "wrong prices"}
+    assert_written_down(world, made["run_id"], "rollback", words)
 
 
 def assert_written_down(world: ToyWorld, run_id: str, action: str, words: dict[str, Any]) -> None:

@@ -23,6 +23,8 @@
     go_back   like publish, after a rollback's decision      yes: retried until it works
 
 Only `ahead` and `prepare` see a Spark DataFrame. Everything else runs without a JVM, in milliseconds.
+
+This is all that a sink may be asked for. A target with transactions needs far less: see `TransactionalSink`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ A subclass says what its target is, which checkpoint its mark names, and how to 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -183,9 +183,18 @@ class TransactionalSink(ExactlyOnceSink):
             reason="NO_MARK",
         )
 
+    def take_back(self, rows: StagedRows, to: int, context: SinkContext) -> bool:
+        """Remove what was loaded after checkpoint `to`, and set the mark to `rows.checkpoint`, in one transaction.
+
+        For a rollback; `rows` has none. Otherwise like `load`. Implement it only if the target can tell which rows came
+        after a checkpoint; by default, rows stay in a rollback.
+        """
+        raise NotImplementedError
+
     def why_rows_stay(self) -> str:
-        """Return the reason why a rollback cannot take rows out of the target again. Empty: it can, and `way_back` and
-        `go_back` say how."""
+        """Return the reason why a rollback cannot take rows out of the target again. Empty: it can."""
+        if type(self).take_back is not TransactionalSink.take_back:
+            return ""
         return f"a sink of kind {self.kind} cannot take back what it has published"
 
     # --- the contract of a sink -----------------------------------------------------------------------------
@@ -283,8 +292,12 @@ class TransactionalSink(ExactlyOnceSink):
         return StagedRows(publication.id, head.last, publication.attempt, self.stages_in(context), parts)
 
     def _loaded(self, rows: StagedRows, context: SinkContext) -> PublishedTable | None:
+        return self._moved(lambda: self.load(rows, context), rows, context)
+
+    def _moved(self, move: Callable[[], bool], rows: StagedRows, context: SinkContext) -> PublishedTable | None:
+        """Let the target's mark move to the checkpoint. None: somebody else was faster."""
         seams.fault("S10.publish.before")
-        if not self.load(rows, context):
+        if not move():
             return None
         seams.fault("S10.publish.after")
         return self._published(rows.checkpoint, context, rows.count + rows.removed_count)
@@ -334,7 +347,11 @@ class TransactionalSink(ExactlyOnceSink):
         return WayBack(lacks=lacks, to=known, version=last, rows_stay=self.why_rows_stay())
 
     def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
-        """Move the mark alone, so that no checkpoint from before the rollback can be loaded any more."""
+        """Take rows back if the target can. Move the mark in any case, so that no checkpoint from before the rollback
+        can be loaded any more."""
         if head.last is not None and head.last >= publication.id:
             return None
-        return self._loaded(self._staged_rows(publication, head, context), context)
+        rows = self._staged_rows(publication, head, context)
+        if self.why_rows_stay() or publication.restore is None or publication.restore.how == "keep":
+            return self._loaded(rows, context)
+        return self._moved(lambda: self.take_back(rows, publication.target, context), rows, context)

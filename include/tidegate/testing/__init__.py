@@ -15,8 +15,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-if "pytest" in sys.modules:  # its asserts then say what was compared
-    sys.modules["pytest"].register_assert_rewrite("tidegate.testing.sink_contract", "tidegate.testing.source_contract")
+if pytest := sys.modules.get("pytest"):  # its asserts then say what was compared
+    pytest.register_assert_rewrite("tidegate.testing.sink_contract", "tidegate.testing.source_contract")
 
 from tidegate.errors import Invalid
 from tidegate.seams import FAULT_POINTS

@@ -70,7 +70,9 @@ def run(
     waits = replace(seams.current(), sleep=lambda seconds: seams.Seams().sleep(min(seconds, _LONGEST_WAIT_S)))
     with contextlib.ExitStack() as resources:
         resources.enter_context(seams.installed(waits))
-        sessions: SessionSource = _Given(spark) if spark is not None else ReusedSession(spark_settings(effective))
+        sessions: SessionSource = (
+            _GivenSession(spark) if spark is not None else ReusedSession(spark_settings(effective))
+        )
         resources.callback(sessions.drop)
         yield RunningPipeline(pipeline, effective, sessions)
 
@@ -86,16 +88,12 @@ class RunningPipeline:
 
         What an earlier one left behind that has crashed is ended or published first.
         """
-        schedule = Schedule(checkpoints=1, new_run=_run_of_a_dead_process)
-        (outcome,) = run_checkpoints(self.coordinator(), self._sessions, schedule, Observer())
-        if outcome.state != "completed":
-            raise Rejected(
-                f"checkpoint {outcome.id} was {outcome.state}: {outcome.reason} {outcome.detail}".rstrip(),
-                expected="a completed checkpoint",
-                help="see what aborted it",
-                reason="NOT_COMPLETED",
-            )
-        return outcome.id
+        (id,) = self._run(Schedule(checkpoints=1, new_run=_run_of_a_dead_process))
+        return id
+
+    def until_idle(self) -> list[int]:
+        """Make checkpoints until no source has anything new, and return their numbers."""
+        return self._run(Schedule(until_idle=True, new_run=_run_of_a_dead_process))
 
     def crash_at(self, point: str, times_passed: int = 0) -> None:
         """Begin a checkpoint, and let the process die at a fault point, one of `tidegate.testing.FAULT_POINTS`.
@@ -112,6 +110,18 @@ class RunningPipeline:
         except Crash:
             return
         raise AssertionError("the checkpoint did not crash")
+
+    def _run(self, schedule: Schedule) -> list[int]:
+        outcomes = run_checkpoints(self.coordinator(), self._sessions, schedule, Observer())
+        for outcome in outcomes:
+            if outcome.state != "completed":
+                raise Rejected(
+                    f"checkpoint {outcome.id} was {outcome.state}: {outcome.reason} {outcome.detail}".rstrip(),
+                    expected="a completed checkpoint",
+                    help="see what aborted it",
+                    reason="NOT_COMPLETED",
+                )
+        return [outcome.id for outcome in outcomes]
 
     def rows(self, sink: str) -> list[Json]:
         """Return the rows of a sink's Delta table; none if there is no table yet."""
@@ -141,7 +151,7 @@ class RunningPipeline:
         return Coordinator(self.pipeline.graph(place, self.settings.mode), self.ledger, self.settings, place)
 
 
-class _Given:
+class _GivenSession:
     """A session of the test's own, which stays open."""
 
     def __init__(self, spark: SparkSession) -> None:

@@ -66,7 +66,11 @@ class SinkContract:
 
     @pytest.fixture(autouse=True)
     def _own_folder(self, tmp_path: Path, spark: SparkSession) -> None:
-        self.folder, self.spark = tmp_path, spark
+        self.set_up(tmp_path, spark)
+
+    def set_up(self, folder: Path, spark: SparkSession) -> None:
+        """Prepare one test, in a folder of its own."""
+        self.folder, self.spark = folder, spark
 
     @property
     def context(self) -> SinkContext:
@@ -323,9 +327,7 @@ class SinkContract:
                 arrive()
                 running.crash_at(point)
                 arrive()
-                running.checkpoint()
-                arrive()
-                running.checkpoint()
+                running.until_idle()
                 assert sorted(self.rows()) == [(key, "x") for key in keys], f"after a crash at {point}"
 
     # -- what does not fit, and what is taken back -------------------------------------------------------

@@ -93,7 +93,11 @@ class SourceContract:
 
     @pytest.fixture(autouse=True)
     def _own_folder(self, tmp_path: Path, spark: SparkSession) -> None:
-        self.folder, self.spark = tmp_path, spark
+        self.set_up(tmp_path, spark)
+
+    def set_up(self, folder: Path, spark: SparkSession) -> None:
+        """Prepare one test, in a folder of its own."""
+        self.folder, self.spark = folder, spark
         self.context = SourceContext("shop", "orders", self.place(), MemoryBlobs())
         self.all_rows: list[tuple[int, str | None]] = []
         self.create()

@@ -19,8 +19,9 @@ from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToyFeed, ToySource
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import rollback, savepoint
-from tidegate.records.records import Amount, Json, Lag
+from tidegate.records.records import Amount, Json, Lag, Pin
 from tidegate.sources.base import Planned, SourceContext
 
 
@@ -125,6 +126,20 @@ def test_a_savepoint_keeps_all_input_after_it(world):
     savepoint.dispose(world.ledger, "early")
     for _ in range(6):
         checkpoint(world)
+    assert feed_of(world).released > 2
+
+
+def test_while_a_checkpoint_is_forked_its_input_is_kept(world):
+    checkpoint(world)
+    manifest = world.ledger.decision(1).manifest
+    made = stamp(seams.new_id())
+    pin = Pin(**made, owner="fork-trial-1", kind="fork", entry=1, manifest=manifest, by="a person", note="")
+    world.ledger.create_pin(pin)
+    for _ in range(5):
+        checkpoint(world)
+    assert feed_of(world).released == 2
+    world.ledger.delete_pin(pin.owner)
+    checkpoint(world)
     assert feed_of(world).released > 2
 
 

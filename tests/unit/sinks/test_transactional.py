@@ -82,7 +82,7 @@ def test_it_is_given_the_rows_of_all_jobs_in_the_same_order_each_time(target):
     assert (rows.checkpoint, rows.after, rows.attempt, rows.count, rows.removed_count) == (1, None, "m1", 3, 0)
     assert list(rows.tuples()) == list(rows.tuples()) == [(1, "a"), (2, "b"), (3, "c")]
     assert list(rows.tuples(["v"])) == [("a",), ("b",), ("c",)]
-    assert next(iter(rows.tuples(["v", "k"]))) == ("a", 1), "in the order that was asked for"
+    assert next(rows.tuples(["v", "k"])) == ("a", 1), "in the order that was asked for"
     assert [batch.num_rows for batch in rows.batches()] == [2, 1]
     assert rows.columns == KV
 

@@ -183,7 +183,8 @@ def _print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
 def _now(change: Change) -> str:
     if change.way.version is None:
         return ""
-    return f"checkpoint {change.way.version}" if change.way.rows_stay else str(change.way.version)
+    versions = change.way.to.is_delta if change.way.to is not None else not change.way.rows_stay
+    return str(change.way.version) if versions else f"checkpoint {change.way.version}"
 
 
 def _goal(change: Change) -> str:
@@ -195,7 +196,7 @@ def _goal(change: Change) -> str:
         return "stays"
     if change.state is not None:
         return "the state then"
-    return f"version {change.way.to.version}" if change.way.to is not None else "empty: it is newer"
+    return change.way.to.stands_at if change.way.to is not None else "empty: it is newer"
 
 
 def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int:

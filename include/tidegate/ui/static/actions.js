@@ -302,7 +302,7 @@ export function goBack(dag, row, about) {
             table(
               [
                 { head: "Table", cell: ([name]) => name },
-                { head: "Now at version", right: true, cell: ([, at]) => at.now ?? "?" },
+                { head: "Now at version", right: true, cell: ([, at]) => (at.rows_stay ? "" : (at.now ?? "?")) },
                 {
                   head: "Returns to",
                   right: true,

@@ -160,7 +160,7 @@ function drawn(dag, row, about, brokenRules) {
         [
           { head: "Table", cell: ([name]) => name },
           { head: "Rows staged", right: true, cell: ([name]) => count(staged(d, name)) },
-          { head: "Version", right: true, cell: ([, at]) => count(at.version) },
+          { head: "Version", right: true, cell: ([, at]) => (at.log_hash ? count(at.version) : "none") },
           { head: "Rows published", right: true, cell: ([, at]) => count(at.rows) },
           { head: "Where", cell: ([, at]) => h("code", {}, at.uri) },
         ],

@@ -193,7 +193,9 @@ function compared(data) {
     ),
     pairs("Source positions", Object.entries(data.sources).filter(changed), (part) => text(part?.end ?? part?.summary)),
     pairs("Tables", Object.entries(data.tables).filter(changed), (at) =>
-      at ? `version ${at.version}${at.rows === null ? "" : `, ${at.rows} rows`}` : none,
+      at
+        ? `${at.log_hash ? "version" : "checkpoint"} ${at.version}${at.rows === null ? "" : `, ${at.rows} rows`}`
+        : none,
     ),
     pairs("State", Object.entries(data.states).filter(changed), (size) =>
       size ? `${size.rows} rows, ${size.bytes} bytes` : none,

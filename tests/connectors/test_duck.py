@@ -1,0 +1,25 @@
+"""The third connector passes both contracts, without a line of its own about crashes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.connectors.duck_contracts import DuckRowsContract, DuckTableContract
+from tidegate.errors import Invalid
+from tidegate.sinks.base import Staging
+
+
+class TestDuckRows(DuckRowsContract):
+    pass
+
+
+class TestDuckTable(DuckTableContract):
+    pass
+
+
+class TestDuckTableWithKeys(DuckTableContract):
+    keys = ("k",)
+
+    def test_a_key_that_is_not_in_the_output_is_refused(self) -> None:
+        with pytest.raises(Invalid, match="there is no column 'k'"):
+            self.sink().prepare(self.frame(1).drop("k"), self.context, Staging(1, "a"))

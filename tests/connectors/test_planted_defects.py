@@ -1,0 +1,225 @@
+"""Sources and sinks with a defect each, as an author might make it: the contract tests must notice every one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.connectors.duck import DuckRows, DuckTable
+from tests.connectors.duck_contracts import DuckRowsContract, DuckTableContract
+from tidegate.sinks.base import entry_folder
+
+
+def first_failure(contract: type[Any], folder: Path, spark: Any) -> str | None:
+    """Run the tests of a contract, without the pipeline that dies at each step, until one fails, and return it."""
+    for number, (name, arguments) in enumerate(calls(contract)):
+        if "dies_at_any_step" in name:
+            continue
+        world = contract()
+        own = folder / str(number)
+        own.mkdir()
+        world.set_up(own, spark)
+        try:
+            getattr(world, name)(*arguments)
+        except pytest.skip.Exception:
+            continue
+        except (Exception, pytest.fail.Exception):
+            return name
+    return None
+
+
+def calls(contract: type[Any]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Yield the tests of a contract, each with its arguments."""
+    for name, test in inspect.getmembers(contract, inspect.isfunction):
+        if name.startswith("test_"):
+            parameters = [mark.args[1] for mark in getattr(test, "pytestmark", ()) if mark.name == "parametrize"]
+            yield from ((name, (value,)) for value in parameters[0]) if parameters else [(name, ())]
+
+
+def with_source(source: type[DuckRows]) -> type[Any]:
+    class Contract(DuckRowsContract):
+        secrets = ("hunter2",)
+
+        def source(self) -> DuckRows:
+            return source("in.db", "orders", "id long, name string", max_rows=2)
+
+    return Contract
+
+
+def with_sink(sink: type[DuckTable]) -> type[Any]:
+    class Contract(DuckTableContract):
+        secrets = ("hunter2",)
+
+        def sink(self) -> DuckTable:
+            return sink("out.db", "orders", self.keys)
+
+    return Contract
+
+
+# -- sources -----------------------------------------------------------------------------------------
+
+
+class ReadsToTheEnd(DuckRows):
+    def read(self, spark, splits, context):
+        return super().read(spark, splits | {"upto": 2**62}, context)
+
+
+class ReadsTheFirstRowTwice(DuckRows):
+    def read(self, spark, splits, context):
+        return super().read(spark, splits | {"after": splits["after"] - 1}, context)
+
+
+class VerifiesNothing(DuckRows):
+    def verify(self, splits, context):
+        return None
+
+
+class ForgetsItsPosition(DuckRows):
+    def plan(self, start, context):
+        planned = super().plan(start, context)
+        return replace(planned, end=(planned.end["id"],))
+
+
+class IgnoresTheBound(DuckRows):
+    def plan(self, start, context):
+        planned = super().plan(start, replace(context, at_most=None))
+        return replace(planned, end={"id": 2**62}) if context.at_most else planned
+
+
+class HasNoColumnsWithoutRows(DuckRows):
+    def read(self, spark, splits, context):
+        frame = super().read(spark, splits, context)
+        return frame if splits["rows"] else frame.select("id")
+
+
+class TellsItsPassword(DuckRows):
+    def describe(self):
+        return super().describe() | {"password": "hunter2"}
+
+
+class LosesWhatIsReleasedTooMuch(DuckRows):
+    def release(self, before, context):
+        from tests.connectors.duck import opened
+
+        with opened(context.place, self.path) as database:
+            database.execute(f"DELETE FROM {self.table} WHERE id <= ?", (before["id"] + 1,))
+
+
+SOURCES = [
+    ReadsToTheEnd,
+    ReadsTheFirstRowTwice,
+    VerifiesNothing,
+    ForgetsItsPosition,
+    IgnoresTheBound,
+    HasNoColumnsWithoutRows,
+    TellsItsPassword,
+    LosesWhatIsReleasedTooMuch,
+]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda each: each.__name__)
+def test_the_contract_of_sources_notices(source, tmp_path, spark):
+    assert first_failure(with_source(source), tmp_path, spark)
+
+
+# -- sinks -------------------------------------------------------------------------------------------
+
+
+class ComparesNoMark(DuckTable):
+    def load(self, rows, context):
+        return super().load(replace(rows, after=self.last(context)), context)
+
+
+class HasOneMarkForAll(DuckTable):
+    def _last(self, database, context):
+        return super()._last(database, replace(context, uid="one", sink="mark"))
+
+
+class MovesTheMarkAlone(DuckTable):
+    def load(self, rows, context):
+        return super().load(replace(rows, parts=()), context)
+
+
+class LeavesTheMark(DuckTable):
+    def load(self, rows, context):
+        before = self.last(context)
+        loaded = super().load(rows, context)
+        from tests.connectors.duck import opened
+
+        with opened(context.place, self.path) as database:
+            database.execute("UPDATE tidegate SET last = ? WHERE app = ?", (before or 0, context.app_id))
+        return loaded
+
+
+class AlwaysSaysThatItHasLoaded(DuckTable):
+    def load(self, rows, context):
+        super().load(rows, context)
+        return True
+
+
+class ForgetsTheSecondPart(DuckTable):
+    def load(self, rows, context):
+        return super().load(replace(rows, parts=rows.parts[:1]), context)
+
+
+class DiscardsAllAttempts(DuckTable):
+    def discard(self, context, staging):
+        self.stages_in(context).remove_folder(entry_folder(context, staging.checkpoint))
+
+
+class TakesAnything(DuckTable):
+    def output_problems(self, schema, context):
+        return []
+
+
+class KeepsRowsInARollback(DuckTable):
+    def take_back(self, rows, to, context):
+        return self.load(rows, context)
+
+
+class LetsOldCheckpointsComeAfterARollback(DuckTable):
+    def take_back(self, rows, to, context):
+        done = super().take_back(rows, to, context)
+        from tests.connectors.duck import opened
+
+        with opened(context.place, self.path) as database:
+            database.execute("UPDATE tidegate SET last = 3")
+        return done
+
+
+class ShowsItsPassword(DuckTable):
+    def __repr__(self):
+        return "DuckTable(password=hunter2)"
+
+
+SINKS = [
+    ComparesNoMark,
+    HasOneMarkForAll,
+    MovesTheMarkAlone,
+    LeavesTheMark,
+    AlwaysSaysThatItHasLoaded,
+    ForgetsTheSecondPart,
+    DiscardsAllAttempts,
+    TakesAnything,
+    KeepsRowsInARollback,
+    LetsOldCheckpointsComeAfterARollback,
+    ShowsItsPassword,
+]
+
+
+@pytest.mark.parametrize("sink", SINKS, ids=lambda each: each.__name__)
+def test_the_contract_of_sinks_notices(sink, tmp_path, spark):
+    assert first_failure(with_sink(sink), tmp_path, spark)
+
+
+def test_without_a_defect_nothing_is_noticed(tmp_path, spark):
+    """So what is noticed above is the defect."""
+    for number, contract in enumerate((with_source(DuckRows), with_sink(DuckTable))):
+        folder = tmp_path / f"whole {number}"
+        folder.mkdir()
+        assert first_failure(contract, folder, spark) is None
