@@ -1,7 +1,8 @@
 """Rows into PostgreSQL: whole checkpoints, against Spark's JDBC writer, on one real server.
 
 append   all of a checkpoint, from plan to published, with staging; against `frame.write.jdbc` of the same rows, which
-         knows no positions, and commits each of Spark's tasks by itself
+         knows no positions, and commits each of Spark's tasks by itself. `ratio`: with the driver's fastest settings;
+         `ratio_defaults`: as it is
 upsert   changed rows into a large table; against the same writer into a staging table, and then one SQL statement
 """
 
@@ -19,6 +20,7 @@ from tests.bench.worlds import World
 from tests.kit.postgres import Server, server
 from tests.kit.postgres_sinks import CONNECTION, connections
 from tidegate.sinks import PostgresAppend, PostgresUpsert
+from tidegate.sinks.postgres.upsert import FILL
 from tools.setup import fetch_jars
 
 SCHEMA = "id long, customer long, country string, amount decimal(12,2), at timestamp"
@@ -30,6 +32,9 @@ COLUMNS = (
     "cast(pmod(hash(id, {round}, 1), 100000) / 100 AS decimal(12,2)) AS amount",
     "timestamp_micros(1700000000000000 + id * 1000 + {round}) AS at",
 )
+DEFAULTS = 2
+"""Which of the sides writes with the settings that Spark and the driver have by themselves."""
+
 STEP = 2_654_435_761
 """Prime, so that (n * STEP) % size visits every number below size once, far from the one before."""
 
@@ -52,6 +57,8 @@ def run(options: Options) -> Result:
         wrong="; ".join(wrong + different),
         keys={
             "spread": appends.wall().spread(),
+            "ratio_defaults": appends.wall(DEFAULTS).ratio,
+            "ratio_cores": appends.core().ratio,
             "ratio_upsert": upserts.wall().ratio,
             "spread_upsert": upserts.wall().spread(),
             "ratio_upsert_publish": published.ratio,
@@ -70,19 +77,20 @@ def measure_append(options: Options, database: Server, rows: int, jar: Path) -> 
     """Both sides append the same rows to a table of their own, which is empty before each round."""
     made = options.cached("postgres-append", lambda folder: make_rows(options, folder, rows))
     files, wrong = sorted(made.glob("*.parquet")), []
-    database.run(*(f"CREATE TABLE {name} ({TABLE})" for name in ("ours", "rival")))
+    database.run(*(f"CREATE TABLE {name} ({TABLE})" for name in ("ours", "rival", "defaults")))
     world = begin(options, database, "postgres-append", PostgresAppend("ours", connection=CONNECTION))
     world.sessions().sql(f"ADD JAR '{jar}'")
 
     def before(number: int) -> None:
         if number:
             wrong.extend(differs(database, "ours", "rival", rows))
-        database.run("TRUNCATE ours, rival", "CHECKPOINT")
+        database.run("TRUNCATE ours, rival, defaults", "CHECKPOINT")
         world.land(number, files)
 
     turns = in_turn(
         lambda number: sum(world.checkpoint().values()),
         lambda number: write_jdbc(world, database, number, "rival"),
+        lambda number: write_jdbc(world, database, number, "defaults", fast=False),
         warmups=warmups(options),
         pairs=options.pairs,
         before=before,
@@ -93,9 +101,11 @@ def measure_append(options: Options, database: Server, rows: int, jar: Path) -> 
 def measure_upsert(options: Options, database: Server, rows: int, changed: int) -> tuple[World, Turns, list[str]]:
     """Both sides take the same changes into a large table of their own, round by round."""
     names = ("ours_large", "rival_large")
-    filled = "SELECT n, n % 1000, 'AT', n % 100, to_timestamp(n) FROM generate_series(0, {}) n"
+    filled = f"SELECT n, n % 1000, 'AT', n % 100, to_timestamp(n) FROM generate_series(0, {rows - 1}) n"
     for name in names:
-        database.run(f"CREATE TABLE {name} ({TABLE})", f"INSERT INTO {name} {filled.format(rows - 1)}")
+        # Each as its side makes it: the sink leaves room in the pages of a table for upserts.
+        room = f"WITH (fillfactor = {FILL})" if name == "ours_large" else ""
+        database.run(f"CREATE TABLE {name} ({TABLE}) {room}", f"INSERT INTO {name} {filled}")
         database.run(f"ALTER TABLE {name} ADD PRIMARY KEY (id)", f"VACUUM ANALYZE {name}")
     database.run(f"CREATE TABLE staging ({TABLE})")
     world = begin(
@@ -144,13 +154,13 @@ def begin(options: Options, database: Server, name: str, sink: Any) -> World:
     return World(options.folder(name), SCHEMA, same, sink, options.spark, connections=connections(database))
 
 
-def write_jdbc(world: World, database: Server, number: int, table: str) -> None:
-    """What a user would write: batches of many rows in one statement, which is the driver's fastest way."""
+def write_jdbc(world: World, database: Server, number: int, table: str, *, fast: bool = True) -> None:
+    """What a user would write. fast: many rows in one statement, which is the driver's fastest way."""
     login = {name: database.options[name] for name in ("user", "password")}
-    url = f"jdbc:postgresql://127.0.0.1:{database.port}/postgres?reWriteBatchedInserts=true"
+    url = f"jdbc:postgresql://127.0.0.1:{database.port}/postgres" + ("?reWriteBatchedInserts=true" if fast else "")
     rows = world.sessions().read.schema(SCHEMA).parquet(str(world.landing(number)))
     writer = rows.write.format("jdbc").options(url=url, dbtable=table, driver="org.postgresql.Driver", **login)
-    writer.option("batchsize", "10000").mode("append").save()
+    writer.options(**({"batchsize": "10000"} if fast else {})).mode("append").save()
 
 
 def differs(database: Server, ours: str, rival: str, expected: int | None) -> list[str]:

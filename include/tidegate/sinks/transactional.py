@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["StagedPart", "StagedRows", "TransactionalSink"]
 
 _ROWS, _REMOVED = "rows", "removed"
-_BATCH_ROWS = 65_536
+_BATCH_ROWS = 8_192
+"""Few, so that the target takes one batch while the next one is read."""
 
 
 class StagedPart(Struct, frozen=True, kw_only=True):

