@@ -54,7 +54,7 @@ def each_block(language: str):
 
 # -- what is tested --------------------------------------------------------------------------------
 
-LANGUAGES = {"diff", "python", "sh", "text", "toml", "yaml"}
+LANGUAGES = {"diff", "python", "sh", "sql", "text", "toml", "yaml"}
 SKIPPED: dict[str, set[str]] = {}
 """Why blocks of code are run by nothing, and in which documents."""
 
