@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run kafka test test-fast lint docs bench fuzz soak cuts lives matrix chaos clean
+.PHONY: help setup run kafka test test-fast lint docs bench fuzz soak cuts lives matrix connectors chaos clean
 export PYTHON
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the second time. PYTHON=/path/to/python3.11
 	@tools/setup.sh
@@ -57,6 +57,9 @@ lives: setup ## random lives of a pipeline on real Spark: crashes, rollbacks, fo
 
 matrix: setup ## four jobs, up to three checkpoints at once: a crash at every point of every run, in every mode. PART=1/10 for a part
 	$(BIN)/python -m tests.crash.matrix $(if $(PART),--part $(PART)) $(if $(MODES),--modes $(MODES))
+
+connectors: setup ## sources and sinks of brokers and databases under kills, in the long form. ROUNDS=200, T=tests/connectors/test_x.py for one
+	ROUNDS=$(or $(ROUNDS),200) tools/with_test_folder.sh $(BIN)/python -m pytest -q -o faulthandler_timeout=7200 $(or $(T),tests/connectors) $(ARGS)
 
 chaos: setup ## kill and stop all of a real deployment at random, then compare its tables. MINUTES=30, SEED=7 for other faults
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)

@@ -198,7 +198,7 @@ def problem_of(words: list[str]) -> str:
 
 
 KNOWN_COMMANDS = {"airflow", "cat", "cd", "curl", "do", "done", "export", "for", "jq", "kill", "mkdir", "mv", "printf"}
-KNOWN_COMMANDS |= {"rm", "sleep", "pre-commit"}
+KNOWN_COMMANDS |= {"pip", "rm", "sleep", "pre-commit"}
 
 
 def problem_of_make(words: list[str]) -> str:

@@ -3,6 +3,7 @@
 from tidegate.sinks.base import AtLeastOnceSink, ExactlyOnceSink, Sink, SinkContext
 from tidegate.sinks.delta.append import DeltaAppend
 from tidegate.sinks.delta.upsert import DeltaUpsert
+from tidegate.sinks.kafka.sink import KafkaTopic
 from tidegate.sinks.transactional import StagedRows, TransactionalSink
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "DeltaAppend",
     "DeltaUpsert",
     "ExactlyOnceSink",
+    "KafkaTopic",
     "Sink",
     "SinkContext",
     "StagedRows",

@@ -31,6 +31,7 @@ from tidegate.sinks.base import (
     WayBack,
     entry_folder,
 )
+from tidegate.spark.known import empty_like
 from tidegate.spark.writing import write_files
 
 if TYPE_CHECKING:
@@ -141,6 +142,21 @@ class TransactionalSink(ExactlyOnceSink):
         form that Spark had better make."""
         return frame
 
+    def removed_form(self, removed: DataFrame, staged: DataFrame, context: SinkContext) -> DataFrame:
+        """Return the rows whose keys must be removed as they are to be staged. staged: the rows to add, read back from
+        the staged files, so that they are the same however often they are looked at."""
+        return removed
+
+    def set_mark(self, last: int | None, context: SinkContext) -> None:
+        """Set a mark that was lost to what a person says: the target has exactly the checkpoints up to `last`. None: it
+        has none."""
+        raise Invalid(
+            f"a sink of kind {self.kind} cannot put back its mark",
+            expected="a sink that can",
+            help=f"change the mark of {context.app_id} in the target itself",
+            reason="NO_MARK",
+        )
+
     def why_rows_stay(self) -> str:
         """Return the reason why a rollback cannot take rows out of the target again. Empty: it can, and `way_back` and
         `go_back` say how."""
@@ -179,8 +195,12 @@ class TransactionalSink(ExactlyOnceSink):
                 reason="BAD_OUTPUT",
             )
         seams.fault("S4.stage.before")
-        staged = self._write(self.staged_form(frame, context), _ROWS, context, staging)
-        taken_out = self._write(removed, _REMOVED, context, staging) if removed is not None else None
+        rows = self.staged_form(frame, context)
+        staged = self._write(rows, _ROWS, context, staging)
+        taken_out = None
+        if removed is not None:
+            form = self.removed_form(removed, self._read_back(rows, staged, context), context)
+            taken_out = self._write(form, _REMOVED, context, staging)
         seams.fault("S4.stage.after")
         files = [*staged.files, *(taken_out.files if taken_out is not None else ())]
         if not files:
@@ -200,6 +220,14 @@ class TransactionalSink(ExactlyOnceSink):
         written = write_files(frame, no_partitions, location.full(folder), ())
         files = sync_and_list(location, folder, no_partitions, written=written)
         return StagedPart(columns=msgspec.json.decode(frame.schema.json()), files=files)
+
+    def _read_back(self, rows: DataFrame, staged: StagedPart, context: SinkContext) -> DataFrame:
+        """Return the staged rows. They need not be computed again, nor come out the same if they were."""
+        if not staged.files:
+            return empty_like(rows)
+        location = self.stages_in(context)
+        paths = [location.full(file.path) for file in staged.files]
+        return rows.sparkSession.read.schema(rows.schema).parquet(*paths)
 
     def head(self, context: SinkContext) -> Head:
         last = self.last(context)

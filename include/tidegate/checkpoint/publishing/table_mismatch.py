@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from tidegate.checkpoint.located import located
 from tidegate.errors import Corrupt, Invalid, TidegateError
 from tidegate.protocol.view import Entry, View
+from tidegate.sinks.transactional import TransactionalSink
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
@@ -34,12 +35,17 @@ def mismatch_error(
             "name",
             reason="SINK_TABLE_CHANGED",
         )
+    put_back = (
+        f"; if only its mark was lost, `tidegate mark MODULE:PIPELINE --sink {sinking.name}` puts it back"
+        if isinstance(sinking.sink, TransactionalSink)
+        else ""
+    )
     return Corrupt(
         f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
         expected="the table as tidegate left it",
         help=(
             "the table was dropped, recreated, replaced or restored from elsewhere, or the ledger was: put back "
-            "whichever is wrong from a copy; `tidegate doctor` shows both"
+            f"whichever is wrong from a copy; `tidegate doctor` shows both{put_back}"
         ),
         reason="TABLE_DAMAGED",
     )

@@ -1,0 +1,84 @@
+"""`tidegate mark`: put back the mark by which a target that is no Delta table knows what it was given."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tidegate.cli.lifecycle.rollback import coordinator_of
+from tidegate.cli.output import Output
+from tidegate.cli.prompt import confirm
+from tidegate.cli.targets import open_target
+from tidegate.coordinator import Coordinator
+from tidegate.errors import Invalid
+from tidegate.sinks.transactional import TransactionalSink
+
+__all__ = ["add_parser", "run"]
+
+NOTHING = "none"
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "mark",
+        help="put back the mark that says which checkpoints a topic or database has",
+        description="A Kafka topic or a database keeps a mark of its own: the last checkpoint that it was given. If "
+        "the mark is lost, because somebody deleted its topic or table, nothing more is published: nobody knows what "
+        "is there already. Look into the target, then say so here. Everything up to that checkpoint counts as "
+        "published and is not sent again; what is later is published. Without --last, the mark is only shown.",
+        epilog="examples:\n  tidegate mark jobs.orders:pipeline --sink out\n"
+        "  tidegate mark jobs.orders:pipeline --sink out --last 41",
+    )
+    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code: it says where the target is")
+    parser.add_argument("--sink", required=True, metavar="SINK", help="the sink whose mark it is")
+    parser.add_argument(
+        "--last", type=_checkpoint, metavar="N", help=f"the last checkpoint that the target has; {NOTHING}: it has none"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    coordinator = coordinator_of(open_target(args.pipeline, args.settings))
+    sink, context = _sink(coordinator, args.sink), coordinator.context(args.sink)
+    target = sink.target(context.place)
+    if args.last is not None:
+        last = None if args.last == NOTHING else args.last
+        _refuse_future(coordinator, last)
+        confirm(f"Does {target} have exactly the checkpoints up to {args.last}?", out, yes=args.yes)
+        sink.set_mark(last, context)
+    last = sink.last(context)
+    out.document({"pipeline": coordinator.graph.name, "sink": args.sink, "target": target, "last": last})
+    out.line(f"{target}: {'no mark' if last is None else f'checkpoint {last} is the last one'}")
+    return 0
+
+
+def _checkpoint(text: str) -> int | str:
+    if text == NOTHING:
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a checkpoint's number nor {NOTHING!r}")
+    return int(text)
+
+
+def _sink(coordinator: Coordinator, name: str) -> TransactionalSink:
+    node = coordinator.graph.sinks.get(name)
+    if node is None or not isinstance(node.sink, TransactionalSink):
+        marked = sorted(n for n, each in coordinator.graph.sinks.items() if isinstance(each.sink, TransactionalSink))
+        raise Invalid(
+            f"sink {name!r} of pipeline {coordinator.graph.name!r} keeps no mark",
+            expected=f"one of {', '.join(marked)}" if marked else "a sink whose target is a topic or a database",
+            help="a Delta table has its marks in its log: `tidegate doctor` checks them",
+            reason="NO_MARK",
+        )
+    return node.sink
+
+
+def _refuse_future(coordinator: Coordinator, last: int | None) -> None:
+    completed = coordinator.ledger.view().last_completed
+    if last is not None and (completed is None or last > completed.id):
+        raise Invalid(
+            f"checkpoint {last} is not completed",
+            expected=f"at most {completed.id}" if completed is not None else "a completed checkpoint",
+            help="`tidegate list` shows the checkpoints",
+            reason="NOT_COMPLETED",
+        )

@@ -1,0 +1,1 @@
+"""Sinks that are Kafka topics."""

@@ -1,0 +1,101 @@
+"""What a Kafka cluster tells of its topics, and how missing ones are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate import seams
+from tidegate.sinks.kafka.cluster import ANSWER_S, Cluster
+
+__all__ = ["FoundTopic", "create_topic", "find_topic"]
+
+_RECORD_AROUND = 200
+"""Bytes that a batch has around a single record of a few headers."""
+
+
+@dataclass(frozen=True)
+class FoundTopic:
+    """A topic as it is now."""
+
+    cluster: str
+    """The cluster's own id."""
+    name: str
+    id: str
+    """Another one if the topic is deleted and made again under the same name."""
+    partitions: int
+    may_write: bool
+    config: Mapping[str, str]
+
+    @property
+    def is_compacted(self) -> bool:
+        """True: of the records with one key it keeps the last one."""
+        return "compact" in self.config["cleanup.policy"]
+
+    @property
+    def largest_batch(self) -> int:
+        """The most bytes that it takes at once."""
+        return min(int(self.config[name]) for name in ("max.message.bytes", "segment.bytes"))
+
+    @property
+    def largest_record(self) -> int:
+        """The most bytes that key, value and headers of a record may have together."""
+        return self.largest_batch - _RECORD_AROUND
+
+
+def find_topic(cluster: Cluster, name: str) -> FoundTopic | None:
+    """Look for a topic. None: there is none of this name. No broker makes it because somebody looks for it."""
+    from confluent_kafka import KafkaError, KafkaException, TopicCollection
+    from confluent_kafka.admin import AclOperation, ConfigResource
+
+    with cluster.errors(f"looking for the topic {name}"):
+        admin, resource = cluster.admin(), ConfigResource(ConfigResource.Type.TOPIC, name)
+        names = TopicCollection([name])
+        wait: Any = {"request_timeout": ANSWER_S}
+
+        def described() -> Any:
+            return admin.describe_topics(names, include_authorized_operations=True, **wait)[name]
+
+        try:
+            found = cluster.answer(described)
+            configured = cluster.answer(lambda: admin.describe_configs([resource], **wait)[resource])
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        allowed = found.authorized_operations
+        return FoundTopic(
+            cluster=cluster.answer(lambda: admin.describe_cluster(**wait)).cluster_id,
+            name=name,
+            id=str(found.topic_id),
+            partitions=len(found.partitions),
+            may_write=allowed is None or AclOperation.WRITE in allowed,
+            config={key: entry.value for key, entry in configured.items()},
+        )
+
+
+def create_topic(cluster: Cluster, name: str, partitions: int, replicas: int | None, config: Mapping[str, str]) -> None:
+    """Make a topic, unless somebody else has made it meanwhile, and wait until it can be found. replicas: None for as
+    many as the cluster makes by itself."""
+    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka.admin import NewTopic
+
+    with cluster.errors(f"creating the topic {name}"):
+        new = NewTopic(name, num_partitions=partitions, replication_factor=replicas or -1, config=dict(config))
+        admin = cluster.admin()
+        try:
+            cluster.answer(lambda: admin.create_topics([new], request_timeout=ANSWER_S)[name])
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        _wait_for_leaders(admin, name)
+
+
+def _wait_for_leaders(admin: Any, name: str) -> None:
+    deadline = seams.monotonic() + ANSWER_S
+    while seams.monotonic() < deadline:
+        found = admin.list_topics(timeout=ANSWER_S).topics.get(name)
+        if found is not None and found.partitions and all(each.leader >= 0 for each in found.partitions.values()):
+            return
+        seams.sleep(0.05)
