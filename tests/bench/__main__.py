@@ -26,6 +26,7 @@ BENCHES = {
     "parse": "import of a DAG file, against Airflow alone",
     "ledger": "latest, a list page and many triggers at once on a ledger with a long history",
     "page": "a page of the history of 10,000 checkpoints, and one row more",
+    "kafka": "a million records from topic to topic, exactly once, against Structured Streaming, at least once",
     "floor": "a small checkpoint: the shipped example, one operator, none; against Structured Streaming's batch",
 }
 
