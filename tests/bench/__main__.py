@@ -27,6 +27,7 @@ BENCHES = {
     "ledger": "latest, a list page and many triggers at once on a ledger with a long history",
     "page": "a page of the history of 10,000 checkpoints, and one row more",
     "postgres": "a checkpoint into PostgreSQL, rows added and rows replaced, against Spark's JDBC writer",
+    "kafka": "a million records from topic to topic, exactly once, against Structured Streaming, at least once",
     "floor": "a small checkpoint: the shipped example, one operator, none; against Structured Streaming's batch",
 }
 

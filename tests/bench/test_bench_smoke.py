@@ -27,6 +27,7 @@ KEYS = {
     "ledger": {"latest_s", "page_s", "distinct_ids"},
     "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "http_p95_s", "written_p50_s", "files"},
     "postgres": {"rival_s", "ratio", "ratio_upsert"},
+    "kafka": {"rival_s", "ratio", "ratio_cores", "plan_s"},
     "floor": {"rival_s", "ratio", "first_s", "example_s", "one_operator_s"}
     | {"queries", "jobs", "tasks", "idle_cpu_s", "idle_queries"},
 }

@@ -78,6 +78,7 @@ class Project:
                     splits=Payload(data={}),
                     empty=False,
                     summary=summary,
+                    lag=more.pop("lag", None),
                     pace=more.pop("pace", None),
                 )
             },

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tidegate.records.records import Amount, Pace
+from tidegate.records.records import Amount, Lag, Pace
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def test_show_in_words(history, tidegate, id, parts):
 
 def test_show_and_explain_tell_what_was_read_how_long_each_part_took_and_why_so_much(project, tidegate):
     pace = Pace(unit="bytes", at_most=900, taken=800, target_s=48.0, why="at most 900 bytes, for a reason")
-    project.plan(1, None, summary="3 of 9 files, 800 B", pace=pace)
+    project.plan(1, None, summary="3 of 9 files, 800 B", pace=pace, lag=Lag(rows=4321, seconds=90.0))
     project.ack(
         1,
         aligned_s=1.5,
@@ -122,7 +122,11 @@ def test_show_and_explain_tell_what_was_read_how_long_each_part_took_and_why_so_
     assert next(row for row in rows if row[:3] == ["main", "sent", "totals"])[3:] == ["7", "600", "B"]
     assert "how much of events: at most 900 bytes, for a reason" in shown
     assert "alignment 1.50 s, sync 2.50 s" in shown
-    assert "How much of source events: at most 900 bytes, for a reason." in explained(tidegate, 1)[1]
+    assert next(row for row in rows if row[:1] == ["events"])[-2:] == ["4,321", "rows"], "more waiting"
+    assert "oldest waiting 90.00 s" in shown
+    told = explained(tidegate, 1)[1]
+    assert "How much of source events: at most 900 bytes, for a reason." in told
+    assert "After its range, 4,321 rows of source events waited, the oldest for 90 s." in told
 
 
 @pytest.mark.parametrize(("command", "id"), [("show", 99), ("explain", 99), ("show", 6)])

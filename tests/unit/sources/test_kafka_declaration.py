@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kit.sources import MemoryBlobs
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
 from tidegate.sources import Kafka, SourceContext
@@ -24,6 +23,7 @@ from tidegate.sources.kafka.login import KafkaLogin
 from tidegate.sources.kafka.position import spread
 from tidegate.sources.kafka.reading import JARS
 from tidegate.spark.jars import jar_list
+from tidegate.testing.source_contract import MemoryBlobs
 
 CANARY = 'canary "\\ secret'
 

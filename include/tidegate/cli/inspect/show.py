@@ -152,6 +152,8 @@ def _print_sources(details: CheckpointDetails, out: Output) -> None:
     rows = []
     for name, source in details.sources.items():
         more = "yes" if source.more else "no"
+        if source.lag is not None and source.lag.rows:
+            more = f"{source.lag.rows:,} rows"
         positions = _short(source.start), _short(source.end)
         rows.append([name, source.kind, source.text, *amount_cells(details.taken.get(name)), *positions, more])
     columns = ["source", "kind", "input", "rows", "bytes", "from (exclusive)", "to", "more waiting"]
