@@ -90,13 +90,22 @@ class Registry:
                 if error.code == 404:
                     raise Undecodable(f"the registry has no schema {number}") from None
                 if error.code in (401, 403):
-                    raise Invalid(f"the schema registry refuses the login: {error.code} {error.reason}") from None
+                    raise Invalid(
+                        f"the schema registry refuses the login: {error.code} {error.reason}",
+                        expected="a login that may read schemas",
+                        help="correct schema.registry.basic.auth.user.info of the connection",
+                        reason="REGISTRY_LOGIN",
+                    ) from None
                 why = f"{error.code} {error.reason}"
             except (OSError, ValueError) as error:
                 why = str(getattr(error, "reason", error))
             if left:
                 seams.sleep(1)
-        raise Unavailable(f"the schema registry does not answer: {why}")
+        raise Unavailable(
+            f"the schema registry does not answer: {why}",
+            help="look whether it runs, and whether Spark's workers reach it; it is tried again",
+            reason="REGISTRY_AWAY",
+        )
 
 
 def decoded(spark: SparkSession, source: DeclaredTopic, records: DataFrame, login: KafkaLogin, name: str) -> DataFrame:
