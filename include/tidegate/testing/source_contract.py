@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from tidegate import seams
 from tidegate.errors import Invalid
 from tidegate.pipeline import Pipeline
 from tidegate.records.codec import sha256
@@ -71,6 +72,8 @@ class SourceContract:
 
     folder: Path
     spark: SparkSession
+    unique_name: str
+    """A name of this test's own, for a table or a topic on a server that all tests share."""
 
     secrets: ClassVar[Sequence[str]] = ()
     """Passwords and keys that the connection uses: none may be shown."""
@@ -105,7 +108,7 @@ class SourceContract:
 
     def set_up(self, folder: Path, spark: SparkSession) -> None:
         """Prepare one test, in a folder of its own."""
-        self.folder, self.spark = folder, spark
+        self.folder, self.spark, self.unique_name = folder, spark, f"test_{seams.new_id()}"
         self.context = SourceContext("shop", "orders", self.place(), MemoryBlobs())
         self.all_rows: list[tuple[int, str | None]] = []
         self.create()
