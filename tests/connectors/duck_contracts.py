@@ -36,12 +36,12 @@ class DuckTableContract(SinkContract):
     keys: tuple[str, ...] = ()
 
     def sink(self) -> Sink:
-        return DuckTable("out.db", "orders", self.keys)
+        return DuckTable("out.db", self.unique_name, self.keys)
 
     def rows(self) -> list[tuple[int, str]]:
         with closing(duckdb.connect(str(self.folder / "out.db"))) as database:
             try:
-                return database.execute("SELECT k, v FROM orders").fetchall()
+                return database.execute(f"SELECT k, v FROM {self.unique_name}").fetchall()
             except duckdb.CatalogException:
                 return []
 

@@ -56,7 +56,7 @@ def with_sink(sink: type[DuckTable]) -> type[Any]:
         secrets = ("hunter2",)
 
         def sink(self) -> DuckTable:
-            return sink("out.db", "orders", self.keys)
+            return sink("out.db", self.unique_name, self.keys)
 
     return Contract
 

@@ -135,14 +135,15 @@ class TestDeltaChanges(TestDelta):
 
 
 class TestGenerator(OurContract):
-    total = 0
+    def create(self) -> None:
+        columns = {"id": "id", "name": "array(null, 'DE', 'a=b %')[id % 3]"}
+        self.generator = Generator(rows=2, total=0, columns=columns)
 
     def source(self) -> Source:
-        columns = {"id": "id", "name": "array(null, 'DE', 'a=b %')[id % 3]"}
-        return Generator(rows=2, total=self.total, columns=columns)
+        return self.generator
 
     def put(self, rows: Rows) -> None:
-        self.total += len(rows)
+        self.generator.total = (self.generator.total or 0) + len(rows)
 
 
 class TestTheTestSource(OurContract):

@@ -40,6 +40,8 @@ class SinkContract:
 
     folder: Path
     spark: SparkSession
+    unique_name: str
+    """A name of this test's own, for a table or a topic on a server that all tests share."""
 
     secrets: ClassVar[Sequence[str]] = ()
     """Passwords and keys that the connection uses: none may be shown."""
@@ -70,7 +72,7 @@ class SinkContract:
 
     def set_up(self, folder: Path, spark: SparkSession) -> None:
         """Prepare one test, in a folder of its own."""
-        self.folder, self.spark = folder, spark
+        self.folder, self.spark, self.unique_name = folder, spark, f"test_{seams.new_id()}"
 
     @property
     def context(self) -> SinkContext:

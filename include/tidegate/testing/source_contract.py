@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from tidegate import seams
 from tidegate.errors import Invalid
+from tidegate.pipeline import Pipeline
 from tidegate.records.codec import sha256
 from tidegate.records.place import Place
 from tidegate.records.records import Blob, Json
+from tidegate.sinks import DeltaAppend
 from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.testing.running import run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["MemoryBlobs", "SourceContract", "drain"]
 
+CRASHES = ("S1.entry.after", "S3.inputs.after", "S6.ack.after", "S9.decision.before", "S10.publish.before")
 NAMES = (None, "DE", "a=b %")
 _MANY = 1000
 
@@ -54,6 +59,10 @@ def drain(source: Source, context: SourceContext, start: Json | None = None) -> 
     return plans, start
 
 
+def _only_the_columns(rows: DataFrame) -> DataFrame:
+    return rows.select("id", "name")
+
+
 class SourceContract:
     """Subclass it as `class TestMySource(SourceContract)`, and implement `source` and `put`.
 
@@ -63,6 +72,8 @@ class SourceContract:
 
     folder: Path
     spark: SparkSession
+    unique_name: str
+    """A name of this test's own, for a table or a topic on a server that all tests share."""
 
     secrets: ClassVar[Sequence[str]] = ()
     """Passwords and keys that the connection uses: none may be shown."""
@@ -97,7 +108,7 @@ class SourceContract:
 
     def set_up(self, folder: Path, spark: SparkSession) -> None:
         """Prepare one test, in a folder of its own."""
-        self.folder, self.spark = folder, spark
+        self.folder, self.spark, self.unique_name = folder, spark, f"test_{seams.new_id()}"
         self.context = SourceContext("shop", "orders", self.place(), MemoryBlobs())
         self.all_rows: list[tuple[int, str | None]] = []
         self.create()
@@ -162,6 +173,22 @@ class SourceContract:
         bounded, _ = self.drained()
         assert len(bounded) >= len(unbounded)
         assert Counter(self.rows_of(*bounded)) == Counter(self.all_rows)
+
+    def test_whatever_step_a_process_dies_at_each_row_is_read_once(self) -> None:
+        place = self.place()
+        settings = {"data": place.base, **{f"connections.{name}": value for name, value in place.connections.items()}}
+        for point in (None, *CRASHES):
+            pipeline = Pipeline("reads")  # another process
+            columns = pipeline.stage(pipeline.source("in", self.source()), name="columns")(_only_the_columns)
+            columns.sink("out", DeltaAppend("tables/out"))
+            with run(pipeline, self.folder / "run", spark=self.spark, settings=settings) as running:
+                self.arrive()
+                if point is not None:
+                    running.crash_at(point)
+                    self.arrive()
+                running.until_idle()
+                rows = [(row["id"], row["name"]) for row in running.rows("out")]
+            assert Counter(rows) == Counter(self.all_rows), f"after a crash at {point}"
 
     def test_planned_again_from_the_same_start_a_range_starts_at_the_same_place(self) -> None:
         self.arrive()

@@ -7,6 +7,7 @@ import sys
 from contextlib import closing
 from types import SimpleNamespace
 
+import duckdb
 import pytest
 
 from tests.kit.shop import CODE
@@ -173,6 +174,34 @@ def test_with_leave_it_gets_nothing_that_is_owed_to_it(shop, tidegate):
     assert (shop.rows(), shop.copied()) == ([1, 2, 3], [1, 2, 3])
 
 
+DUCK_SHOP = SQLITE_SHOP.replace("from sqlite_table import SqliteTable", "from tests.connectors.duck import DuckTable")
+DUCK_SHOP = DUCK_SHOP.replace('SqliteTable("out.db", "orders", ["k", "v"])', 'DuckTable("duck.db", "orders")')
+
+
+def test_a_target_that_can_take_rows_back_needs_no_choice(folder, tidegate):
+    shop = SqliteShop(folder, DUCK_SHOP)
+    for _ in range(3):
+        shop.checkpoint()
+
+    def rows():
+        with closing(duckdb.connect(str(folder / "duck.db"))) as database:
+            return [key for (key,) in database.execute("SELECT k FROM orders ORDER BY k").fetchall()]
+
+    assert rows() == [1, 2, 3]
+    shown = tidegate("rollback", CODE, "--to", "1", "--dry-run")
+    assert shown.code == 0
+    line = " ".join(next(line for line in shown.out.splitlines() if "copied" in line).split())
+    assert "checkpoint 3" in line
+    assert "checkpoint 1" in line
+    assert "restore" in line
+    done = tidegate("rollback", CODE, "--to", "1", "--yes")
+    assert done.code == 0, done.err
+    assert "copied is restored\n" in done.out
+    assert (shop.rows(), rows()) == ([1], [1])
+    assert shop.checkpoint() == 5
+    assert rows() == [1, 5]
+
+
 def test_the_page_shows_the_same_before_anybody_agrees(shop):
     coordinator = shop.coordinator
     card = read_card(card_of(coordinator.graph, coordinator.settings, "project"))
@@ -206,6 +235,21 @@ def test_recover_falls_back_to_an_intact_checkpoint_and_says_that_rows_stay(shop
     done = tidegate("recover", CODE, "--fall-back", "--yes")
     assert done.code == 0, done.err
     assert (shop.rows(), shop.copied()) == ([1, 2], [1, 2, 3])
+
+
+def test_recover_names_staged_files_that_are_gone_and_falls_back_without_them(shop, tidegate):
+    id = shop.checkpoint(publish=False)
+    shop.copied_staged(id).unlink()
+    told = tidegate("recover", CODE, "--dry-run", "--json").json
+    assert (told["instead"], told["rows_stay"]) == (3, ["copied"])
+    assert any("table 'copied': 1 files of checkpoint 4 are gone" in problem for problem in told["problems"])
+    refused = tidegate("recover", CODE)
+    assert refused.code == 1
+    assert "rows stay in copied, and what is read again is written there once more" in " ".join(refused.err.split())
+    assert tidegate("recover", CODE, "--fall-back", "--yes").code == 0
+    assert (shop.rows(), shop.copied()) == ([1, 2, 3], [1, 2, 3])
+    assert shop.checkpoint() == 6
+    assert shop.copied() == [1, 2, 3, 6]
 
 
 def test_a_savepoint_is_verified_by_the_mark(shop, tidegate):

@@ -100,10 +100,9 @@ def _loss_text(findings: Recovery) -> str:
 
 
 def _stay_text(findings: Recovery) -> str:
-    names = ", ".join(findings.keep)
-    return (
-        f"; the rows that {names} was given since stay there, and what is read again is added to them" if names else ""
-    )
+    if not findings.keep:
+        return ""
+    return f"; rows stay in {', '.join(findings.keep)}, and what is read again is written there once more"
 
 
 def _document(target: Target, findings: Recovery) -> dict[str, Any]:
