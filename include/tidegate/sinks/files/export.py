@@ -13,7 +13,7 @@ from tidegate.records.records import Json
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.delta.properties import list_problems, path_problems
 from tidegate.sinks.delta.table import refuse_unsafe_store
-from tidegate.sinks.files.folder import LINE, ExportedFile, ExportFolder, Latest, LogEntry
+from tidegate.sinks.files.folder import LINE, ExportedFile, ExportFolder, LastEntry, LogEntry
 from tidegate.sinks.transactional import StagedRows, TransactionalSink
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class FileExport(TransactionalSink):
         number = latest.number + 1 if latest is not None else 1
         if not folder.append(number, entry):
             return False
-        folder.finish(Latest(number, entry), staged, rows.attempt)
+        folder.finish(LastEntry(number, entry), staged, rows.attempt)
         return True
 
     def _files(self, rows: StagedRows, context: SinkContext) -> list[ExportedFile]:
@@ -205,7 +205,7 @@ class FileExport(TransactionalSink):
     def _folder(self, context: SinkContext) -> ExportFolder:
         return ExportFolder(locate(context.place, self.path))
 
-    def _latest(self, context: SinkContext) -> Latest | None:
+    def _latest(self, context: SinkContext) -> LastEntry | None:
         """Return the last entry of the folder's log. Raise Invalid if another pipeline made it."""
         latest = self._folder(context).latest()
         if latest is not None and latest.entry.app != context.app_id and not self.take_over:

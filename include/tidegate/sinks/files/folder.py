@@ -56,7 +56,7 @@ class LogEntry(Struct, frozen=True, kw_only=True):
     files: list[ExportedFile]
 
 
-class Manifest(Struct, frozen=True, kw_only=True):
+class ExportManifest(Struct, frozen=True, kw_only=True):
     """What a tool needs to read exactly one checkpoint."""
 
     checkpoint: int
@@ -70,7 +70,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Latest:
+class LastEntry:
     """The last entry of the log."""
 
     number: int
@@ -84,7 +84,7 @@ class ExportFolder:
         self.location = location
         self._store = _store(location)
 
-    def latest(self) -> Latest | None:
+    def latest(self) -> LastEntry | None:
         """Return the last entry of the log. None: there is none."""
         names = self._store.names(_LOG, after=f"{self._hint():08d}") or self._store.names(_LOG)
         if not names:
@@ -93,7 +93,7 @@ class ExportFolder:
         number = int(names[-1].removesuffix(".json"))
         assert data is not None
         try:
-            return Latest(number, typed.decode(data, LogEntry))
+            return LastEntry(number, typed.decode(data, LogEntry))
         except (msgspec.DecodeError, ValueError) as error:
             raise Corrupt(
                 f"{self._store.url(f'{_LOG}/{names[-1]}')} cannot be read: {error}",
@@ -106,7 +106,7 @@ class ExportFolder:
         """Return a number that the last entry's is above, or 0: so the log need not be listed from its beginning."""
         data = self._store.read(_LATEST)
         try:
-            return max(0, typed.decode(data, Manifest).number - 1) if data is not None else 0
+            return max(0, typed.decode(data, ExportManifest).number - 1) if data is not None else 0
         except (msgspec.DecodeError, ValueError):
             return 0
 
@@ -121,7 +121,7 @@ class ExportFolder:
                 self.location.local(folder).mkdir(parents=True, exist_ok=True)
         return self._store.create(f"{_LOG}/{number:08d}.json", msgspec.json.encode(entry))
 
-    def finish(self, latest: Latest, staged: Location, attempt: str) -> None:
+    def finish(self, latest: LastEntry, staged: Location, attempt: str) -> None:
         """Put the files of an entry in place, then write its manifest. Any number of processes may do this at once."""
         entry = latest.entry
         folder = _checkpoint_folder(entry)
@@ -130,7 +130,7 @@ class ExportFolder:
         else:
             for file in entry.files:
                 write_file(entry, staged, file, self.location, f"{folder}/{file.path}")
-        manifest = Manifest(
+        manifest = ExportManifest(
             checkpoint=entry.checkpoint,
             after=entry.after,
             format=entry.format,
