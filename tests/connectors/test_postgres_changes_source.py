@@ -209,6 +209,14 @@ def test_columns_have_the_types_that_the_guide_names(spark, context, orders):
     assert abs(row["_commit_timestamp"] - datetime.datetime.now(datetime.UTC).replace(tzinfo=None)).days == 0
 
 
+def test_a_bound_from_outside_makes_no_ranges_that_are_too_small_to_be_worth_reading(context, orders):
+    orders.run("INSERT INTO o SELECT n, repeat('x', 100) FROM generate_series(1, 20000) n")
+    bounded = SourceContext("p", "orders", context.place, MemoryBlobs(), at_most=1)
+    found = source().plan(None, bounded)
+    assert (found.amount, found.more) == (1 << 20, True)
+    assert source(max_bytes=5000).plan(None, bounded).amount == 5000
+
+
 def test_a_column_that_comes_later_is_null_before_that(spark, context, orders):
     orders.run("INSERT INTO o VALUES (1, 'a')", "ALTER TABLE o ADD COLUMN w text", "INSERT INTO o VALUES (2, 'b', 'c')")
     rows = source().read(spark, source().plan(None, context).splits, context).collect()

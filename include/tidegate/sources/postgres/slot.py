@@ -31,6 +31,8 @@ OWN_COLUMNS: Final = (
     "_unchanged array<string>"
 )
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_LEAST_BYTES: Final = 1 << 20
+"""Each range is read from where the slot stands, so smaller ones than this would only cost more."""
 _BUSY_SECONDS: Final = 30.0
 _AS_TEXT: Final = (
     "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false), "
@@ -132,7 +134,8 @@ class PostgresChanges(Source):
             )
         first = int(position["lsn"])
         waiting = max(0, slot.flushed - first)
-        size = min(waiting, least([self.max_bytes, context.at_most]) or 1)
+        at_most = max(context.at_most, _LEAST_BYTES) if context.at_most is not None else None
+        size = min(waiting, least([self.max_bytes, at_most]) or 1)
         end = position | {"lsn": first + size}
         return Planned(
             end=end,
