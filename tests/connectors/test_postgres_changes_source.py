@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from tests.kit.postgres_sinks import CONNECTION
-from tests.kit.sources import MemoryBlobs
 from tidegate.errors import Invalid, Unavailable
 from tidegate.sources import PostgresChanges, SourceContext
+from tidegate.testing.source_contract import MemoryBlobs
 
 SLOT = "tidegate_orders"
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from tests.kit.postgres_sinks import CONNECTION
-from tests.kit.sources import MemoryBlobs
 from tidegate.sources import PostgresChanges, PostgresTable, SourceContext
+from tidegate.testing.source_contract import MemoryBlobs
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs/guides/postgres.md").read_text()
 

@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from tests.kit.postgres_sinks import CONNECTION, connections
-from tests.kit.sources import MemoryBlobs
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
 from tidegate.sources import PostgresTable, SourceContext
+from tidegate.testing.source_contract import MemoryBlobs
 
 MAKE = (
     "CREATE TABLE e (id bigint, v text, xid xid8 NOT NULL DEFAULT pg_current_xact_id())",
