@@ -7,7 +7,6 @@ the mark: nobody else can change it any more, so what it says holds until the tr
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -313,7 +312,9 @@ class KafkaTopic(TransactionalSink):
         marks, total, fixed = self._marks_topic(context), rows.count + rows.removed_count, self._fixed_headers(rows)
         numbers = {name: number for number, name in enumerate(self.form.headers)}
         sent, begun = mark.records, False
-        batches = itertools.chain(rows.removed_batches(), rows.batches())
+        batches = (
+            batch for part in rows.by_part() for each in (part.removed_batches(), part.batches()) for batch in each
+        )
         for batch, ends in cut_into_parts(batches, sent, self.max_rows_per_transaction):
             if not begun:
                 sender.begin()
