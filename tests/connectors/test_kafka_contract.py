@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.kit.kafka import Broker
-from tidegate.sinks import KafkaTopic
+from tests.kit.kafka import Broker, KafkaRecord
+from tidegate.sinks import KafkaTopic, SinkContext
 from tidegate.testing import SinkContract
 
 if TYPE_CHECKING:
@@ -16,13 +16,24 @@ if TYPE_CHECKING:
 
 
 class OnBroker(SinkContract):
-    """A topic of each test's own."""
+    """A topic of each test's own. As before a first plan, the topics are made before anything is staged."""
 
     broker: Broker
 
     @pytest.fixture(autouse=True)
     def _broker(self, kafka_broker: Broker) -> None:
-        self.broker = kafka_broker
+        self.broker, self.checked = kafka_broker, set[str]()
+
+    def context_of(self, pipeline: str, uid: str) -> SinkContext:
+        context = super().context_of(pipeline, uid)
+        if context.app_id not in self.checked:
+            self.checked.add(context.app_id)
+            self.sink().check(context)
+        return context
+
+    def records(self) -> list[KafkaRecord]:
+        exists = self.unique_name in self.broker.admin().list_topics(timeout=30).topics
+        return self.broker.read(self.unique_name) if exists else []
 
 
 class TestLog(OnBroker):
@@ -30,9 +41,7 @@ class TestLog(OnBroker):
         return KafkaTopic(self.unique_name, servers=self.broker.servers, partitions=2, order_by="k")
 
     def rows(self) -> list[tuple[int, str]]:
-        if self.unique_name not in self.broker.admin().list_topics(timeout=30).topics:
-            return []
-        found = (json.loads(record.value or b"") for record in self.broker.read(self.unique_name))
+        found = (json.loads(record.value or b"") for record in self.records())
         return [(row["k"], row["v"]) for row in found]
 
     def unfit(self, rows: DataFrame) -> DataFrame | None:
@@ -45,9 +54,7 @@ class TestTable(OnBroker):
         return KafkaTopic(self.unique_name, servers=self.broker.servers, key="k", partitions=2, topic_config=config)
 
     def rows(self) -> list[tuple[int, str]]:
-        if self.unique_name not in self.broker.admin().list_topics(timeout=30).topics:
-            return []
-        table = {record.key: record.value for record in self.broker.read(self.unique_name)}
+        table = {record.key: record.value for record in self.records()}
         found = (json.loads(value) for value in table.values() if value is not None)
         return [(row["k"], row["v"]) for row in found]
 
