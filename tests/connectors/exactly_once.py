@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -155,13 +157,13 @@ def streaming(folder: Path, broker: Broker, kills: int, seed: int) -> Counter[in
     dice, portions, world = random.Random(seed), 0, Payments(folder, servers=broker.servers)
     broker.create_topic("streamed", partitions=3)
     for number in range(kills):
-        portions += 6
+        portions += 30  # so that it is at work when it is killed
         world.land(portions)
         child = _query(folder, broker)
         assert child.stdout is not None
         next(line for line in child.stdout if "batch" in line)
         time.sleep(dice.uniform(0.0, 3.0))
-        child.kill()
+        os.killpg(child.pid, signal.SIGKILL)  # with its JVM, which does the work
         child.wait()
         print(f"{number + 1}/{kills} streaming", flush=True)
     finishing = _query(folder, broker, "--to-the-end")
@@ -173,7 +175,8 @@ def streaming(folder: Path, broker: Broker, kills: int, seed: int) -> Counter[in
 
 def _query(folder: Path, broker: Broker, *more: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "tests.connectors.streaming_query", str(folder), broker.servers, *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    root = Path(__file__).parents[2]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root, start_new_session=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
