@@ -3,6 +3,7 @@ nothing, so that they are there at once, and no client of Kafka is older than it
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -49,10 +50,14 @@ class Child:
         self.process.join(30)
 
     def stop(self) -> None:
-        os.kill(self.pid, signal.SIGSTOP)
+        self._send(signal.SIGSTOP)
 
     def wake(self) -> None:
-        os.kill(self.pid, signal.SIGCONT)
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(self.pid, number)
 
     def stopped(self) -> None:
         """Wait until it has stopped itself."""

@@ -5,8 +5,8 @@
                      ├─▶ totals          one row of each account, replaced whenever it changes
                      └─▶ minutes         a row of each account and minute, when it is complete
 
-Every stream goes to Kafka and to Delta, in one checkpoint. What must be there is computed here, in plain Python.
-Another origin (`source`, `feed`) or more targets (`sinks`) are a subclass.
+Payments come from a topic of Kafka. Every stream goes to Kafka, to PostgreSQL and to Delta, in one checkpoint. What
+must be there is computed here, in plain Python.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any
 
 from tests.kit.kafka import Broker, KafkaRecord
+from tests.kit.postgres import Server
 from tests.kit.world import World
 from tidegate import Pipeline
 from tidegate.execution.job.run_job import run_job
 from tidegate.pipeline import Stream
+from tidegate.records.place import Place
 from tidegate.records.records import Plan
-from tidegate.sinks import DeltaAppend, DeltaUpsert, KafkaTopic
-from tidegate.sources import Files, Source
+from tidegate.sinks import DeltaAppend, DeltaUpsert, KafkaTopic, PostgresAppend, PostgresUpsert
+from tidegate.sources import Kafka
 
-__all__ = ["Payments", "differences", "make_checkpoint", "payments_of"]
+__all__ = ["SCHEMA", "Payments", "differences", "last_payment", "make_checkpoint", "payments_of", "send"]
 
 Row = dict[str, Any]
 
@@ -37,6 +39,7 @@ SCHEMA = "id long, account string, amount long, at timestamp"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 FLUSH = timedelta(days=1)
 """How much later the last payment is: by then every minute is complete."""
+PORTION = 20
 TOPICS = ("log", "totals", "minutes")
 TRANSACTION_TIMEOUT_S = 6.0
 
@@ -47,13 +50,14 @@ class Payments(World):
 
     name: str = field(default="payments", init=False)
     servers: str = ""
+    database: dict[str, str] = field(default_factory=dict)
 
-    def source(self) -> Source:
-        """Return where payments come from."""
-        return Files("landing/*.json", schema=SCHEMA, max_files=1)
+    @property
+    def place(self) -> Place:
+        return Place(str(self.root), connections={f"shop.{name}": text for name, text in self.database.items()})
 
-    def feed(self, upto: int) -> None:
-        """Let so many portions have arrived in all."""
+    def land(self, upto: int) -> None:
+        """Let so many portions have arrived in all as files, for who reads files."""
         landing = self.root / "landing"
         landing.mkdir(parents=True, exist_ok=True)
         for number in range(upto):
@@ -61,17 +65,14 @@ class Payments(World):
             if not path.exists():
                 path.write_text("".join(json.dumps(row) + "\n" for row in payments_of(number)))
 
-    def feed_last(self, number: int) -> None:
-        """Let one last payment arrive, which completes every minute."""
-        row = {"id": -1, "account": "last", "amount": 0, "at": (START + FLUSH).isoformat()}
-        for more in range(2):  # what is complete is known one checkpoint later
-            (self.root / "landing" / f"{number + more:05d}.json").write_text(json.dumps(row | {"id": -1 - more}) + "\n")
-
     def sinks(self, log: Stream, totals: Stream, minutes: Stream) -> None:
         """Declare where rows go."""
         log.sink("log", self.kafka("log", key="account"))
         totals.sink("totals", self.kafka("totals", key=["account"]))
         minutes.sink("minutes", self.kafka("minutes", key=["account", "window_start"]))
+        log.sink("log-rows", PostgresAppend("log", connection="shop"))
+        totals.sink("totals-rows", PostgresUpsert("totals", connection="shop", keys=["account"]))
+        minutes.sink("minutes-rows", PostgresAppend("minutes", connection="shop"))
         log.sink("log-table", DeltaAppend("tables/log"))
         totals.sink("totals-table", DeltaUpsert("tables/totals", keys=["account"]))
         minutes.sink("minutes-table", DeltaAppend("tables/minutes"))
@@ -87,13 +88,24 @@ class Payments(World):
         )
 
     def pipeline(self) -> Pipeline:
-        pipeline = Pipeline("payments", watermark="2 min")
-        payments = pipeline.source("payments", self.source(), event_time="at")
+        pipeline = Pipeline("payments")
+        source = Kafka("payments", servers=self.servers, value="json", schema=SCHEMA, max_offsets=2 * PORTION)
+        payments = pipeline.source("payments", source, event_time="at", watermark="10 min")
         once = payments.deduplicate(by=["id"], within="1 day", uid="once")
         totals = once.aggregate(by=["account"], spent="sum(amount)", payments="count(*)", uid="totals")
         minutes = once.window(tumbling="1 min", by=["account"], spent="sum(amount)", uid="minutes")
         self.sinks(once, totals, minutes)
         return pipeline
+
+
+def last_payment(number: int) -> Row:
+    """One of two payments that come last, and complete every minute: what is complete is known one checkpoint later."""
+    return {"id": -number, "account": "last", "amount": 0, "at": (START + FLUSH).isoformat()}
+
+
+def send(broker: Broker, payments: Iterable[Row]) -> None:
+    """Let payments arrive."""
+    broker.send("payments", [(str(row["id"]), json.dumps(row)) for row in payments])
 
 
 @cache
@@ -102,7 +114,7 @@ def payments_of(number: int) -> tuple[Row, ...]:
     dice = random.Random(f"payments {number}")
     rows: list[Row] = []
     earlier = payments_of(number - 1) if number else ()
-    for each in range(20):
+    for each in range(PORTION):
         if each % 5 == 4:
             rows.append(dice.choice([*rows, *earlier[-10:]]))
             continue
@@ -140,8 +152,8 @@ def make_checkpoint(world: World, run: str, spark: Any) -> int | None:
 # -- what must be there ----------------------------------------------------------------------------------
 
 
-def differences(world: Payments, broker: Broker, portions: int) -> dict[str, str]:
-    """Return what differs from the reference, by topic or table; nothing if all is there exactly once."""
+def differences(world: Payments, broker: Broker, database: Server, portions: int) -> dict[str, str]:
+    """Return what differs from the reference, by target; nothing if all is there exactly once."""
     payments = {row["id"]: row for number in range(portions) for row in payments_of(number)}
     expected_log = Counter((row["id"], row["account"], row["amount"]) for row in payments.values())
     spent: dict[str, int] = defaultdict(int)
@@ -163,6 +175,15 @@ def differences(world: Payments, broker: Broker, portions: int) -> dict[str, str
         "topic totals, order": (sorted(found["totals"], key=_place), sorted(found["totals"], key=_age)),
         "topic totals, last": (dict(spent), _without_last(last)),
         "topic minutes": (expected_minutes, told),
+        "rows log": (expected_log, Counter(database.run("SELECT id, account, amount FROM log"))),
+        "rows totals": (dict(spent), _without_last(dict(database.run("SELECT account, spent::bigint FROM totals")))),
+        "rows minutes": (
+            expected_minutes,
+            Counter(
+                (account, at.astimezone(UTC).isoformat(), spent)
+                for account, at, spent in database.run("SELECT account, window_start, spent::bigint FROM minutes")
+            ),
+        ),
         "table log": (expected_log, Counter(_payment(row) for row in tables["log"])),
         "table totals": (dict(spent), _without_last({row["account"]: row["spent"] for row in tables["totals"]})),
         "table minutes": (

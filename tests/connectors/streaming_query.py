@@ -18,7 +18,7 @@ def main(folder: str, servers: str, *more: str) -> None:
     settings = SparkSettings(mode="local", home=Path(folder) / "spark", master="local[2]", memory="1g", conf=QUICK)
     with session(settings) as spark:
         payments = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(f"{folder}/landing")
-        once = payments.withWatermark("at", "2 minutes").dropDuplicatesWithinWatermark(["id"])
+        once = payments.withWatermark("at", "1 day").dropDuplicatesWithinWatermark(["id"])
         writer = (
             once.selectExpr("account AS key", "to_json(struct(*)) AS value")
             .writeStream.format("kafka")

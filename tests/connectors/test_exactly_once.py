@@ -11,6 +11,7 @@ import pytest
 from tests.connectors.exactly_once import Proof
 from tests.connectors.story import Payments, differences
 from tests.crash.spark import server
+from tests.kit import postgres
 from tests.kit.kafka import Broker, broker_jars, kafka
 from tools import setup
 
@@ -29,14 +30,13 @@ def broker() -> Any:
         yield broker
 
 
-def test_a_pipeline_into_kafka_and_delta_that_is_killed_at_random_loses_and_doubles_nothing(
-    broker: Broker, tmp_path: Path
-) -> None:
-    world = Payments(tmp_path / "world", servers=broker.servers)
-    world.root.mkdir()
-    with server(tmp_path / "spark") as spark:
-        proof = Proof(world, broker, spark, seed=KILLS)
+@pytest.mark.skipif(postgres.programs() is None, reason=postgres.MISSING)
+def test_a_pipeline_that_is_killed_at_random_loses_and_doubles_nothing(broker: Broker, tmp_path: Path) -> None:
+    with server(tmp_path / "spark") as spark, postgres.server() as database:
+        world = Payments(tmp_path / "world", servers=broker.servers, database=database.options)
+        proof = Proof(world, broker, database, spark, seed=KILLS)
         assert proof.run(KILLS) == {}
-    assert sum(proof.happened.values()) == KILLS
-    broker.send("log", [("account 0", broker.read("log")[0].value)])
-    assert list(differences(world, broker, proof.portions)) == ["topic log"], "a record too many would be noticed"
+        assert sum(proof.happened.values()) == KILLS
+        broker.send("log", [("account 0", broker.read("log")[0].value)])
+        found = differences(world, broker, database, proof.portions)
+    assert list(found) == ["topic log"], "a record too many would be noticed"

@@ -205,6 +205,17 @@ def test_a_key_that_is_gone_gets_a_tombstone_and_a_row_that_changed_does_not(sen
     assert len(records) == 6, "a checkpoint that only removes is sent, too"
 
 
+def test_a_key_that_a_later_attempt_of_the_checkpoint_removes_stays_removed(sending):
+    to = sending(key=["k"], partitions=1)
+    nothing = to.spark.sql("SELECT 'a' AS k, 1 AS v LIMIT 0")
+    rows = to.spark.sql("SELECT 'a' AS k, 1 AS v")
+    first = to.sink.prepare_updates(rows, nothing, to.context, Staging(1, "first")).committable
+    second = to.sink.prepare_updates(nothing, rows, to.context, Staging(1, "second")).committable
+    publication = Publication(1, 0, "m", None, (first, second))
+    assert to.sink.publish(publication, to.sink.head(to.context), to.context) is not None
+    assert [record.value is None for record in to.broker.read(to.topic)] == [False, True]
+
+
 @pytest.mark.parametrize("rows", ["SELECT 'a' AS k, 1 AS v UNION ALL SELECT 'a', 2", "SELECT null AS k, 1 AS v"])
 def test_a_key_that_does_not_identify_a_row_is_refused(sending, rows):
     with pytest.raises(Invalid) as refused:

@@ -31,6 +31,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.postgres import die_with_parent
 from tests.kit.waiting import eventually
 from tidegate.cli.up.home import any_port
 from tools import setup
@@ -144,7 +145,11 @@ class Broker:
             subprocess.run(self._java("kafka.tools.StorageTool", *format), check=True, capture_output=True)
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._java("kafka.Kafka", str(self._settings)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._java("kafka.Kafka", str(self._settings)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,
             )
         eventually("the broker answers", self._answers, START_TIMEOUT_S)
 

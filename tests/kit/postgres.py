@@ -81,7 +81,7 @@ class Server:
                 stdout=out,
                 stderr=out,
                 cwd=self.folder,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
                 **self._rights,
             )
         eventually("PostgreSQL is ready", lambda: b"ready to accept" in log.read_bytes(), 60)
@@ -131,5 +131,6 @@ def postgres() -> Iterator[str]:
         yield started.url
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Let a process end when the one that started it ends, however that was."""
     ctypes.CDLL(None).prctl(1, signal.SIGQUIT)

@@ -7,9 +7,8 @@ the mark: nobody else can change it any more, so what it says holds until the tr
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
@@ -31,6 +30,7 @@ from tidegate.sinks.kafka.unsendable import refuse_ambiguous_keys, refuse_unsend
 from tidegate.sinks.transactional import StagedPart, StagedRows, TransactionalSink
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
 __all__ = ["KafkaTopic"]
@@ -313,8 +313,7 @@ class KafkaTopic(TransactionalSink):
         marks, total, fixed = self._marks_topic(context), rows.count + rows.removed_count, self._fixed_headers(rows)
         numbers = {name: number for number, name in enumerate(self.form.headers)}
         sent, begun = mark.records, False
-        batches = itertools.chain(rows.removed_batches(), rows.batches())
-        for batch, ends in cut_into_parts(batches, sent, self.max_rows_per_transaction):
+        for batch, ends in cut_into_parts(_in_order(rows), sent, self.max_rows_per_transaction):
             if not begun:
                 sender.begin()
             sender.send(batch, numbers, fixed)
@@ -418,6 +417,13 @@ class KafkaTopic(TransactionalSink):
                 help="put the mark back: `tidegate mark --help` tells how",
                 reason="MARKS_GONE",
             )
+
+
+def _in_order(rows: StagedRows) -> Iterator[pa.RecordBatch]:
+    """Yield the records of one committable after the other: a later one may remove a key that an earlier one adds."""
+    for part in rows.by_part():
+        yield from part.removed_batches()
+        yield from part.batches()
 
 
 def _first_mark(topic: FoundTopic, checkpoint: int, after: int | None, attempt: str, *, complete: bool = False) -> Mark:
