@@ -19,7 +19,7 @@ from tidegate.records.records import Struct
 from tidegate.sinks.kafka.cluster import ANSWER_S, Cluster
 from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
 
-__all__ = ["GROUP", "Mark", "Marks", "create_marks", "mark_topic_problem"]
+__all__ = ["GROUP", "Marks", "TopicMark", "create_marks", "mark_topic_problem"]
 
 GROUP: Final = "tidegate"
 """The consumer group that a reader of marks names. It commits nothing."""
@@ -34,7 +34,7 @@ _CONFIG: Final = {"cleanup.policy": "compact", "segment.ms": "3600000"}
 """Nothing is deleted by age, and a mark has seldom more than an hour's predecessors."""
 
 
-class Mark(Struct, frozen=True, kw_only=True):
+class TopicMark(Struct, frozen=True, kw_only=True):
     """How far a sink has come. The newest one counts."""
 
     checkpoint: int
@@ -66,7 +66,7 @@ class Marks:
     cluster: Cluster
     topic: str
 
-    def read(self, app_id: str, *, settled: bool) -> tuple[Mark | None, set[str]]:
+    def read(self, app_id: str, *, settled: bool) -> tuple[TopicMark | None, set[str]]:
         """Return the last mark of `app_id` that was committed; and if there is none, all others whose marks are there.
 
         settled: wait until every transaction that is open now has ended. It must be so for whoever decides by the mark:
@@ -150,9 +150,9 @@ class Marks:
         finally:
             consumer.close()
 
-    def _decoded(self, value: bytes) -> Mark:
+    def _decoded(self, value: bytes) -> TopicMark:
         try:
-            return typed.decode(value, Mark)
+            return typed.decode(value, TopicMark)
         except msgspec.DecodeError as error:
             raise Corrupt(
                 f"the newest mark in the topic {self.topic} cannot be read: {error}",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.sinks.kafka.cluster import Cluster, ProducerFenced
-from tidegate.sinks.kafka.marks import Mark
+from tidegate.sinks.kafka.marks import TopicMark
 from tidegate.sinks.kafka.records import KEY, PARTITION, TIMESTAMP, VALUE, header_column
 from tidegate.sinks.kafka.topics import FoundTopic
 
@@ -102,7 +102,7 @@ class Sender:
                         self._produce(name, value, key)
             self._producer.poll(0)
 
-    def commit(self, marks: str, mark: Mark | None) -> None:
+    def commit(self, marks: str, mark: TopicMark | None) -> None:
         """Send the mark, and commit it together with all that was sent since `begin`. None removes it."""
         with self._fenced():
             self._produce(marks, mark.encoded() if mark is not None else None, self._app_id.encode())

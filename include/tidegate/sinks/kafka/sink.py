@@ -22,7 +22,7 @@ from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
 from tidegate.sinks.kafka.cluster import SERVERS, Cluster, ProducerFenced
-from tidegate.sinks.kafka.marks import Mark, Marks, create_marks, mark_topic_problem
+from tidegate.sinks.kafka.marks import Marks, TopicMark, create_marks, mark_topic_problem
 from tidegate.sinks.kafka.records import RecordForm, ValueFormat
 from tidegate.sinks.kafka.sending import Headers, Sender, cut_into_parts, try_transaction
 from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
@@ -377,7 +377,7 @@ class KafkaTopic(TransactionalSink):
             reason="BAD_MARKS",
         )
 
-    def _mark(self, cluster: Cluster, context: SinkContext, *, settled: bool) -> Mark | None:
+    def _mark(self, cluster: Cluster, context: SinkContext, *, settled: bool) -> TopicMark | None:
         """Return the last mark of this sink. Raise Invalid if there is none, but one of an earlier pipeline."""
         name = self._marks_topic(context)
         own, others = Marks(cluster, name).read(context.app_id, settled=settled)
@@ -396,7 +396,7 @@ class KafkaTopic(TransactionalSink):
         name = self.checkpoint_header
         return [(name, str(rows.checkpoint).encode())] if name is not None else []
 
-    def _refuse_other_topic(self, mark: Mark | None, topic: FoundTopic, context: SinkContext) -> None:
+    def _refuse_other_topic(self, mark: TopicMark | None, topic: FoundTopic, context: SinkContext) -> None:
         if mark is None or (mark.cluster, mark.topic_id) == (topic.cluster, topic.id):
             return
         raise Invalid(
@@ -426,8 +426,10 @@ def _in_order(rows: StagedRows) -> Iterator[pa.RecordBatch]:
         yield from part.batches()
 
 
-def _first_mark(topic: FoundTopic, checkpoint: int, after: int | None, attempt: str, *, complete: bool = False) -> Mark:
-    return Mark(
+def _first_mark(
+    topic: FoundTopic, checkpoint: int, after: int | None, attempt: str, *, complete: bool = False
+) -> TopicMark:
+    return TopicMark(
         checkpoint=checkpoint,
         after=after,
         records=0,
