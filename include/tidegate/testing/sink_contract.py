@@ -77,7 +77,7 @@ class SinkContract:
     @property
     def context(self) -> SinkContext:
         """The sink `s` of the pipeline `p`."""
-        return self.context_of("p", "u")
+        return self.context_of("p", self.unique_name.removeprefix("test_"))
 
     def context_of(self, pipeline: str, uid: str) -> SinkContext:
         """Return the context of a sink of another pipeline."""
@@ -235,7 +235,7 @@ class SinkContract:
         self.shows((1, "x"))
 
     def test_pipelines_whose_names_are_prefixes_do_not_see_each_other(self) -> None:
-        longer = self.context_of("p1", "u1")
+        longer = self.context_of("p1", f"{self.context.uid}1")
         self.publish(10, self.stage(10, 10))
         assert self.sink().head(longer).last is None
         assert self.publish(1, self.stage(1, 1, by=longer), by=longer) is not None
@@ -258,7 +258,7 @@ class SinkContract:
 
     def test_a_discarded_attempt_takes_only_its_own_files(self) -> None:
         kept, lost = self.stage(1, 1, attempt="kept"), self.stage(1, 1, attempt="lost")
-        other = self.context_of("p1", "u1")
+        other = self.context_of("p1", f"{self.context.uid}1")
         theirs = self.stage(1, 7, attempt="lost", by=other)
         assert sorted(self.sink().attempts(1, self.context)) == ["kept", "lost"]
         for _ in range(2):
