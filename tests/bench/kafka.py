@@ -19,13 +19,13 @@ from tests.bench.spark import fingerprint, sessions
 from tests.bench.worlds import World
 from tests.kit.kafka import Broker, kafka
 from tests.kit.limits import Limits
-from tests.kit.sources import MemoryBlobs
 from tidegate import Pipeline
 from tidegate.coordinator import Coordinator
 from tidegate.ledger import open_ledger
 from tidegate.records.place import Place
 from tidegate.sinks import KafkaTopic
 from tidegate.sources import Kafka, SourceContext
+from tidegate.testing.source_contract import MemoryBlobs
 
 SCHEMA = "id long, customer long, country string, amount double"
 COUNTRIES = ("AT", "BE", "CH", "DE", "ES", "FR", "IT")

@@ -15,7 +15,6 @@ import pytest
 
 from tests.kit.kafka import READER, READERS_PASSWORD, Broker, group_offsets, login_of
 from tests.kit.schema_registry import schema_registry
-from tests.kit.sources import MemoryBlobs, drain
 from tests.kit.waiting import eventually
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
@@ -24,6 +23,7 @@ from tidegate.records.records import Json
 from tidegate.sources import Kafka, SourceContext
 from tidegate.sources.kafka import client as kafka_client
 from tidegate.sources.kafka.avro import Registry, Undecodable
+from tidegate.testing.source_contract import MemoryBlobs, drain
 
 HOUR_MS = 3_600_000
 

@@ -16,7 +16,6 @@ import pytest
 from tests.kit.kafka import READER, READERS_PASSWORD, Broker, group_offsets, login_of
 from tests.kit.limits import Limits
 from tests.kit.schema_registry import SchemaRegistry, schema_registry
-from tests.kit.sources import MemoryBlobs
 from tests.kit.waiting import eventually
 from tests.kit.world import World
 from tidegate import Pipeline
@@ -31,6 +30,7 @@ from tidegate.sources import Kafka, SourceContext
 from tidegate.sources.kafka import reading
 from tidegate.spark.errors import translate
 from tidegate.spark.session import SparkSettings
+from tidegate.testing.source_contract import MemoryBlobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
