@@ -23,8 +23,10 @@ PRODUCT = ("include/", "jobs/", "dags/", "plugins/", "tools/")
 # it is imported where it is used, or for type checking only.
 ROOMS: dict[str, tuple[str, ...]] = {
     "airflow": ("dag", "ui"),
+    "confluent_kafka": (),
     "delta": (),
     "deltalake": ("delta",),
+    "fastavro": (),
     "great_expectations": (),
     "obstore": ("ledger", "delta"),
     "pyspark": (),

@@ -18,16 +18,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
-from tidegate.records.names import quoted
 from tidegate.sources.files.malformed import MISFIT, message
 from tidegate.sources.files.reading import CORRUPT, empty_frame
 from tidegate.sources.kafka.login import KafkaLogin
+from tidegate.sources.kafka.reading import (
+    DELETED,
+    DeclaredTopic,
+    columns_of,
+    metadata_columns,
+    metadata_sql,
+    own_columns,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-
-    from tidegate.sources.kafka.reading import DeclaredTopic
 
 __all__ = ["Registry", "Undecodable", "decoded", "fitting", "import_fastavro"]
 
@@ -112,36 +117,27 @@ def decoded(spark: SparkSession, source: DeclaredTopic, records: DataFrame, logi
     """Return the rows of records in Avro."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from tidegate.sources.kafka.reading import columns_of, own_columns
-
     import_fastavro()
     assert source.registry is not None
-    names = [column.name for column in own_columns(source)]
-    everything = columns_of(source)
-    schema = to_arrow_schema(empty_frame(spark, everything).schema, timezone="UTC")
+    columns, about = columns_of(source), metadata_columns(source)
+    schema = to_arrow_schema(empty_frame(spark, columns).schema, timezone="UTC")
     decode = _decoder(
         schema,
-        names,
+        [column.name for column in own_columns(source)],
         Registry(source.registry, login.registry),
         keep=source.on_corrupt == "keep",
-        deleted={"keep": True, "refuse": False}.get(source.tombstones),
+        refuse_absent=source.tombstones == "refuse",
         source=name,
     )
-    about = [column for column in everything if column.name.startswith("_") and column.name.removeprefix("_") != ""]
-    asked = [
-        f"CAST({column.name.removeprefix('_')} AS {column.type}) AS {column.name}"
-        for column in about
-        if column.name not in names and column.name not in (CORRUPT, "_deleted")
-    ]
-    place = "concat('partition ', partition, ', offset ', offset, ' of topic ', topic) AS place"
-    ddl = ", ".join(f"{quoted(column.name)} {column.type}" for column in everything)
-    return records.selectExpr("value AS avro", place, *asked).mapInArrow(decode, ddl)
+    place = f"concat('partition ', partition, ', offset ', offset, ' of topic {source.topic}') AS place"
+    taken = records.selectExpr("value AS avro", place, *(metadata_sql(column) for column in about))
+    return taken.mapInArrow(decode, ", ".join(column.ddl for column in columns))
 
 
 def _decoder(
-    schema: pa.Schema, names: Sequence[str], registry: Registry, *, keep: bool, deleted: bool | None, source: str
+    schema: pa.Schema, names: Sequence[str], registry: Registry, *, keep: bool, refuse_absent: bool, source: str
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function that workers run. deleted: whether records without a value are rows. None: there are none."""
+    """Return the function that workers run. refuse_absent: fail at a record without a value."""
 
     def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -154,7 +150,7 @@ def _decoder(
                 try:
                     if value is not None:
                         row = _record(value, registry, schema, names)
-                    elif deleted is False:
+                    elif refuse_absent:
                         raise ValueError(message(source, place, "tombstone", "", ""))
                 except Undecodable as error:
                     if not keep:
@@ -163,7 +159,7 @@ def _decoder(
                 rows.append(row)
                 corrupt.append(text)
                 absent.append(value is None)
-            made = {CORRUPT: corrupt, "_deleted": absent} | {name: [row.get(name) for row in rows] for name in names}
+            made = {CORRUPT: corrupt, DELETED: absent} | {name: [row.get(name) for row in rows] for name in names}
             arrays = [
                 pa.array(made[field.name], field.type) if field.name in made else batch[field.name].cast(field.type)
                 for field in schema

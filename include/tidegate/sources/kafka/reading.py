@@ -24,7 +24,18 @@ from tidegate.sources.kafka.position import share_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DELETED", "JARS", "KEY", "METADATA", "columns_of", "own_columns", "read_topic"]
+__all__ = [
+    "DELETED",
+    "JARS",
+    "KEY",
+    "METADATA",
+    "DeclaredTopic",
+    "columns_of",
+    "metadata_columns",
+    "metadata_sql",
+    "own_columns",
+    "read_topic",
+]
 
 KEY: Final = "_key"
 DELETED: Final = "_deleted"
@@ -90,10 +101,11 @@ def columns_of(source: DeclaredTopic) -> list[Column]:
         columns = [*columns, Column(CORRUPT, "string")]
     if source.tombstones == "keep":
         columns = [*columns, Column(DELETED, "boolean")]
-    return [*columns, *_metadata_columns(source)]
+    return [*columns, *metadata_columns(source)]
 
 
-def _metadata_columns(source: DeclaredTopic) -> list[Column]:
+def metadata_columns(source: DeclaredTopic) -> list[Column]:
+    """Return the columns that are made of all but a record's value."""
     key = [Column(KEY, "string" if source.key == "string" else "binary")] if source.key is not None else []
     return key + [Column(f"_{name}", METADATA[name]) for name in source.metadata]
 
@@ -180,11 +192,11 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
     """Return the rows of records in JSON, text or bytes, each of them judged."""
     from pyspark.sql import functions as F
 
-    columns, extra = own_columns(source), _metadata_columns(source)
+    columns, extra = own_columns(source), metadata_columns(source)
     names = _Judging.beside([*columns, *extra])
     text, why = quoted(names.text), quoted(names.why)
     rest = [*(quoted(column.name) for column in extra), *names.told]
-    frame = records.selectExpr("value", *(_metadata_sql(column) for column in extra), *names.begun)
+    frame = records.selectExpr("value", *(metadata_sql(column) for column in extra), *names.begun)
     if source.value == "json":
         frame = _parsed(source, frame, columns, rest, names)
     elif source.value == "string":
@@ -206,7 +218,8 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
     return frame.selectExpr(*made, *(quoted(column.name) for column in extra))
 
 
-def _metadata_sql(column: Column) -> str:
+def metadata_sql(column: Column) -> str:
+    """Return SQL for such a column of what Spark reads."""
     name = column.name.removeprefix("_")
     return f"CAST({name} AS {column.type}) AS {column.name}"
 
