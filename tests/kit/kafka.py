@@ -166,6 +166,8 @@ class Broker:
         """Let it neither answer nor hang up, as a machine that is overloaded."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
+        stat = Path(f"/proc/{self._process.pid}/stat")
+        eventually("it has stopped", lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 30)
         try:
             yield
         finally:
