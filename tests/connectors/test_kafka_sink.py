@@ -54,7 +54,7 @@ def values(broker: Broker, target: Target) -> list[str]:
 
 
 def mark_of(target: Target) -> Any:
-    kept = Marks(Cluster(target.servers, {}), target.sink._marks_topic(target.context))
+    kept = Marks(Cluster.of(target.servers, None, target.context.place), target.sink._marks_topic(target.context))
     return kept.read(target.context.app_id, settled=True)[0]
 
 

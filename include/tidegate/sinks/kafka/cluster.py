@@ -18,8 +18,9 @@ from typing import Any, Final
 
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.records.masking import MASK, without_logins
 from tidegate.records.place import Place
+from tidegate.sources.kafka.client import import_kafka
+from tidegate.sources.kafka.login import KafkaLogin
 
 __all__ = ["Cluster", "ProducerFenced"]
 
@@ -29,8 +30,6 @@ ANSWER_S: Final = 15.0
 _LOOK_S: Final = 0.2
 """How often it is looked whether a login was refused, or asked again."""
 
-SERVERS: Final = "bootstrap.servers"
-
 
 class ProducerFenced(Exception):
     """Another publisher of the same sink has begun since: nothing of this one's transaction counts."""
@@ -39,25 +38,20 @@ class ProducerFenced(Exception):
 class Cluster:
     """How to reach a Kafka cluster, and who logs in. A connection's options have librdkafka's names."""
 
-    def __init__(self, servers: str, options: Mapping[str, str]) -> None:
-        self.servers = servers
-        self._options = dict(options)
+    def __init__(self, login: KafkaLogin) -> None:
+        self._login = login
         self._reported: list[Any] = []
 
     @classmethod
     def of(cls, servers: str | None, connection: str | None, place: Place) -> Cluster:
         """Return the cluster that a declaration names. Raise Invalid if it does not say where it is."""
-        _require_client()
-        options = place.connection(connection) if connection is not None else {}
-        found = servers or options.get(SERVERS)
-        if not found:
-            raise Invalid(
-                f"the connection {connection!r} does not say where the Kafka cluster is",
-                expected=f'servers="host:9092" in the declaration, or the option {SERVERS} of the connection',
-                help=f"add {SERVERS} to [connections.{connection}]",
-                reason="NO_SERVERS",
-            )
-        return cls(found, options)
+        import_kafka()
+        return cls(KafkaLogin.of(servers, connection, place))
+
+    @property
+    def servers(self) -> str:
+        """The brokers to ask first."""
+        return self._login.servers
 
     def admin(self) -> Any:
         """Return this process's client for questions about topics."""
@@ -80,7 +74,7 @@ class Cluster:
 
     def identity(self) -> frozenset[tuple[str, str]]:
         """Return all that the client depends on."""
-        return frozenset({**self._options, SERVERS: self.servers}.items())
+        return frozenset(self._login.options.items())
 
     def new_admin(self, report: Callable[[Any], None]) -> Any:
         """Return a new client for questions about topics, that is never freed."""
@@ -89,8 +83,8 @@ class Cluster:
         return AdminClient(self._config({"error_cb": report}))
 
     def _config(self, config: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        told = {"bootstrap.servers": self.servers, "log_level": 2, "error_cb": self._reported.append}
-        return {**(defaults or {}), **self._options, **told, **config}
+        told = {"log_level": 2, "error_cb": self._reported.append}
+        return {**(defaults or {}), **self._login.options, **told, **config}
 
     def answer(self, ask: Callable[[], Future[Any]]) -> Any:
         """Wait for the answer to a question. Ask again if brokers are only changing places, and do not wait if they
@@ -143,7 +137,7 @@ class Cluster:
         """Return the error to raise for one of librdkafka. What it reported meanwhile may be the cause of it."""
         refusal = self._refusal()
         if refusal is not None:
-            text = self.without_secrets(refusal.str())
+            text = self._login.masked(refusal.str())
             return Invalid(
                 f"{doing}: Kafka at {self.servers} refused the login: {text}",
                 expected="a user name, a password and a security protocol that the cluster accepts",
@@ -151,7 +145,7 @@ class Cluster:
                 "connection that the declaration names",
                 reason="BAD_LOGIN",
             )
-        text, explain = self.without_secrets(error.str()), _explanations().get(error.code())
+        text, explain = self._login.masked(error.str()), _explanations().get(error.code())
         return explain(doing, text) if explain is not None else self._away(doing, text)
 
     def _away(self, doing: str, text: str) -> Unavailable:
@@ -161,13 +155,6 @@ class Cluster:
             help="look whether the brokers run and can be reached from here; nothing is lost, and it is tried again",
             reason="KAFKA_AWAY",
         )
-
-    def without_secrets(self, text: str) -> str:
-        """Return a text of librdkafka's without any value of the connection's options."""
-        for name, value in self._options.items():
-            if name != SERVERS and len(value) > 3:
-                text = text.replace(value, MASK)
-        return without_logins(text)
 
 
 @dataclass(frozen=True)
@@ -202,17 +189,6 @@ def _forget_admins() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_admins)
-
-
-def _require_client() -> None:
-    try:
-        import confluent_kafka  # noqa: F401
-    except ModuleNotFoundError:
-        raise Invalid(
-            "Kafka needs the Python package confluent-kafka, which is not installed here",
-            help="pip install 'tidegate[kafka]'",
-            reason="NO_KAFKA_CLIENT",
-        ) from None
 
 
 def _passes(error: Any) -> bool:

@@ -21,13 +21,14 @@ from tidegate.records.names import listed
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
-from tidegate.sinks.kafka.cluster import SERVERS, Cluster, ProducerFenced
+from tidegate.sinks.kafka.cluster import Cluster, ProducerFenced
 from tidegate.sinks.kafka.marks import Marks, TopicMark, create_marks, mark_topic_problem
 from tidegate.sinks.kafka.records import RecordForm, ValueFormat
 from tidegate.sinks.kafka.sending import Headers, Sender, cut_into_parts, try_transaction
 from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
 from tidegate.sinks.kafka.unsendable import refuse_ambiguous_keys, refuse_unsendable
 from tidegate.sinks.transactional import StagedPart, StagedRows, TransactionalSink
+from tidegate.sources.kafka.login import SERVERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
