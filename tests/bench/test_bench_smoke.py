@@ -61,7 +61,7 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     assert stopped.value.code == 2
     assert (
         "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, latency, "
-        "dag, parse, ledger, page, postgres, floor" in capsys.readouterr().err
+        "dag, parse, ledger, page, postgres, kafka, floor" in capsys.readouterr().err
     )
 
 

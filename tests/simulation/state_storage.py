@@ -259,8 +259,9 @@ def states_in_memory(stores: Callable[[], Iterable[FakeStore]], most: int) -> It
 
     def shelf(url: str, options: Any = None) -> Shelf:
         if url not in shelves:
-            store = max((each for each in stores() if url.startswith(f"{each.root}/")), key=lambda each: len(each.root))
-            shelves[url] = Shelf(store, url, url.removeprefix(f"{store.root}/"))
+            holding = [each for each in stores() if f"{url}/".startswith(f"{each.root}/")]
+            store = max(holding, key=lambda each: len(each.root))
+            shelves[url] = Shelf(store, url, url.removeprefix(store.root).strip("/"))
         return shelves[url]
 
     remembered = dataclasses.make_dataclass("Here", [], bases=(Remembered,), namespace={"most": most}, init=False)
