@@ -18,10 +18,11 @@ from tests.kit.schema_registry import schema_registry
 from tests.kit.waiting import eventually
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.kafka import cluster as kafka_cluster
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sources import Kafka, SourceContext
-from tidegate.sources.kafka import client as kafka_client
+from tidegate.sources.kafka import topic as kafka_topic
 from tidegate.sources.kafka.avro import Registry, Undecodable
 from tidegate.testing.source_contract import MemoryBlobs, drain
 
@@ -264,7 +265,7 @@ def test_a_forked_process_plans_with_a_client_of_its_own_and_ends(
     before = source.plan(None, context)
     child = os.fork()
     if child == 0:
-        inherited = len(kafka_client._clients)
+        inherited = len(kafka_cluster._admins)
         (tmp_path / "planned").write_text(f"{source.plan(None, context).amount} {inherited}")
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
@@ -274,9 +275,9 @@ def test_a_forked_process_plans_with_a_client_of_its_own_and_ends(
 
 def test_one_client_serves_all_plans_of_a_process(kafka_broker: Broker, topic: str, context: SourceContext) -> None:
     source_of(kafka_broker, topic).plan(None, context)
-    known = len(kafka_client._clients)
+    known = len(kafka_cluster._admins)
     source_of(kafka_broker, topic).plan(None, context)
-    assert len(kafka_client._clients) == known
+    assert len(kafka_cluster._admins) == known
 
 
 # -- logins, and a broker that is away -----------------------------------------------------------------
@@ -321,7 +322,8 @@ def _told(source: Kafka, context: SourceContext) -> str:
 def test_a_broker_that_is_away_is_waited_for_and_asked_again(
     kafka_broker: Broker, topic: str, context: SourceContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka_client, "TIMEOUT_S", 1.0)
+    for module in (kafka_cluster, kafka_topic):
+        monkeypatch.setattr(module, "ANSWER_S", 1.0)
     source = source_of(kafka_broker, topic)
     send(kafka_broker, topic, 3)
     planned = source.plan(None, context)
@@ -334,7 +336,7 @@ def test_a_broker_that_is_away_is_waited_for_and_asked_again(
             source.verify(planned.splits, context)
     finally:
         kafka_broker.start()
-    assert f"does not answer for {topic}" in told
+    assert f"asking about the topic {topic}" in told
     eventually("it plans again", lambda: _planned_again(source, context), 60)
     assert source.plan(None, context).splits == planned.splits
 

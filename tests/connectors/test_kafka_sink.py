@@ -31,7 +31,6 @@ from tidegate.records.place import Place
 from tidegate.sinks import KafkaTopic, SinkContext
 from tidegate.sinks.base import Head, Prepared, Publication, Staging
 from tidegate.sinks.kafka import marks, topics
-from tidegate.sinks.kafka.cluster import Cluster
 from tidegate.sinks.kafka.marks import Marks
 from tidegate.sinks.kafka.sending import Sender
 
@@ -54,7 +53,7 @@ def values(broker: Broker, target: Target) -> list[str]:
 
 
 def mark_of(target: Target) -> Any:
-    kept = Marks(Cluster.of(target.servers, None, target.context.place), target.sink._marks_topic(target.context))
+    kept = Marks(target.sink._cluster(target.context), target.sink._marks_topic(target.context))
     return kept.read(target.context.app_id, settled=True)[0]
 
 

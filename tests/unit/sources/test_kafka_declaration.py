@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.errors import Invalid
+from tidegate.kafka import KafkaLogin
 from tidegate.records.place import Place
 from tidegate.sources import Kafka, SourceContext
 from tidegate.sources.kafka.avro import fitting
-from tidegate.sources.kafka.client import client_of
-from tidegate.sources.kafka.login import KafkaLogin
 from tidegate.sources.kafka.position import spread
 from tidegate.sources.kafka.reading import JARS
+from tidegate.sources.kafka.topic import SourceTopic
 from tidegate.spark.jars import jar_list
 from tidegate.testing.source_contract import MemoryBlobs
 
@@ -182,7 +182,7 @@ def test_what_only_one_of_the_two_clients_can_do_is_refused(options: dict[str, s
 
 def test_an_option_that_librdkafka_does_not_know_is_refused_without_its_value() -> None:
     with pytest.raises(Invalid, match=r"No such configuration property: \"fetch.min.bites\"") as error:
-        client_of(login(fetch__min__bites="canary"))
+        SourceTopic("orders", login(fetch__min__bites="canary")).state(look_at_settings=False)
     assert "canary" not in str(error.value)
 
 
@@ -210,7 +210,7 @@ def test_the_jars_that_an_error_names_are_those_of_the_list() -> None:
 @pytest.mark.parametrize(
     ("module", "asked", "command"),
     [
-        ("confluent_kafka", "tidegate.sources.kafka.client.import_kafka", "pip install 'tidegate[kafka]'"),
+        ("confluent_kafka", "tidegate.kafka.cluster.import_kafka", "pip install 'tidegate[kafka]'"),
         ("fastavro", "tidegate.sources.kafka.avro.import_fastavro", "pip install 'tidegate[avro]'"),
     ],
 )

@@ -8,13 +8,13 @@ was created by hand may have all that delta/log/features.py allows.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tidegate.delta import locate
 from tidegate.errors import Invalid
 from tidegate.records.place import Place, check_path
 
-__all__ = ["list_problems", "path_problems", "property_problems"]
+__all__ = ["path_problems", "property_problems"]
 
 _SWITCH = (re.compile(r"true|false"), '"true" or "false"')
 _NUMBER = (re.compile(r"[1-9][0-9]{0,8}"), "a whole number above 0")
@@ -47,15 +47,6 @@ def property_problems(properties: Mapping[str, str]) -> list[str]:
         if not isinstance(value, str) or not pattern.fullmatch(value):
             problems.append(f"table property {key!r} is {value!r}: write {expected}")
     return problems
-
-
-def list_problems(argument: str, names: Sequence[str]) -> list[str]:
-    """Return the problems of a list of column names."""
-    if any(not isinstance(name, str) or not name for name in names):
-        return [f"{argument} holds something that is not a column name: {list(names)!r}"]
-    folded = [name.casefold() for name in names]
-    doubled = sorted({name for name in names if folded.count(name.casefold()) > 1})
-    return [f"{argument} names {', '.join(map(repr, doubled))} twice"] if doubled else []
 
 
 def path_problems(path: object) -> list[str]:

@@ -48,8 +48,9 @@ from tidegate.sinks.base import (
     WayBack,
     entry_folder,
 )
+from tidegate.sinks.declaring import column_problems
 from tidegate.sinks.delta.interval import is_published, publication_of, refuse_features
-from tidegate.sinks.delta.properties import list_problems, path_problems, property_problems
+from tidegate.sinks.delta.properties import path_problems, property_problems
 from tidegate.sinks.delta.restore import go_back, way_back, went_past
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ class DeltaSink(ExactlyOnceSink):
         }
 
     def problems(self) -> list[str]:
-        problems = path_problems(self.path) + list_problems("partition_by", self.partition_by)
+        problems = path_problems(self.path) + column_problems("partition_by", self.partition_by)
         if self.schema_evolution not in ("refuse", "add"):
             problems.append(f'schema_evolution is {self.schema_evolution!r}: write "refuse" or "add"')
         return problems + property_problems(self.properties)

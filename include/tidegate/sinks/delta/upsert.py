@@ -32,14 +32,14 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.duplicates import outdated_rows
 from tidegate.delta.keys import Keys
 from tidegate.delta.log.commits import find_commit
-from tidegate.delta.log.schema import columns, render
+from tidegate.delta.log.schema import columns
 from tidegate.delta.order_by import Newest, newest
 from tidegate.delta.rewrite import InputFile, Table, key_rows, rewrite
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
+from tidegate.sinks.declaring import describe_by_key, key_and_order_problems, keyed_problems, refuse_order
 from tidegate.sinks.delta.not_null import checked_not_null
-from tidegate.sinks.delta.properties import list_problems
 from tidegate.sinks.delta.table import (
     MERGED,
     DeltaSink,
@@ -59,8 +59,6 @@ __all__ = ["DeltaUpsert"]
 
 _DELETED = "tidegate_deleted"
 """A partition column of the staged files: rows to be removed are in a folder of their own."""
-
-_KEY_TYPES = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz", "boolean")
 
 
 class DeltaUpsert(DeltaSink):
@@ -111,23 +109,10 @@ class DeltaUpsert(DeltaSink):
         self.omit = tuple(listed(omit))
 
     def describe(self) -> Json:
-        return super().describe() | {
-            "keys": list(self.keys),
-            "order_by": list(self.order_by),
-            "delete_when": self.delete_when,
-            "omit": list(self.omit),
-        }
+        return super().describe() | describe_by_key(self)
 
     def problems(self) -> list[str]:
-        problems = super().problems()
-        if not self.keys:
-            problems.append("keys is empty: name the columns that identify a row, or use DeltaAppend")
-        for argument, names in (("keys", self.keys), ("order_by", self.order_by), ("omit", self.omit)):
-            problems += list_problems(argument, names)
-        for name in sorted(set(self.omit) & {*self.keys, *self.order_by, *self.partition_by}):
-            problems.append(f"omit names {name!r}, which the table needs as a key, order or partition column")
-        if self.delete_when is not None and not self.delete_when.strip():
-            problems.append("delete_when is empty: write a SQL condition, or leave it out")
+        problems = super().problems() + keyed_problems(self, "DeltaAppend", self.partition_by)
         if self.properties.get("delta.appendOnly") == "true":
             problems.append("table property delta.appendOnly: an upsert replaces rows")
         return problems
@@ -139,24 +124,10 @@ class DeltaUpsert(DeltaSink):
         ]
 
     def update_problems(self, stream: str) -> list[str]:
-        if not self.order_by:
-            return []
-        return [f"order_by is for rows that come in any order; {stream} itself says which row counts: leave it out"]
+        return refuse_order(self, stream)
 
     def output_problems(self, schema: Json) -> list[str]:
-        types = {name: field["type"] for name, field in columns(schema).items()}
-        problems = []
-        for name in self.keys:
-            if name not in types:
-                problems.append(f"key column {name!r} is not in the output ({', '.join(types)})")
-            elif not _is_key_type(types[name]):
-                problems.append(f"key column {name!r} is {render(types[name])}: keys need a type with plain equality")
-        for name in self.order_by:
-            if name not in types:
-                problems.append(f"order_by column {name!r} is not in the output ({', '.join(types)})")
-            elif not isinstance(types[name], str):
-                problems.append(f"order_by column {name!r} is {render(types[name])}, which has no order")
-        return problems
+        return key_and_order_problems(self, {name: field["type"] for name, field in columns(schema).items()})
 
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         return self._prepare(frame, None, context, staging)
@@ -328,10 +299,6 @@ class DeltaUpsert(DeltaSink):
             replaced = {source.path for source in changed}
             added += [*(file for file in files if file.path not in replaced), *rewritten]
         return added
-
-
-def _is_key_type(kind: Any) -> bool:
-    return isinstance(kind, str) and (kind in _KEY_TYPES or kind.startswith("decimal"))
 
 
 def _without(deletes: DataFrame, frame: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -11,7 +11,8 @@ from tidegate.records.names import listed, quoted
 from tidegate.records.place import Place, is_relative
 from tidegate.records.records import Json
 from tidegate.sinks.base import SinkContext, Staging
-from tidegate.sinks.delta.properties import list_problems, path_problems
+from tidegate.sinks.declaring import column_problems
+from tidegate.sinks.delta.properties import path_problems
 from tidegate.sinks.delta.table import refuse_unsafe_store
 from tidegate.sinks.files.folder import LINE, ExportedFile, ExportFolder, LastEntry, LogEntry
 from tidegate.sinks.transactional import StagedRows, TransactionalSink
@@ -80,7 +81,7 @@ class FileExport(TransactionalSink):
         }
 
     def problems(self) -> list[str]:
-        problems = path_problems(self.path) + list_problems("partition_by", self.partition_by)
+        problems = path_problems(self.path) + column_problems("partition_by", self.partition_by)
         for argument, value, choices in (
             ("format", self.format, tuple(_EXTENSIONS)),
             ("compression", self.compression, ("none", "gzip")),

@@ -14,9 +14,9 @@ import msgspec
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Unavailable
+from tidegate.kafka import ANSWER_S, Cluster
 from tidegate.records import typed
 from tidegate.records.records import Struct
-from tidegate.sinks.kafka.cluster import ANSWER_S, Cluster
 from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
 
 __all__ = ["GROUP", "Marks", "TopicMark", "create_marks", "mark_topic_problem"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.sinks.kafka.cluster import Cluster, ProducerFenced
+from tidegate.kafka import Cluster
 from tidegate.sinks.kafka.marks import TopicMark
 from tidegate.sinks.kafka.records import KEY, PARTITION, TIMESTAMP, VALUE, header_column
 from tidegate.sinks.kafka.topics import FoundTopic
@@ -16,7 +16,7 @@ from tidegate.sinks.kafka.topics import FoundTopic
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Sender", "cut_into_parts", "try_transaction"]
+__all__ = ["ProducerFenced", "Sender", "cut_into_parts", "try_transaction"]
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -31,6 +31,10 @@ _FENCING_S: Final = 60.0
 _COMMIT_S: Final = 10.0
 _NO_PARTITION: Final = -1
 _NOW: Final = 0
+
+
+class ProducerFenced(Exception):
+    """Another publisher of the same sink has begun since: nothing of this one's transaction counts."""
 
 
 class Sender:

@@ -16,19 +16,18 @@ import msgspec
 from tidegate import seams
 from tidegate.config.keys import seconds_in
 from tidegate.errors import Invalid, Unavailable
+from tidegate.kafka import SERVERS, Cluster, KafkaLogin
 from tidegate.records import typed
 from tidegate.records.names import listed
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
-from tidegate.sinks.kafka.cluster import Cluster, ProducerFenced
 from tidegate.sinks.kafka.marks import Marks, TopicMark, create_marks, mark_topic_problem
 from tidegate.sinks.kafka.records import RecordForm, ValueFormat
-from tidegate.sinks.kafka.sending import Headers, Sender, cut_into_parts, try_transaction
+from tidegate.sinks.kafka.sending import Headers, ProducerFenced, Sender, cut_into_parts, try_transaction
 from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
 from tidegate.sinks.kafka.unsendable import refuse_ambiguous_keys, refuse_unsendable
 from tidegate.sinks.transactional import StagedPart, StagedRows, TransactionalSink
-from tidegate.sources.kafka.login import SERVERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,6 +37,10 @@ __all__ = ["KafkaTopic"]
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LONGEST_TOPIC: Final = 249
+_RIGHTS: Final = (
+    "the rights to describe and write the topic and the topic of marks, to read the latter, to read the group "
+    "tidegate, and to describe and write the transactional id: docs/guides/kafka-sink.md lists them"
+)
 _PATIENCE_S: Final = 10.0
 _SLOWEST_ROWS_PER_S: Final = 50_000
 
@@ -365,7 +368,7 @@ class KafkaTopic(TransactionalSink):
         return seconds_in(self.transaction_timeout)
 
     def _cluster(self, context: SinkContext) -> Cluster:
-        return Cluster.of(self.servers, self.connection, context.place)
+        return Cluster(KafkaLogin.of(self.servers, self.connection, context.place), _RIGHTS)
 
     def _marks_topic(self, context: SinkContext) -> str:
         name = self.marks or f"{self.topic}.tidegate.{context.pipeline}.{context.sink}"

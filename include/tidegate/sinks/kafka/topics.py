@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate import seams
-from tidegate.sinks.kafka.cluster import ANSWER_S, Cluster
+from tidegate.kafka import ANSWER_S, Cluster
 
 __all__ = ["FoundTopic", "create_topic", "find_topic"]
 

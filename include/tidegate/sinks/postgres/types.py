@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 __all__ = [
-    "PLAIN_KEYS",
     "checked_columns",
     "column_type",
     "fits",
@@ -32,8 +31,6 @@ __all__ = [
 
 NATURAL: Final = "postgres"
 """Where the metadata of a staged column has the type that PostgreSQL holds it in."""
-
-PLAIN_KEYS: Final = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz", "boolean")
 
 _SIMPLE: Final = {
     "boolean": "boolean",

@@ -14,13 +14,13 @@ import msgspec
 
 from tidegate.delta import StagedFile, refuse_difference
 from tidegate.delta.duplicates import outdated_rows
-from tidegate.delta.log.schema import from_spark, render
+from tidegate.delta.log.schema import from_spark
 from tidegate.delta.rewrite import InputFile, Table, rewrite
 from tidegate.postgres import FoundTable, literal, quoted_name
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks.base import Prepared, SinkContext, Staging
-from tidegate.sinks.delta.properties import list_problems
+from tidegate.sinks.declaring import describe_by_key, key_and_order_problems, keyed_problems, refuse_order
 from tidegate.sinks.postgres.copying import (
     STAGED,
     cast_to,
@@ -31,7 +31,6 @@ from tidegate.sinks.postgres.copying import (
 )
 from tidegate.sinks.postgres.mark import history_of, marks_of
 from tidegate.sinks.postgres.table import PostgresSink
-from tidegate.sinks.postgres.types import PLAIN_KEYS
 from tidegate.sinks.transactional import StagedPart, StagedRows
 
 if TYPE_CHECKING:
@@ -106,45 +105,20 @@ class PostgresUpsert(PostgresSink):
     # --- the declaration ------------------------------------------------------------------------------------
 
     def describe(self) -> Json:
-        return super().describe() | {
-            "keys": list(self.keys),
-            "order_by": list(self.order_by),
-            "delete_when": self.delete_when,
-            "omit": list(self.omit),
-        }
+        return super().describe() | describe_by_key(self)
 
     def problems(self) -> list[str]:
-        problems = super().problems()
-        if not self.keys:
-            problems.append("keys is empty: name the columns that identify a row, or use PostgresAppend")
-        for argument, names in (("keys", self.keys), ("order_by", self.order_by), ("omit", self.omit)):
-            problems += list_problems(argument, names)
-        for name in sorted(set(self.omit) & {*self.keys, *self.order_by}):
-            problems.append(f"omit names {name!r}, which the table needs as a key or order column")
-        if self.delete_when is not None and not self.delete_when.strip():
-            problems.append("delete_when is empty: write a SQL condition, or leave it out")
-        return problems
+        return super().problems() + keyed_problems(self, "PostgresAppend")
 
     def update_problems(self, stream: str) -> list[str]:
-        if not self.order_by:
-            return []
-        return [f"order_by is for rows that come in any order; {stream} itself says which row counts: leave it out"]
+        return refuse_order(self, stream)
 
     def output_columns(self, schema: Json) -> Json:
         return {"type": "struct", "fields": [each for each in schema["fields"] if each["name"] not in self.omit]}
 
     def key_problems(self, output: Json) -> list[str]:
-        types, problems = {field["name"]: field["type"] for field in output["fields"]}, []
-        for name in self.keys:
-            if name not in types:
-                problems.append(f"key column {name!r} is not in the output ({', '.join(types)})")
-            elif not _is_key_type(types[name]):
-                problems.append(f"key column {name!r} is {render(types[name])}: keys need a type with plain equality")
-        for name in self.order_by:
-            if name not in types:
-                problems.append(f"order_by column {name!r} is not in the output ({', '.join(types)})")
-            elif not isinstance(types[name], str):
-                problems.append(f"order_by column {name!r} is {render(types[name])}, which has no order")
+        types = {field["name"]: field["type"] for field in output["fields"]}
+        problems = key_and_order_problems(self, types)
         if DELETED in types:
             problems.append(f"{DELETED!r} is a name that the sink itself uses")
         return problems
@@ -355,7 +329,3 @@ class PostgresUpsert(PostgresSink):
 
 def _rows(files: Iterable[StagedFile]) -> int:
     return sum(file.rows for file in files)
-
-
-def _is_key_type(kind: Any) -> bool:
-    return isinstance(kind, str) and (kind in PLAIN_KEYS or kind.startswith("decimal"))

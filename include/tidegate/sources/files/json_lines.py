@@ -16,7 +16,7 @@ from tidegate.sources.files.exact_values import inner_types
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["as_text", "no_utf8", "strange_keys", "unread"]
+__all__ = ["as_text", "is_flat_object", "no_utf8", "strange_keys", "unread"]
 
 BLANK: Final = " \\t\\r\\n"
 """JSON's whitespace, as an SQL literal."""
@@ -47,11 +47,15 @@ def unread(value: Column, parser: Mapping[str, str]) -> Column:
     from pyspark.sql import functions as F
 
     text = F.btrim(value, F.lit(" \t\r\n"))
-    flat = (F.substring(text, 1, 1) == "{") & (F.locate("{", text, 2) == 0) & (F.locate("}", text) == F.length(text))
     word = F.xxhash64(value).cast("string")
     both = F.concat(F.lit('{"a":'), text, F.lit('\n,"b":['), text, F.lit('\n],"end":"'), word, F.lit('"}'))
     parsed_word = F.from_json(both, "end string", {**parser, "mode": "PERMISSIVE"})["end"]
-    return (text != F.lit("")) & ~flat & ~parsed_word.eqNullSafe(word)
+    return (text != F.lit("")) & ~is_flat_object(text) & ~parsed_word.eqNullSafe(word)
+
+
+def is_flat_object(text: Column) -> Column:
+    """Return whether a text has one opening brace, at its beginning, and one closing brace, at its end."""
+    return text.rlike(r"\A\{[^{}]*\}\z")
 
 
 def strange_keys(value: Column, columns: list[Field], parser: Mapping[str, str], *, all_of_them: bool) -> Column:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
+from tidegate.kafka import KafkaLogin
 from tidegate.sources.files.malformed import MISFIT, message
 from tidegate.sources.files.reading import CORRUPT, empty_frame
-from tidegate.sources.kafka.login import KafkaLogin
 from tidegate.sources.kafka.reading import (
     DELETED,
     DeclaredTopic,

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.errors import Invalid
+from tidegate.kafka import SERVERS, KafkaLogin
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.ddl import Column, parse_ddl
 from tidegate.sources.files.exact_values import as_declared, as_read, doubt, doubtful_values
-from tidegate.sources.files.json_lines import as_text, strange_keys, unread
+from tidegate.sources.files.json_lines import as_text, is_flat_object, strange_keys, unread
 from tidegate.sources.files.malformed import MISFIT, free_name, note
 from tidegate.sources.files.reading import CORRUPT, empty_frame
-from tidegate.sources.kafka.login import SERVERS, KafkaLogin
 from tidegate.sources.kafka.position import share_of
 
 if TYPE_CHECKING:
@@ -245,13 +245,11 @@ def _parsed(
     frame = frame.selectExpr("make_valid_utf8(value) AS value", "NOT is_valid_utf8(value) AS broken", *rest)
     without_mark = F.when(value.startswith("\ufeff"), as_text("")).otherwise(value)
     frame = frame.select(without_mark.alias("value"), "broken", *rest)
-    # Most records are seen to be one object by their braces, without looking at them again.
-    plain = value.startswith("{") & (F.locate("}", value) == F.length(value)) & (F.locate("{", value, 2) == F.lit(0))
     frame = frame.select(
         value,
         F.when(value.isNull(), F.lit(None))
         .when(F.col("broken"), "bytes")
-        .when(plain, F.lit(None))
+        .when(is_flat_object(value), F.lit(None))  # as most records are
         .when(~F.btrim(value, F.lit(" \t\r\n")).startswith("{"), "")
         .when(unread(value, {}), "unread")
         .alias("flaw"),

@@ -8,16 +8,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from tidegate import seams
+from tidegate.kafka import KafkaLogin
 from tidegate.records.masking import has_login
 from tidegate.records.records import Amount, Json, Lag
 from tidegate.sources.base import Planned, Source, SourceContext, least
 from tidegate.sources.ddl import DdlError
 from tidegate.sources.files.reading import CORRUPT
 from tidegate.sources.kafka import errors
-from tidegate.sources.kafka.client import KafkaClient, TopicState, client_of
-from tidegate.sources.kafka.login import KafkaLogin
 from tidegate.sources.kafka.position import TopicPosition, share_of, splits_of, spread
 from tidegate.sources.kafka.reading import DELETED, KEY, METADATA, own_columns
+from tidegate.sources.kafka.topic import SourceTopic, TopicState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,10 +134,10 @@ class Kafka(Source):
         """See Source: all but "earliest" depend on the moment."""
         if self.start == "earliest":
             return None
-        client, topic = self._topic(context)
-        first, end = client.ends(self.topic, topic.partitions)
+        asked, topic = self._topic(context)
+        first, end = asked.ends(topic.partitions)
         if isinstance(self.start, datetime):
-            since = client.since(self.topic, topic.partitions, round(self.start.timestamp() * 1000))
+            since = asked.since(topic.partitions, round(self.start.timestamp() * 1000))
             offsets = {partition: end[partition] if offset is None else offset for partition, offset in since.items()}
         elif isinstance(self.start, Mapping):
             offsets = dict(self.start)
@@ -151,8 +151,8 @@ class Kafka(Source):
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """Plan the next offsets of each partition, up to where every transaction is decided."""
-        client, topic = self._topic(context)
-        first, end = client.ends(self.topic, topic.partitions)
+        asked, topic = self._topic(context)
+        first, end = asked.ends(topic.partitions)
         before = TopicPosition.of(start, context.source) if start is not None else None
         begin, expired = self._begin(before, topic, first, end, context.source)
         waiting = {at: end[at] - begin.offsets[at] for at in topic.partitions if end[at] > begin.offsets[at]}
@@ -172,7 +172,7 @@ class Kafka(Source):
             more=left > 0,
             summary=_summary(taken, len(topic.partitions), expired),
             amount=count,
-            lag=Lag(rows=left, seconds=self._age_of_waiting(client, topic, begin, taken, end) if left else None),
+            lag=Lag(rows=left, seconds=self._age_of_waiting(asked, topic, begin, taken, end) if left else None),
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount | None:
@@ -180,10 +180,10 @@ class Kafka(Source):
         ranges = share_of(splits)
         if not ranges:
             return Amount(rows=0)
-        client, topic = self._topic(context)
+        asked, topic = self._topic(context)
         planned = TopicPosition(splits["cluster"], splits["topic_id"], {})
         _refuse_other_topic(planned, topic, self.topic, context.source)
-        first, end = client.ends(self.topic, topic.partitions)
+        first, end = asked.ends(topic.partitions)
         gone = {at: (begin, first[at]) for at, (begin, _) in ranges.items() if first[at] > begin}
         if gone:
             raise errors.planned_records_gone(context.source, self.topic, gone)
@@ -192,14 +192,14 @@ class Kafka(Source):
             raise errors.went_back(context.source, self.topic, back)
         return None  # there are fewer records than offsets, if there are transactions
 
-    def _topic(self, context: SourceContext) -> tuple[KafkaClient, TopicState]:
+    def _topic(self, context: SourceContext) -> tuple[SourceTopic, TopicState]:
         login = self._login(context)
         login.for_java()  # told now, not when a job reads
-        client = client_of(login)
-        topic = client.topic(self.topic, look_at_settings=not self.allow_compacted)
+        asked = SourceTopic(self.topic, login)
+        topic = asked.state(look_at_settings=not self.allow_compacted)
         if topic.compacted:
             raise errors.compacted(context.source, self.topic)
-        return client, topic
+        return asked, topic
 
     def _login(self, context: SourceContext) -> KafkaLogin:
         return KafkaLogin.of(self.servers, self.connection, context.place)
@@ -229,7 +229,7 @@ class Kafka(Source):
 
     def _age_of_waiting(
         self,
-        client: KafkaClient,
+        asked: SourceTopic,
         topic: TopicState,
         begin: TopicPosition,
         taken: Mapping[int, int],
@@ -245,7 +245,7 @@ class Kafka(Source):
         now_ms = seams.now().timestamp() * 1000
 
         def all_younger(age_s: float) -> bool:
-            since = client.since(self.topic, behind, max(round(now_ms - age_s * 1000), 0))
+            since = asked.since(behind, max(round(now_ms - age_s * 1000), 0))
             return all(offset is not None and offset <= ends[at] for at, offset in since.items())
 
         young, old = _FINEST_AGE_S, _COARSEST_AGE_S
@@ -269,7 +269,7 @@ class Kafka(Source):
         """See Source: sets the offsets of the consumer group, if one is declared."""
         if self.group is not None:
             position = TopicPosition.of(end, context.source)
-            client_of(self._login(context)).commit(self.group, self.topic, position.offsets)
+            SourceTopic(self.topic, self._login(context)).commit(self.group, position.offsets)
 
 
 def _refuse_other_topic(before: TopicPosition, topic: TopicState, name: str, source: str) -> None:

@@ -1,4 +1,4 @@
-"""One Kafka cluster: its clients, and its errors as tidegate's own.
+"""One Kafka cluster: its clients, its answers, and its errors as tidegate's own.
 
 A process has one client for questions about topics for each login, and keeps it. Nobody else may free it: an error that
 is kept somewhere may be the last one that knows of a client, and whichever thread collects garbage would then free it.
@@ -10,43 +10,53 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import TimeoutError as NotYet
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.records.place import Place
-from tidegate.sources.kafka.client import import_kafka
-from tidegate.sources.kafka.login import KafkaLogin
+from tidegate.kafka.login import KafkaLogin
 
-__all__ = ["Cluster", "ProducerFenced"]
+__all__ = ["ANSWER_S", "Cluster", "import_kafka"]
 
 ANSWER_S: Final = 15.0
 """How long one question may take before the cluster counts as away."""
 
 _LOOK_S: Final = 0.2
 """How often it is looked whether a login was refused, or asked again."""
+_LONGEST_PAUSE_S: Final = 2.0
+
+Key = TypeVar("Key", bound=Hashable)
 
 
-class ProducerFenced(Exception):
-    """Another publisher of the same sink has begun since: nothing of this one's transaction counts."""
+def import_kafka() -> Any:
+    """Return the module confluent_kafka."""
+    try:
+        import confluent_kafka
+        import confluent_kafka.admin
+    except ImportError:
+        raise Invalid(
+            "confluent-kafka, with which tidegate talks to Kafka's brokers, is not installed",
+            help="pip install 'tidegate[kafka]'",
+            reason="NO_KAFKA_CLIENT",
+        ) from None
+    return confluent_kafka
 
 
 class Cluster:
-    """How to reach a Kafka cluster, and who logs in. A connection's options have librdkafka's names."""
+    """How to reach a Kafka cluster, and who logs in."""
 
-    def __init__(self, login: KafkaLogin) -> None:
-        self._login = login
-        self._reported: list[Any] = []
-
-    @classmethod
-    def of(cls, servers: str | None, connection: str | None, place: Place) -> Cluster:
-        """Return the cluster that a declaration names. Raise Invalid if it does not say where it is."""
+    def __init__(self, login: KafkaLogin, rights: str) -> None:
+        """Raise Invalid if the client's library is missing. rights: what the login must be allowed to do, for
+        errors."""
         import_kafka()
-        return cls(KafkaLogin.of(servers, connection, place))
+        self._login = login
+        self._rights = rights
+        self._reported: list[Any] = []
 
     @property
     def servers(self) -> str:
@@ -87,41 +97,52 @@ class Cluster:
         return {**(defaults or {}), **self._login.options, **told, **config}
 
     def answer(self, ask: Callable[[], Future[Any]]) -> Any:
-        """Wait for the answer to a question. Ask again if brokers are only changing places, and do not wait if they
-        refuse the login."""
+        """Wait for the answer to one question: see `answers`."""
+        return self.answers(lambda: {"": ask()})[""]
+
+    def answers(self, ask: Callable[[], Mapping[Key, Future[Any]]], *, exists: bool = False) -> dict[Key, Any]:
+        """Wait for the answers to all questions. Ask again if brokers are only changing places, and do not wait if they
+        refuse the login. exists: the topic is there, so that a missing leader will come."""
         from confluent_kafka import KafkaException
 
-        deadline = seams.monotonic() + ANSWER_S
+        pause, deadline = _LOOK_S, seams.monotonic() + ANSWER_S
         while True:
             try:
-                return self._answered(ask())
+                return {key: self._answered(future) for key, future in ask().items()}
             except KafkaException as error:
-                if not _passes(error.args[0]) or seams.monotonic() > deadline:
+                said = error.args[0]
+                passes = _passes(said) or (exists and said.code() == said._NOENT)
+                if not passes or seams.monotonic() > deadline:
                     raise
-            seams.sleep(_LOOK_S)
+            seams.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            # Of a leader that it has already looked up the client would ask the same again for minutes. All topics are
+            # looked up: brokers may make one that is asked for by its name.
+            with suppress(KafkaException):
+                self.admin().list_topics(timeout=_LONGEST_PAUSE_S)
 
     def _answered(self, future: Future[Any]) -> Any:
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
         client = _admin_of(self).client
+        deadline = seams.monotonic() + 2 * ANSWER_S  # the client itself gives up before that
         while True:
             try:
                 return future.result(timeout=_LOOK_S)
-            except TimeoutError:
+            except NotYet:
                 client.poll(0)  # reports errors
                 refusal = self._refusal()
                 if refusal is not None:
                     raise KafkaException(refusal) from None
+                if seams.monotonic() > deadline:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
             except KafkaException:
                 client.poll(0)
                 raise
 
     def _refusal(self) -> Any:
         """Return what was reported of a login that is refused. None: nothing."""
-        from confluent_kafka import KafkaError
-
-        refusals = (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL)
-        return next((each for each in self._reported if each.code() in refusals), None)
+        return next((each for each in self._reported if each.code() in _refusals(each)), None)
 
     @contextmanager
     def errors(self, doing: str) -> Iterator[None]:
@@ -136,21 +157,37 @@ class Cluster:
     def explained(self, error: Any, doing: str) -> TidegateError:
         """Return the error to raise for one of librdkafka. What it reported meanwhile may be the cause of it."""
         refusal = self._refusal()
-        if refusal is not None:
-            text = self._login.masked(refusal.str())
+        cause = refusal if refusal is not None else error
+        said, code = self._login.masked(cause.str()), cause.code()
+        if code in _refusals(cause):
             return Invalid(
-                f"{doing}: Kafka at {self.servers} refused the login: {text}",
-                expected="a user name, a password and a security protocol that the cluster accepts",
-                help="correct the options security.protocol, sasl.mechanism, sasl.username and sasl.password of the "
-                "connection that the declaration names",
+                f"{doing}: Kafka at {self.servers} refuses the login: {said}",
+                expected="a user, a password, a sasl.mechanism and a security.protocol that the cluster accepts; with "
+                "TLS a certificate that ssl.ca.location confirms",
+                help="correct the connection in the setting `connections`, or the one that the declaration names",
                 reason="BAD_LOGIN",
             )
-        text, explain = self._login.masked(error.str()), _explanations().get(error.code())
-        return explain(doing, text) if explain is not None else self._away(doing, text)
-
-    def _away(self, doing: str, text: str) -> Unavailable:
+        if code in _not_allowed(error):
+            return Invalid(
+                f"{doing}: Kafka at {self.servers} does not allow this login to do it: {said}",
+                expected=self._rights,
+                help="let the cluster's owner grant them, or log in as somebody else",
+                reason="NOT_ALLOWED",
+            )
+        if code in (
+            error._INVALID_ARG,
+            error.INVALID_CONFIG,
+            error.INVALID_REPLICATION_FACTOR,
+            error.INVALID_PARTITIONS,
+        ):
+            return Invalid(
+                f"{doing}: an option is wrong: {said}",
+                expected="options of librdkafka, with values that it and the cluster accept",
+                help="correct the declaration, or the connection that it names",
+                reason="BAD_OPTION",
+            )
         return Unavailable(
-            f"{doing}: there was no answer from Kafka at {self.servers}: {text}",
+            f"{doing}: Kafka at {self.servers} does not answer: {said}",
             expected="an answer of the cluster in time",
             help="look whether the brokers run and can be reached from here; nothing is lost, and it is tried again",
             reason="KAFKA_AWAY",
@@ -198,43 +235,26 @@ def _passes(error: Any) -> bool:
         error.LEADER_NOT_AVAILABLE,
         error.FENCED_LEADER_EPOCH,
         error.UNKNOWN_LEADER_EPOCH,
+        error.COORDINATOR_LOAD_IN_PROGRESS,
+        error.COORDINATOR_NOT_AVAILABLE,
+        error.NOT_COORDINATOR,
     )
     return error.code() in passing or (error.retriable() and error.code() != error.UNKNOWN_TOPIC_OR_PART)
 
 
-def _explanations() -> dict[int, Callable[[str, str], TidegateError]]:
-    """Return the errors that will not resolve themselves, by librdkafka's code."""
-    from confluent_kafka import KafkaError
-
-    refused = (
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    )
-    return {
-        **dict.fromkeys(refused, _not_allowed),
-        KafkaError._INVALID_ARG: _bad_option,
-        KafkaError.INVALID_CONFIG: _bad_option,
-        KafkaError.INVALID_REPLICATION_FACTOR: _bad_option,
-        KafkaError.INVALID_PARTITIONS: _bad_option,
-    }
-
-
-def _not_allowed(doing: str, text: str) -> TidegateError:
-    return Invalid(
-        f"{doing}: the login may not do that: {text}",
-        expected="the rights to describe and write the topic and the topic of marks, to read the latter, to read the "
-        "group tidegate, and to describe and write the transactional id",
-        help="let the cluster's owner grant them; docs/guides/kafka-sink.md lists them",
-        reason="NOT_ALLOWED",
+def _refusals(error: Any) -> tuple[int, ...]:
+    return (
+        error._AUTHENTICATION,
+        error.SASL_AUTHENTICATION_FAILED,
+        error.UNSUPPORTED_SASL_MECHANISM,
+        error._SSL,
     )
 
 
-def _bad_option(doing: str, text: str) -> TidegateError:
-    return Invalid(
-        f"{doing}: an option is wrong: {text}",
-        expected="options of librdkafka, with values that it and the cluster accept",
-        help="correct the declaration, or the connection that it names",
-        reason="BAD_OPTION",
+def _not_allowed(error: Any) -> tuple[int, ...]:
+    return (
+        error.TOPIC_AUTHORIZATION_FAILED,
+        error.CLUSTER_AUTHORIZATION_FAILED,
+        error.GROUP_AUTHORIZATION_FAILED,
+        error.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     )

@@ -1,0 +1,87 @@
+"""Problems of declarations that several kinds of sink have: lists of columns, and rows that are replaced by key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from tidegate.delta.log.schema import render
+from tidegate.records.records import Json
+
+__all__ = ["ByKey", "column_problems", "describe_by_key", "key_and_order_problems", "keyed_problems", "refuse_order"]
+
+_KEY_TYPES: Final = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz", "boolean")
+
+
+class ByKey(Protocol):
+    """The arguments of a sink that keeps one row for each key."""
+
+    @property
+    def keys(self) -> tuple[str, ...]: ...
+    @property
+    def order_by(self) -> tuple[str, ...]: ...
+    @property
+    def delete_when(self) -> str | None: ...
+    @property
+    def omit(self) -> tuple[str, ...]: ...
+
+
+def column_problems(argument: str, names: Sequence[str]) -> list[str]:
+    """Return the problems of a list of column names."""
+    if any(not isinstance(name, str) or not name for name in names):
+        return [f"{argument} holds something that is not a column name: {list(names)!r}"]
+    folded = [name.casefold() for name in names]
+    doubled = sorted({name for name in names if folded.count(name.casefold()) > 1})
+    return [f"{argument} names {', '.join(map(repr, doubled))} twice"] if doubled else []
+
+
+def describe_by_key(sink: ByKey) -> Json:
+    """Return what a description tells of the arguments."""
+    return {
+        "keys": list(sink.keys),
+        "order_by": list(sink.order_by),
+        "delete_when": sink.delete_when,
+        "omit": list(sink.omit),
+    }
+
+
+def keyed_problems(sink: ByKey, appending: str, partition_by: Sequence[str] = ()) -> list[str]:
+    """Return the problems of the arguments. appending: the sink to use without keys."""
+    problems = []
+    if not sink.keys:
+        problems.append(f"keys is empty: name the columns that identify a row, or use {appending}")
+    for argument, names in (("keys", sink.keys), ("order_by", sink.order_by), ("omit", sink.omit)):
+        problems += column_problems(argument, names)
+    needed = "key, order or partition column" if partition_by else "key or order column"
+    for name in sorted(set(sink.omit) & {*sink.keys, *sink.order_by, *partition_by}):
+        problems.append(f"omit names {name!r}, which the table needs as a {needed}")
+    if sink.delete_when is not None and not sink.delete_when.strip():
+        problems.append("delete_when is empty: write a SQL condition, or leave it out")
+    return problems
+
+
+def key_and_order_problems(sink: ByKey, types: Mapping[str, Json]) -> list[str]:
+    """Return why rows with columns of these types have no keys, or no order."""
+    problems = []
+    for name in sink.keys:
+        if name not in types:
+            problems.append(f"key column {name!r} is not in the output ({', '.join(types)})")
+        elif not _is_key_type(types[name]):
+            problems.append(f"key column {name!r} is {render(types[name])}: keys need a type with plain equality")
+    for name in sink.order_by:
+        if name not in types:
+            problems.append(f"order_by column {name!r} is not in the output ({', '.join(types)})")
+        elif not isinstance(types[name], str):
+            problems.append(f"order_by column {name!r} is {render(types[name])}, which has no order")
+    return problems
+
+
+def refuse_order(sink: ByKey, stream: str) -> list[str]:
+    """Return the problem of a stream that replaces rows, and itself says which one counts."""
+    if not sink.order_by:
+        return []
+    return [f"order_by is for rows that come in any order; {stream} itself says which row counts: leave it out"]
+
+
+def _is_key_type(kind: Json) -> bool:
+    return isinstance(kind, str) and (kind in _KEY_TYPES or kind.startswith("decimal"))
