@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run run-kafka kafka test test-fast lint docs bench fuzz soak cuts lives matrix connectors chaos clean
-export PYTHON
+export PYTHON S3
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -13,7 +13,7 @@ help: ## print this
 	@echo "make TARGET, where TARGET is one of"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the second time. PYTHON=/path/to/python3.11
+setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the second time. S3=1: also the jars for s3://. PYTHON=/path/to/python3.11
 	@tools/setup.sh
 
 run: setup ## Airflow with the example pipeline, fed, until Ctrl-C; again: goes on. CHECKPOINTS=3 to end after three

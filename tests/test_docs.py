@@ -208,7 +208,7 @@ def problem_of_make(words: list[str]) -> str:
     if target not in targets:
         return f"make {target}: no such target"
     recipe = re.search(rf"^{target}:.*?(?=^\S|\Z)", makefile, re.MULTILINE | re.DOTALL)
-    known = set(re.findall(r"\b([A-Z]+)\b", targets[target] + (recipe[0] if recipe else "")))
+    known = set(re.findall(r"\b([A-Z][A-Z0-9]*)\b", targets[target] + (recipe[0] if recipe else "")))
     unknown = [variable for variable in variables if variable.split("=")[0] not in known]
     return f"make {target}: it takes no {', '.join(unknown)}" if unknown else ""
 

@@ -3,6 +3,7 @@
     .cache/uv/       a small venv that holds nothing but uv, by version and hash from uv.lock
     .venv/           exactly what uv.lock says, and tidegate itself, editable
     .cache/jars/     the jars of include/tidegate/spark/jars.toml, by size and sha256
+    .cache/jars-s3/  if S3=1 asks for them: those with which Spark reads and writes s3://
     .cache/classes/  Java's archive of Spark's classes; without it Spark starts more slowly, and nothing else changes
 
 Each step first checks whether its result exists and is right, so a second call is quick, and a call after a
@@ -35,6 +36,7 @@ PYTHON_VERSION = (3, 11)
 JAVA_VERSION = 17
 # The one registry host in this repository; uv.lock names its own.
 MAVEN_URL_VARIABLE = "MAVEN_MIRROR_URL"
+S3_VARIABLE = "S3"
 MAVEN_URL = "https://repo1.maven.org/maven2"
 DOWNLOAD_TIMEOUT_SECONDS = 30
 DOWNLOAD_TRIES = 3
@@ -74,6 +76,8 @@ def set_up(root: Path) -> None:
         uv = install_uv(root, cache / "uv")
         install_packages(root, uv)
         fetch_jars(root / "include/tidegate/spark/jars.toml", cache / "jars")
+        if os.environ.get(S3_VARIABLE) or (cache / "jars-s3").is_dir():
+            fetch_jars(root / "include/tidegate/spark/jars-s3.toml", cache / "jars-s3")
         prepare_classes(root, cache / "classes")
 
 

@@ -21,9 +21,9 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
 from tidegate.sinks import DeltaAppend, DeltaUpsert, prestaged
-from tidegate.spark import same_disk, writing
 from tidegate.spark.server.server import environment
 from tidegate.spark.session import SparkSettings, session
+from tidegate.spark.storage import same_disk, writing
 from tidegate.state.arrow import workers
 
 ROWS = [{"id": number, "v": number % 3} for number in range(40)]

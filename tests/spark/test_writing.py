@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidegate.records.place import LOCAL_WRITES
-from tidegate.spark.writing import write_files
+from tidegate.spark.storage.writing import write_files
 
 SCHEMA = {"type": "struct", "fields": [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]}
 HADOOPS = "org.apache.hadoop.fs.RawLocalFileSystem"

@@ -25,7 +25,20 @@ def test_jars_come_in_the_lists_order_from_the_named_folder(folder):
 
 def test_without_a_named_folder_jars_come_from_the_checkout(monkeypatch):
     monkeypatch.delenv("TIDEGATE_JARS", raising=False)
-    assert {path.parent for path in jars.jar_paths()} == {Path(__file__).parents[2] / ".cache/jars"}
+    cache = Path(__file__).parents[2] / ".cache"
+    assert {path.parent for path in jars.jar_paths()} - {cache / "jars-s3"} == {cache / "jars"}
+
+
+def test_jars_for_object_stores_lie_beside_the_others_and_come_along_if_they_were_fetched(folder):
+    beside = folder.with_name(f"{folder.name}-s3")
+    beside.mkdir()
+    for jar in jars.s3_jar_list():
+        with (beside / jar.file_name).open("wb") as file:
+            file.truncate(jar.size)
+    assert jars.jar_paths()[-len(jars.s3_jar_list()) :] == [beside / jar.file_name for jar in jars.s3_jar_list()]
+    (beside / jars.s3_jar_list()[0].file_name).unlink()
+    with pytest.raises(Invalid, match=r"hadoop-aws-.*\.jar is not in .*-s3"):
+        jars.jar_paths()
 
 
 def test_a_jar_of_a_connector_may_be_missing_but_not_torn(folder):

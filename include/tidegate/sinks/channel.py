@@ -19,7 +19,7 @@ from tidegate.records.records import Amount, Json, Struct
 from tidegate.sinks.base import SinkContext, Staging, entry_folder
 from tidegate.sources.files.reading import escaped, exact_reader
 from tidegate.spark.known import empty_like
-from tidegate.spark.writing import write_files
+from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

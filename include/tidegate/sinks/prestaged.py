@@ -32,8 +32,8 @@ from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
 from tidegate.spark.known import empty_if, empty_like, is_known_empty, with_fields
 from tidegate.spark.materialize import mark_stored
-from tidegate.spark.same_disk import is_shared, on_one_machine
-from tidegate.spark.writing import write_files
+from tidegate.spark.storage.same_disk import is_shared, on_one_machine
+from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -32,7 +32,7 @@ from tidegate.sinks.base import (
     entry_folder,
 )
 from tidegate.spark.known import empty_like
-from tidegate.spark.writing import write_files
+from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
     import pyarrow as pa

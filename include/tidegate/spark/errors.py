@@ -171,6 +171,13 @@ def _users(error: BaseException, text: str) -> TidegateError | None:
     vague = type(error).__name__ in ("UnknownException", "SparkException", "SparkConnectGrpcException")
     if isinstance(error, PySparkException) and not vague:
         return Invalid(f"Spark refuses: {_first(text)}", help="Correct the stage or the setting that is named.")
+    if "S3AFileSystem not found" in text:
+        return Invalid(
+            "Spark cannot read s3:// URLs: it lacks Hadoop's file system for them",
+            expected="the jars of tidegate/spark/jars-s3.toml beside the others",
+            help="Run `make setup S3=1`, or add hadoop-aws and what it needs as `spark.jars` to spark.conf.",
+            reason="S3_JARS",
+        )
     if _MISSING_CLASS.search(text):
         return Invalid(f"Spark lacks a jar: {_deepest(text)}", help="Add it to spark.conf as `spark.jars`.")
     if "FAILED_READ_FILE" in text:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from tidegate.errors import Corrupt, Invalid
 
-__all__ = ["JARS_FOLDER_VARIABLE", "Jar", "jar_list", "jar_paths", "jars_folder"]
+__all__ = ["JARS_FOLDER_VARIABLE", "Jar", "jar_list", "jar_paths", "jars_folder", "s3_jar_list"]
 
 JARS_FOLDER_VARIABLE = "TIDEGATE_JARS"
 _LIST = Path(__file__).with_name("jars.toml")
+_S3_LIST = Path(__file__).with_name("jars-s3.toml")
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
@@ -38,12 +39,22 @@ def jar_list() -> list[Jar]:
     return [Jar(**entry) for entry in tomllib.loads(_LIST.read_text(encoding="utf-8"))["jar"]]
 
 
+def s3_jar_list() -> list[Jar]:
+    """Return the jars that Spark needs for s3:// URLs, whether or not they are installed."""
+    return [Jar(**entry) for entry in tomllib.loads(_S3_LIST.read_text(encoding="utf-8"))["jar"]]
+
+
 def jar_paths() -> list[Path]:
     """Return the jars, in the list's order. Checks that each exists and has its size; set-up checked the hash. An
-    optional one may be missing."""
+    optional one may be missing, and so may all for object stores."""
     folder = jars_folder()
+    for_stores = folder.with_name(f"{folder.name}-s3")
+    return _paths(jar_list(), folder) + (_paths(s3_jar_list(), for_stores) if for_stores.is_dir() else [])
+
+
+def _paths(jars: list[Jar], folder: Path) -> list[Path]:
     paths = []
-    for jar in jar_list():
+    for jar in jars:
         path = folder / jar.file_name
         if not path.is_file():
             if jar.optional:

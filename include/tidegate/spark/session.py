@@ -24,6 +24,7 @@ from tidegate.spark.conf import SparkSettings, session_conf
 from tidegate.spark.errors import translate, translated
 from tidegate.spark.server import client
 from tidegate.spark.server import server as connect_server
+from tidegate.spark.storage.object_storage import hadoop_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,10 +133,11 @@ class ReusedSession:
 def spark_settings(settings: Settings) -> SparkSettings:
     """Return the runtime's view of the settings: the embedded server belongs to the project folder."""
     spark = settings.spark
+    stores = hadoop_options(settings.storage_options) if spark.remote is None else {}
     return SparkSettings(
         mode=cast(Literal["connect", "local", "submit"], spark.mode),
         remote=spark.remote,
-        conf=spark.conf,
+        conf=stores | dict(spark.conf),
         idle_timeout=spark.idle_timeout,
         start_timeout=spark.start_timeout,
         home=settings.project.absolute() / ".tidegate" / "spark",

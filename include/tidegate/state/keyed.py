@@ -40,7 +40,7 @@ from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
 from tidegate.spark.known import empty_like, is_known_empty, with_fields
 from tidegate.spark.materialize import materialized
-from tidegate.spark.writing import write_files
+from tidegate.spark.storage.writing import write_files
 from tidegate.state import versions
 from tidegate.state.arrow import workers
 from tidegate.state.arrow.merging import ClosedWindows, MergePlan, WindowClosing

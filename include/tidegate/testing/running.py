@@ -27,6 +27,7 @@ from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule, SessionSource, run_checkpoints
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.ledger.refusals import no_such_sink, without_versions
+from tidegate.records.place import is_url
 from tidegate.records.records import Json
 from tidegate.spark.session import ReusedSession, session, spark_settings
 from tidegate.testing.crashes import Crash, crash_at
@@ -66,7 +67,8 @@ def run(
     folder = Path(folder).absolute()
     given = {"root": str(folder / "ledger"), "data": str(folder / "data"), **_LOCAL, **(settings or {})}
     effective = load_settings(given, code=pipeline.settings)
-    Path(effective.data).mkdir(parents=True, exist_ok=True)
+    if not is_url(effective.data):
+        Path(effective.data).mkdir(parents=True, exist_ok=True)
     waits = replace(seams.current(), sleep=lambda seconds: seams.Seams().sleep(min(seconds, _LONGEST_WAIT_S)))
     with contextlib.ExitStack() as resources:
         resources.enter_context(seams.installed(waits))

@@ -26,7 +26,7 @@ from tidegate.records.records import Json, Payload, Plan
 from tidegate.sinks.base import Staging
 from tidegate.sources.base import SourceContext
 from tidegate.spark.materialize import release
-from tidegate.spark.writing import write_files
+from tidegate.spark.storage.writing import write_files
 from tidegate.state.columns import DELETED
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.lateness import Over, without_over

@@ -48,7 +48,7 @@ from tidegate.sources.base import SourceContext
 from tidegate.spark.errors import translate, translated
 from tidegate.spark.known import empty_by_plan, empty_like, is_known_empty, like_before, no_rows_like
 from tidegate.spark.materialize import materialize, release
-from tidegate.spark.same_disk import on_one_machine, refuse_other_disks
+from tidegate.spark.storage.same_disk import on_one_machine, refuse_other_disks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidegate.records.records import Amount, sum_of
-from tidegate.spark.same_disk import on_one_machine, started_by_tidegate
+from tidegate.spark.storage.same_disk import on_one_machine, started_by_tidegate
 from tidegate.state.keyed import FEW
 
 if TYPE_CHECKING:

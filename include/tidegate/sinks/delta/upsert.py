@@ -50,7 +50,7 @@ from tidegate.sinks.delta.table import (
 )
 from tidegate.sinks.delta.through_spark import merge_by_spark
 from tidegate.spark.known import empty_if
-from tidegate.spark.writing import write_files
+from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -20,7 +20,7 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
 from tidegate.spark.known import with_fields
-from tidegate.spark.same_disk import is_shared, on_one_machine, started_by_tidegate
+from tidegate.spark.storage.same_disk import is_shared, on_one_machine, started_by_tidegate
 from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, TIMELESS, Line, MergePlan, compact, merge
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, sorted_chunks
 from tidegate.state.columns import GROUP

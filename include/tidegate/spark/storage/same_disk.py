@@ -27,7 +27,7 @@ from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import LOCAL_WRITES
 from tidegate.sources.files.reading import escaped, exact_reader, unreadable
 from tidegate.spark.known import constant_setting
-from tidegate.spark.writing import write_files
+from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

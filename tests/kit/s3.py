@@ -1,0 +1,142 @@
+"""A real S3 server on loopback (moto's), for tests: with one bucket, requests that are counted, slow, or fail."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.kit.waiting import eventually
+from tidegate.cli.up.home import any_port
+
+SECRET = "canary-of-the-store"
+BUCKET = "bucket"
+_CONTROL = "/kit/"
+
+
+@dataclass(frozen=True)
+class S3Server:
+    """Where it is. It forgets everything when it ends."""
+
+    endpoint: str
+
+    @property
+    def options(self) -> dict[str, str]:
+        """How to log in, as storage_options take it."""
+        return {
+            "aws_endpoint": self.endpoint,
+            "aws_access_key_id": "someone",
+            "aws_secret_access_key": SECRET,
+            "aws_region": "us-east-1",
+            "allow_http": "true",
+        }
+
+    def settings(self, folder: str) -> dict[str, str]:
+        """The settings of a pipeline that has everything in a folder of the bucket."""
+        login = {f"storage_options.{name}": value for name, value in self.options.items()}
+        return {"root": f"s3://{BUCKET}/{folder}/ledger", "data": f"s3://{BUCKET}/{folder}/data", **login}
+
+    def put(self, key: str, data: bytes) -> None:
+        """Make an object."""
+        self._ask("PUT", f"/{BUCKET}/{key}", data)
+
+    def objects(self, prefix: str = "") -> dict[str, bytes]:
+        """All objects whose keys begin so."""
+        from obstore.store import S3Store
+
+        login: Any = {name: value for name, value in self.options.items() if name != "allow_http"}
+        store = S3Store(BUCKET, config=login, client_options={"allow_http": True})
+        found = [meta["path"] for batch in store.list(prefix or None) for meta in batch]
+        return {path: bytes(store.get(path).bytes()) for path in found}
+
+    def treat(self, *, delay_s: float = 0.0, fail_every: int = 0) -> None:
+        """From now on each request takes longer, and every so many-th is answered 503 Slow Down before it counts."""
+        self._ask("POST", f"{_CONTROL}treat", json.dumps({"delay_s": delay_s, "fail_every": fail_every}).encode())
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[collections.Counter[str]]:
+        """The requests of a block, by method. They are known at its end."""
+        counts: collections.Counter[str] = collections.Counter()
+        before = self._counts()
+        yield counts
+        counts.update({method: number - before.get(method, 0) for method, number in self._counts().items()})
+
+    def _counts(self) -> dict[str, int]:
+        return dict(json.loads(self._ask("GET", f"{_CONTROL}counts")))
+
+    def _ask(self, method: str, path: str, data: bytes | None = None) -> bytes:
+        headers = {"Content-Type": "application/octet-stream"}
+        request = urllib.request.Request(self.endpoint + path, data, headers, method=method)
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return bytes(answer.read())
+
+
+@contextlib.contextmanager
+def s3() -> Iterator[S3Server]:
+    """Start a server with an empty bucket; it ends with the block."""
+    port = any_port()
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.kit.s3", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env
+    )
+    server = S3Server(f"http://127.0.0.1:{port}")
+
+    def answers() -> bool:
+        assert process.poll() is None, "the server has ended"
+        with contextlib.suppress(OSError):
+            server.treat()
+            return True
+        return False
+
+    try:
+        eventually("the server answers", answers, 60)
+        server._ask("PUT", f"/{BUCKET}")
+        yield server
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Treated:
+    """A web application in front of another one."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
+        self._application = application
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._how: dict[str, Any] = {"delay_s": 0.0, "fail_every": 0}
+        self._asked = 0
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        if path.startswith(_CONTROL):
+            if method == "POST":
+                self._how = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [json.dumps(self._counts).encode()]
+        self._counts[method] += 1
+        self._asked += 1
+        time.sleep(self._how["delay_s"])
+        if self._how["fail_every"] and self._asked % self._how["fail_every"] == 0:
+            start_response("503 Slow Down", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+        return self._application(environ, start_response)
+
+
+def _serve(port: int) -> None:
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import run_simple
+
+    run_simple("127.0.0.1", port, Treated(DomainDispatcherApplication(create_backend_app)), threaded=True)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]))

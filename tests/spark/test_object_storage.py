@@ -1,0 +1,85 @@
+"""Ledger, input, state and tables in a bucket: one login for all, the same rows as anywhere, whatever crashes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kit.s3 import SECRET, S3Server, s3
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files
+from tidegate.spark.jars import jars_folder
+from tidegate.testing import RunningPipeline, run
+
+pytestmark = pytest.mark.skipif(
+    not jars_folder().with_name("jars-s3").is_dir(), reason="there are no jars for s3://: make setup S3=1"
+)
+
+KEYS = 7
+POINTS = (
+    "S1.entry.after",
+    "S4.stage.after",
+    "S4.state.after",
+    "S6.ack.before",
+    "S9.decision.after",
+    "S10.publish.after",
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3() as server:
+        yield server
+
+
+def shop() -> Pipeline:
+    pipeline = Pipeline("shop")
+    orders = pipeline.source("orders", Files("landing/*.json", schema="id long, customer long, amount double"))
+    orders.sink("rows", DeltaAppend("rows"))
+    totals = orders.aggregate(by="customer", orders="count(*)", spent="sum(amount)", uid="totals")
+    totals.sink("by_customer", DeltaUpsert("by_customer", keys=["customer"]))
+    return pipeline
+
+
+def land(server: S3Server, folder: str, number: int) -> None:
+    records = [{"id": number * 100 + n, "customer": n % KEYS, "amount": 1.5} for n in range(100)]
+    server.put(f"{folder}/data/landing/{number}.json", "\n".join(map(json.dumps, records)).encode())
+
+
+def refuse_differences(world: RunningPipeline, landed: int) -> None:
+    """Both tables have what plain Python makes of all that landed."""
+    assert sorted(row["id"] for row in world.rows("rows")) == [
+        number * 100 + n for number in range(1, landed + 1) for n in range(100)
+    ]
+    orders = Counter(n % KEYS for n in range(100))
+    assert {row["customer"]: (row["orders"], row["spent"]) for row in world.rows("by_customer")} == {
+        customer: (count * landed, count * landed * 1.5) for customer, count in orders.items()
+    }
+
+
+def test_a_pipeline_in_a_bucket_has_the_same_rows_wherever_it_crashes(server: S3Server, tmp_path: Path) -> None:
+    with run(shop(), tmp_path, settings=server.settings("crashes")) as world:
+        for number, point in enumerate(POINTS, 1):
+            land(server, "crashes", number)
+            world.crash_at(point)
+        land(server, "crashes", len(POINTS) + 1)
+        world.checkpoint()
+        refuse_differences(world, len(POINTS) + 1)
+        assert not list(tmp_path.glob("s3:*")), "nothing is made on the local disk"
+    assert not [key for key, data in server.objects("crashes/").items() if SECRET.encode() in data]
+
+
+def test_a_store_that_asks_to_slow_down_is_asked_again(server: S3Server, tmp_path: Path) -> None:
+    with run(shop(), tmp_path, settings=server.settings("slow")) as world:
+        land(server, "slow", 1)
+        server.treat(fail_every=20)
+        try:
+            world.checkpoint()
+        finally:
+            server.treat()
+        refuse_differences(world, 1)

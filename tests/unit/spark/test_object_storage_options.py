@@ -1,0 +1,63 @@
+"""storage_options log in once, for obstore, delta-rs and Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.config import load_settings
+from tidegate.spark.conf import server_conf
+from tidegate.spark.session import spark_settings
+from tidegate.spark.storage.object_storage import hadoop_options
+
+S3A = {
+    "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
+}
+
+
+def test_without_options_only_the_scheme_is_known_and_the_login_is_the_environments() -> None:
+    assert hadoop_options({}) == S3A
+
+
+def test_each_spelling_that_the_other_libraries_take_reaches_spark() -> None:
+    assert hadoop_options(
+        {"AWS_ACCESS_KEY_ID": "me", "secret_access_key": "s", "aws_token": "t", "aws_default_region": "r"}
+    ) == S3A | {
+        "spark.hadoop.fs.s3a.access.key": "me",
+        "spark.hadoop.fs.s3a.secret.key": "s",
+        "spark.hadoop.fs.s3a.session.token": "t",
+        "spark.hadoop.fs.s3a.endpoint.region": "r",
+    }
+
+
+def test_a_store_of_ones_own_is_asked_by_path_unless_it_has_names_for_buckets() -> None:
+    plain = hadoop_options({"aws_endpoint_url": "http://store:9000"})
+    assert plain["spark.hadoop.fs.s3a.endpoint"] == "http://store:9000"
+    assert plain["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    named = hadoop_options({"aws_endpoint": "https://store", "aws_virtual_hosted_style_request": "TRUE"})
+    assert named["spark.hadoop.fs.s3a.path.style.access"] == "false"
+
+
+def test_a_public_bucket_needs_no_login() -> None:
+    assert "Anonymous" in hadoop_options({"aws_skip_signature": "true"})["spark.hadoop.fs.s3a.aws.credentials.provider"]
+
+
+def test_the_login_is_part_of_the_servers_configuration_and_spark_conf_overrides_it(tmp_path: Path) -> None:
+    settings = load_settings(
+        {
+            "storage_options.aws_access_key_id": "me",
+            "storage_options.aws_secret_access_key": "canary",
+            "spark.conf.spark.hadoop.fs.s3a.access.key": "another",
+        }
+    )
+    conf = server_conf(spark_settings(settings), tmp_path)
+    assert conf["spark.hadoop.fs.s3a.secret.key"] == "canary"
+    assert conf["spark.hadoop.fs.s3a.access.key"] == "another"
+    assert "canary" not in repr(settings) + repr(spark_settings(settings))
+
+
+def test_a_server_of_others_has_its_own_login() -> None:
+    settings = load_settings(
+        {"storage_options.aws_access_key_id": "me", "spark.remote": "sc://localhost:15002", "spark.mode": "connect"}
+    )
+    assert dict(spark_settings(settings).conf) == {}
