@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.ledger.store import CLOCK, Store, parts, within
+from tidegate.stores import open_client
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -127,24 +128,7 @@ class ObjectStore(Store):
         return self._opened
 
     def _open(self, **extra: Any) -> Any:
-        from obstore.store import from_url
-
-        plain = [name for name in self._options if name.lower().removeprefix("aws_") == "allow_http"]
-        client: dict[str, Any] = {"timeout": "30s"}
-        if any(self._options[name].lower() == "true" for name in plain):
-            client["allow_http"] = True  # a client option for obstore, a store option for delta-rs
-        options = {name: value for name, value in self._options.items() if name not in plain}
-        try:
-            return from_url(self.root, client_options=client, **extra, **options)  # type: ignore[call-overload]
-        except BaseException as error:  # obstore panics, which is no Exception, on some options
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise
-            raise Invalid(
-                f"cannot open {self.root}: {_first_line(error)}",
-                expected="s3://bucket/path, gs://bucket/path or abfss://…, with options that this store knows",
-                help="correct the setting 'root' or the names in storage_options",
-                reason="BAD_STORE",
-            ) from None
+        return open_client(self.root, self._options, **extra)
 
     @contextlib.contextmanager
     def _failures(self, action: str, path: str) -> Iterator[None]:

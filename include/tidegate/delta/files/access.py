@@ -1,4 +1,5 @@
-"""Plain access to the files of a table: on local disks by the operating system, otherwise through delta-rs.
+"""Plain access to the files of a table: on local disks by the operating system, otherwise by the client of the
+object store.
 
 Paths are relative to the table's root and raw (nothing is percent-encoded). Local folders never
 touch delta-rs' runtime here: it does not survive a fork.
@@ -19,6 +20,7 @@ from typing import Any
 
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url
+from tidegate.stores import bucket_client
 
 __all__ = ["Location", "file_system", "locate", "told", "unavailable"]
 
@@ -94,7 +96,7 @@ class Location:
         try:
             if self.is_local:
                 return {path: self.local(path).stat().st_mtime for path, _ in _walk_local(self, folder)}
-            return {info.path: info.mtime_ns / 1e9 for info in _infos(self, folder) if info.mtime_ns is not None}
+            return {path: meta["last_modified"].timestamp() for path, meta in _listed(self, folder)}
         except FileNotFoundError:
             return {}  # others are at it
         except OSError as error:
@@ -196,42 +198,52 @@ def _walk_local(location: Location, folder: str) -> Iterator[tuple[str, int]]:
             yield path.relative_to(location.url).as_posix(), path.stat().st_size
 
 
-# --- object stores: pyarrow's view of delta-rs' own store, so that one set of storage options fits both -----
+# --- object stores -----------------------------------------------------------------------------------------
 
 
 def file_system(location: Location) -> Any:
-    """Return the root as a pyarrow file system."""
+    """Return the root as a pyarrow file system: delta-rs' own store, for readers that need parts of a file."""
     import pyarrow.fs
     from deltalake.fs import DeltaStorageHandler
 
     return pyarrow.fs.PyFileSystem(DeltaStorageHandler(location.url, dict(location.options)))
 
 
+@contextlib.contextmanager
+def _in_bucket(location: Location) -> Iterator[tuple[Any, str]]:
+    """Give the client, and what stands before every path in it. Its errors become OSErrors."""
+    from obstore.exceptions import BaseError
+
+    client, prefix = bucket_client(location.url, location.options)
+    try:
+        yield client, f"{prefix}/" if prefix else ""
+    except BaseError as error:
+        raise OSError(told(error)) from error
+
+
 def _get(location: Location, path: str) -> bytes:
-    with file_system(location).open_input_file(path) as file:
-        return bytes(file.read())
+    with _in_bucket(location) as (client, prefix):
+        return bytes(client.get(prefix + path).bytes())
 
 
 def _size(location: Location, path: str) -> int:
-    info = file_system(location).get_file_info(path)
-    if not info.is_file:
-        raise FileNotFoundError(path)
-    return int(info.size)
+    with _in_bucket(location) as (client, prefix):
+        return int(client.head(prefix + path)["size"])
 
 
 def _walk_url(location: Location, folder: str) -> list[tuple[str, int]]:
-    return [(info.path, info.size) for info in _infos(location, folder)]
+    return [(path, meta["size"]) for path, meta in _listed(location, folder)]
 
 
-def _infos(location: Location, folder: str) -> list[Any]:
-    import pyarrow.fs
-
-    selector = pyarrow.fs.FileSelector(folder, recursive=True, allow_not_found=True)
-    return [info for info in file_system(location).get_file_info(selector) if info.is_file]
+def _listed(location: Location, folder: str) -> list[tuple[str, Any]]:
+    with _in_bucket(location) as (client, prefix):
+        below = f"{prefix}{folder}/" if folder else prefix
+        found = [meta for batch in client.list(below or None) for meta in batch]
+        return [(meta["path"][len(prefix) :], meta) for meta in found]
 
 
 def _delete(location: Location, paths: Iterable[str]) -> None:
-    system = file_system(location)
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):
-            system.delete_file(path)
+    with _in_bucket(location) as (client, prefix):
+        for path in paths:
+            with contextlib.suppress(FileNotFoundError):
+                client.delete(prefix + path)
