@@ -26,6 +26,9 @@ __all__ = [
 ]
 
 
+_REQUESTS = 16
+"""How many files of an object store are looked at at the same time."""
+
 _TEXT_BYTES = 32 << 20
 """Columns with longer texts get no bounds: reading them would cost more than a skipped file saves."""
 
@@ -107,7 +110,15 @@ def _rows_in(location: Location, path: str) -> int:
 
 def missing_files(location: Location, files: Iterable[StagedFile]) -> list[str]:
     """Return those of `files` that are gone or have another size."""
-    return [file.path for file in files if location.size(file.path) != file.size]
+
+    def is_missing(file: StagedFile) -> bool:
+        return location.size(file.path) != file.size
+
+    if location.is_local:
+        return [file.path for file in files if is_missing(file)]
+    wanted = list(files)
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        return [file.path for file, missing in zip(wanted, pool.map(is_missing, wanted), strict=True) if missing]
 
 
 def _staged(location: Location, folder: str, path: str, schema: Json, partition_by: Sequence[str]) -> StagedFile:
