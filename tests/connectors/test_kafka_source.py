@@ -245,6 +245,31 @@ def test_records_without_a_value_are_refused_skipped_or_kept(
     assert (first._deleted, first[0] is None, second._deleted, second[0]) == (False, False, True, None)
 
 
+@pytest.mark.parametrize("value", ["json", "string", "bytes", "avro"])
+def test_a_key_that_is_no_text_is_a_bad_record(
+    spark: SparkSession,
+    kafka_broker: Broker,
+    topic: str,
+    context: SourceContext,
+    registry: SchemaRegistry,
+    value: Any,
+) -> None:
+    number = registry.register({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
+    good = registry.encoded(number, {"id": 1}) if value == "avro" else b'{"id": 1}'
+    kafka_broker.send(topic, [("a", good), (b"\xff", good), (None, good), (b"\xff", None)], partition=0)
+    how = {"value": value, "key": "string", "tombstones": "keep"}
+    how |= {"schema": "id long" if value in ("json", "avro") else None}
+    how |= {"registry": registry.url} if value == "avro" else {}
+    told = refusal(read(spark, source_of(kafka_broker, topic, **how), context))
+    assert f"source 'orders': record whose key is not UTF-8 at partition 0, offset 1 of topic {topic}" in told.what
+    assert "key='bytes'" in told.help
+    if value == "bytes":
+        return
+    kept = read(spark, source_of(kafka_broker, topic, **how, on_corrupt="keep", metadata=["offset"]), context).collect()
+    found = [(row._key, row[0] is None, row._corrupt_record is None) for row in sorted(kept, key=lambda r: r._offset)]
+    assert found == [("a", False, True), (None, True, False), (None, False, True), (None, True, False)]
+
+
 # -- Avro ----------------------------------------------------------------------------------------------
 
 OLD = {"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}]}
