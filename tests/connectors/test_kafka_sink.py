@@ -5,6 +5,7 @@ The publishers of `kafka_publishers` are killed, stopped and let race each other
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
@@ -14,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from tests.connectors.kafka_publishers import (
     PARTITIONS,
@@ -291,6 +293,34 @@ def test_a_forked_process_publishes_with_clients_of_its_own(kafka_broker, target
     ended = eventually("the forked process ends", lambda: (found := os.waitpid(pid, os.WNOHANG))[0] and found, 60)
     assert os.waitstatus_to_exitcode(ended[1]) == 0
     refuse_differences(kafka_broker, target.topic, 2)
+
+
+@pytest.mark.parametrize("noticed", ["at commit", "while producing"])
+def test_a_transaction_that_takes_longer_than_it_may_is_told_and_not_taken_for_a_lost_race(
+    kafka_broker, target, monkeypatch, noticed
+):
+    target.options = {"transaction_timeout": 1}
+    monkeypatch.setattr("tidegate.sinks.kafka.sink._PATIENCE_S", 0.0)
+    send = Sender.send
+
+    def slowly(sender: Sender, *arguments: Any) -> None:
+        send(sender, *arguments)
+        sender._producer.flush()
+        eventually("the brokers end it", lambda: time.monotonic() > sender._deadline + 11)
+        if noticed == "while producing":
+            sender._producer.produce(target.topic, b"late")
+            with contextlib.suppress(SystemError, KafkaException):
+                sender._producer.flush(10)
+            send(sender, *arguments)
+
+    monkeypatch.setattr(Sender, "send", slowly)
+    batch = target.stage(1, rows_of(1), files=1)
+    with pytest.raises(Unavailable, match="took longer than the sink's transaction_timeout of 1 s") as error:
+        target.publish(1, batch)
+    assert (error.value.reason, values(kafka_broker, target)) == ("TRANSACTION_TIMEOUT", [])
+    monkeypatch.setattr(Sender, "send", send)
+    assert target.publish(1, batch) is not None
+    refuse_differences(kafka_broker, target.topic, 1)
 
 
 # -- in parts ------------------------------------------------------------------------------------------

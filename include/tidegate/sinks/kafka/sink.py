@@ -297,7 +297,8 @@ class KafkaTopic(TransactionalSink):
             try:
                 return self._send(rows, sender, topic, context)
             except ProducerFenced:
-                self._let_the_other_finish(rows, context)
+                if not self._other_has_published(rows, context) and sender.overdue:
+                    raise self._too_slow(rows) from None
                 return False
             finally:
                 sender.close()
@@ -351,15 +352,26 @@ class KafkaTopic(TransactionalSink):
                 sender.close()
             self._mark(cluster, context, settled=True)
 
-    def _let_the_other_finish(self, rows: StagedRows, context: SinkContext) -> None:
+    def _other_has_published(self, rows: StagedRows, context: SinkContext) -> bool:
         """Wait a while for the publisher that has fenced this one. If both came back at once, they might fence each
         other without end."""
         deadline = seams.monotonic() + _PATIENCE_S + rows.count / _SLOWEST_ROWS_PER_S
         while seams.monotonic() < deadline:
             last = self.last(context)
             if last is not None and last >= rows.checkpoint:
-                return
+                return True
             seams.sleep(0.2)
+        return False
+
+    def _too_slow(self, rows: StagedRows) -> Unavailable:
+        return Unavailable(
+            f"publishing to the topic {self.topic}: a transaction took longer than the sink's transaction_timeout of "
+            f"{self._timeout_s:g} s, and the brokers ended it; checkpoint {rows.checkpoint} has {rows.count:,} rows",
+            expected="each transaction to be sent and committed within that time",
+            help="raise transaction_timeout, or lower max_rows_per_transaction: nothing of that transaction counts, "
+            "and it is tried again",
+            reason="TRANSACTION_TIMEOUT",
+        )
 
     # --- its topics -----------------------------------------------------------------------------------------
 
