@@ -418,6 +418,20 @@ def test_a_lost_mark_is_never_taken_for_none_and_can_be_put_back(kafka_broker, t
     assert values(kafka_broker, target) == ["1", "2"]
 
 
+def test_marks_that_were_made_again_do_not_let_the_first_checkpoint_be_sent_again(kafka_broker, target):
+    sink, context = target.sink, target.context
+    batch = sink._checked(Prepared(target.stage(1, [("a", "1")]), 1), context).committable
+    assert target.publish(1, batch) is not None
+    kafka_broker.delete_topic(sink._marks_topic(context))
+    sink.check(context)
+    assert sink.head(context).last is None
+    assert "made again" in refused("MARKS_GONE", target.publish, 1, batch).what
+    assert values(kafka_broker, target) == ["1"]
+    sink.set_mark(None, context)
+    assert target.publish(1, batch) is not None, "since a person says that it is not there"
+    assert values(kafka_broker, target) == ["1", "1"]
+
+
 def test_a_topic_that_would_forget_marks_is_refused(kafka_broker, target):
     kafka_broker.create_topic(f"{target.topic}.marks", cleanup_policy="compact,delete")
     target.options = {"marks": f"{target.topic}.marks"}
@@ -465,6 +479,7 @@ def checked(target: Target, batch: Any) -> None:
 def test_a_record_that_is_too_large_is_refused_before_the_decision(kafka_broker, target):
     kafka_broker.create_topic(f"{target.topic}-small", max_message_bytes=2000)
     target.topic = f"{target.topic}-small"
+    target.sink.check(target.context)
     checked(target, target.stage(1, [("k", "x" * 1700)]))
     error = refused("RECORD_TOO_LARGE", checked, target, target.stage(2, [("k", "x" * 1900)]))
     assert "1,901 bytes" in error.what

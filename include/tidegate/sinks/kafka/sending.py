@@ -111,10 +111,10 @@ class Sender:
                         self._produce(name, value, key)
             self._producer.poll(0)
 
-    def commit(self, marks: str, mark: TopicMark | None) -> None:
-        """Send the mark, and commit it together with all that was sent since `begin`. None removes it."""
+    def commit(self, marks: str, mark: TopicMark) -> None:
+        """Send the mark, and commit it together with all that was sent since `begin`."""
         with self._fenced():
-            self._produce(marks, mark.encoded() if mark is not None else None, self._app_id.encode())
+            self._produce(marks, mark.encoded(), self._app_id.encode())
             while True:
                 try:
                     self._producer.commit_transaction(_COMMIT_S)

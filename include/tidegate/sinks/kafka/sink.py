@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
@@ -22,7 +23,7 @@ from tidegate.records.names import listed
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
-from tidegate.sinks.kafka.marks import Marks, TopicMark, create_marks, mark_topic_problem
+from tidegate.sinks.kafka.marks import NO_CHECKPOINT, Marks, TopicMark, create_marks, mark_topic_problem
 from tidegate.sinks.kafka.records import RecordForm, ValueFormat
 from tidegate.sinks.kafka.sending import Headers, ProducerFenced, Sender, cut_into_parts, try_transaction
 from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
@@ -41,6 +42,11 @@ _RIGHTS: Final = (
     "the rights to describe and write the topic and the topic of marks, to read the latter, to read the group "
     "tidegate, and to describe and write the transactional id: docs/guides/kafka-sink.md lists them"
 )
+_MARKS_ID: Final = "marks_id"
+"""In the notes of staged rows: the id of the topic of marks at that time."""
+_LONGEST_NUMBER: Final = 20
+_AROUND_HEADER: Final = 10
+"""Bytes of the lengths of its name and its value."""
 _PATIENCE_S: Final = 10.0
 _SLOWEST_ROWS_PER_S: Final = 50_000
 
@@ -281,11 +287,14 @@ class KafkaTopic(TransactionalSink):
         return prepared
 
     def _checked(self, prepared: Prepared, context: SinkContext) -> Prepared:
-        if prepared.committable is not None:
-            topic = self._usable(find_topic(self._cluster(context), self.topic), context)
-            part = typed.convert(prepared.committable, StagedPart)
-            refuse_unsendable(part, self.stages_in(context), topic, context.sink)
-        return prepared
+        if prepared.committable is None:
+            return prepared
+        cluster = self._cluster(context)
+        topic, marks = self._usable(find_topic(cluster, self.topic), context), self._found_marks(cluster, context)
+        part = typed.convert(prepared.committable, StagedPart)
+        refuse_unsendable(part, self.stages_in(context), topic, context.sink)
+        part = msgspec.structs.replace(part, notes={_MARKS_ID: marks.id})
+        return replace(prepared, committable=msgspec.to_builtins(part))
 
     # --- after the decision ---------------------------------------------------------------------------------
 
@@ -310,7 +319,7 @@ class KafkaTopic(TransactionalSink):
         if (before.last if before is not None else None) != rows.after:
             return False
         if before is None:
-            self._refuse_lost_marks(cluster, context)
+            self._refuse_lost_marks(rows, cluster, context)
         self._refuse_other_topic(before, topic, context)
         mark = _first_mark(topic, rows.checkpoint, rows.after, rows.attempt)
         if before is not None and before.checkpoint == rows.checkpoint:
@@ -335,7 +344,7 @@ class KafkaTopic(TransactionalSink):
     def set_mark(self, last: int | None, context: SinkContext) -> None:
         cluster = self._cluster(context)
         topic = self._topics(cluster, context)
-        mark = None if last is None else _first_mark(topic, last, None, "by hand", complete=True)
+        mark = _first_mark(topic, last or NO_CHECKPOINT, None, "by hand", complete=True)
         with cluster.errors(f"putting back the mark of the topic {self.topic}"):
             sender = Sender(cluster, topic, context.app_id, self._timeout_s)
             try:
@@ -424,15 +433,27 @@ class KafkaTopic(TransactionalSink):
             reason="TOPIC_RECREATED",
         )
 
-    def _refuse_lost_marks(self, cluster: Cluster, context: SinkContext) -> None:
-        name = self._marks_topic(context)
-        if find_topic(cluster, name) is None:
-            raise Invalid(
-                f"sink {context.sink!r}: the topic {name}, which says what the topic {self.topic} has, was deleted",
-                expected="the topic of marks that was made before the first checkpoint",
-                help="put the mark back: `tidegate mark --help` tells how",
-                reason="MARKS_GONE",
-            )
+    def _refuse_lost_marks(self, rows: StagedRows, cluster: Cluster, context: SinkContext) -> None:
+        """Raise Invalid if there is no mark because the topic of marks is not the one that was there when the rows were
+        staged: whether they have been sent is not known then."""
+        found = self._found_marks(cluster, context)
+        if any(part.notes.get(_MARKS_ID, found.id) != found.id for part in rows.parts):
+            raise self._marks_gone(context, "was deleted and made again")
+
+    def _found_marks(self, cluster: Cluster, context: SinkContext) -> FoundTopic:
+        found = find_topic(cluster, self._marks_topic(context))
+        if found is None:
+            raise self._marks_gone(context, "was deleted")
+        return found
+
+    def _marks_gone(self, context: SinkContext, what: str) -> Invalid:
+        return Invalid(
+            f"sink {context.sink!r}: the topic {self._marks_topic(context)}, which says what the topic {self.topic} "
+            f"has, {what}",
+            expected="the topic of marks that was made before the first checkpoint",
+            help="look into the topic, then put the mark back: `tidegate mark --help` tells how",
+            reason="MARKS_GONE",
+        )
 
 
 def _in_order(rows: StagedRows) -> Iterator[pa.RecordBatch]:
