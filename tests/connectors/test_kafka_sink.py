@@ -152,6 +152,8 @@ def test_two_pipelines_can_send_to_one_topic(kafka_broker, target):
     [
         ({"topic": "no spaces"}, "no name of a topic"),
         ({"servers": None}, "does not say where Kafka is"),
+        ({"servers": ["localhost:1", "localhost:2"]}, "it must be text"),
+        ({"servers": "kafka://me:secret@localhost:1"}, "servers contains a login"),
         ({"value": "xml"}, 'write "json", "string" or "bytes"'),
         ({"value": "bytes", "omit": ["a"]}, "omit is for"),
         ({"key": ["a", "a"]}, "name each column once"),
@@ -388,6 +390,16 @@ def test_an_unknown_topic_is_refused_or_made_as_the_sink_says(kafka_broker, tmp_
     refused("NO_KEY", missing.sink.check, missing.context)
 
 
+def test_a_name_that_the_cluster_takes_for_another_one_is_told(kafka_broker, target):
+    others = [replace(target.context, pipeline=pipeline, sink=sink) for pipeline, sink in (("p", "a_b"), ("p_a", "b"))]
+    target.sink.check(others[0])
+    error = refused("BAD_TOPIC", target.sink.check, others[1])
+    assert "collides with existing topic" in error.what
+    assert "marks" in error.help
+    target.options = {"marks": f"{target.topic}-marks"}
+    target.sink.check(others[1])
+
+
 def test_a_topic_that_was_made_again_is_refused_until_somebody_accepts_it(kafka_broker, target):
     target.publish(1, target.stage(1, [("a", "1")]))
     kafka_broker.delete_topic(target.topic)
@@ -496,6 +508,30 @@ def test_the_largest_record_that_is_accepted_can_be_sent(kafka_broker, target):
     assert target.publish(1, batch) is not None
 
 
+def test_headers_count_for_the_size_of_a_record(kafka_broker, target):
+    limit(kafka_broker, target.topic, 2_000)
+    target.options = {"checkpoint_header": "h" * 1_000}
+    error = refused("RECORD_TOO_LARGE", checked, target, target.stage(1, [("a", "x" * 900)]))
+    assert "1,931 bytes" in error.what
+    fits = target.stage(1, [("a", "x" * 750)])
+    checked(target, fits)
+    assert target.publish(1, fits) is not None
+
+
+def test_the_largest_limit_that_a_topic_can_have_is_no_obstacle(kafka_broker, target):
+    limit(kafka_broker, target.topic, 2**31 - 1)
+    assert target.publish(1, target.stage(1, [("a", "1")])) is not None
+
+
+def test_a_record_that_the_topic_does_not_take_any_more_is_told(kafka_broker, target):
+    batch = target.stage(1, [(None, "1")])
+    configure(kafka_broker, target.topic, "cleanup.policy", "compact")
+    assert "refuse a record" in refused("RECORD_REFUSED", target.publish, 1, batch).what
+    configure(kafka_broker, target.topic, "cleanup.policy", "delete")
+    assert target.publish(1, batch) is not None
+    assert values(kafka_broker, target) == ["1"]
+
+
 def test_a_record_for_which_the_limit_was_lowered_after_the_decision_is_told_and_nothing_is_sent(kafka_broker, target):
     batch = target.stage(1, [("a", "small"), ("k", "x" * 5000)])
     checked(target, batch)
@@ -508,9 +544,13 @@ def test_a_record_for_which_the_limit_was_lowered_after_the_decision_is_told_and
 
 
 def limit(broker: Broker, topic: str, size: int) -> None:
+    configure(broker, topic, "max.message.bytes", str(size))
+
+
+def configure(broker: Broker, topic: str, name: str, value: str) -> None:
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin = broker.admin()
     admin.incremental_alter_configs([resource])[resource].result(30)

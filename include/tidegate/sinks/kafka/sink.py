@@ -19,6 +19,7 @@ from tidegate.config.keys import seconds_in
 from tidegate.errors import Invalid, Unavailable
 from tidegate.kafka import SERVERS, Cluster, KafkaLogin
 from tidegate.records import typed
+from tidegate.records.masking import has_login
 from tidegate.records.names import listed
 from tidegate.records.place import Place
 from tidegate.records.records import Json
@@ -176,6 +177,11 @@ class KafkaTopic(TransactionalSink):
             problems.append(f'value is {form.value!r}: write "json", "string" or "bytes"')
         elif form.value != "json" and form.omit:
             problems.append(f'omit is for value="json": with "{form.value}" the column `value` is the value')
+        for argument, text in (("servers", self.servers), ("connection", self.connection)):
+            if text is not None and (not isinstance(text, str) or not text.strip()):
+                problems.append(f"{argument} is {text!r}; it must be text")
+            elif text is not None and has_login(text):
+                problems.append(f"{argument} contains a login; put it into a table of the setting `connections`")
         for argument, names in (("key", form.key), ("order_by", self.order_by), ("omit", form.omit)):
             if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
                 problems.append(f"{argument} is {list(names)!r}: name each column once")
@@ -292,7 +298,7 @@ class KafkaTopic(TransactionalSink):
         cluster = self._cluster(context)
         topic, marks = self._usable(find_topic(cluster, self.topic), context), self._found_marks(cluster, context)
         part = typed.convert(prepared.committable, StagedPart)
-        refuse_unsendable(part, self.stages_in(context), topic, context.sink)
+        refuse_unsendable(part, self.stages_in(context), topic, context.sink, self._size_of_headers())
         part = msgspec.structs.replace(part, notes={_MARKS_ID: marks.id})
         return replace(prepared, committable=msgspec.to_builtins(part))
 
@@ -416,6 +422,13 @@ class KafkaTopic(TransactionalSink):
                 reason="OTHER_OWNER",
             )
         return own
+
+    def _size_of_headers(self) -> int:
+        """Return the bytes that headers of a record may have beyond what is staged of them."""
+        around = _AROUND_HEADER * len(self.form.headers)
+        if self.checkpoint_header is None:
+            return around
+        return around + _AROUND_HEADER + len(self.checkpoint_header.encode()) + _LONGEST_NUMBER
 
     def _fixed_headers(self, rows: StagedRows) -> Headers:
         name = self.checkpoint_header
