@@ -178,6 +178,20 @@ def test_a_right_declaration_has_no_problems_and_its_description_is_json():
     assert json.loads(json.dumps(sink.describe()))["key"] == ["a", "b"]
 
 
+def test_two_sinks_can_keep_their_marks_in_one_topic(kafka_broker, target):
+    target.options = {"marks": f"{target.topic}.marks"}
+    other = replace(target.context, sink="other")
+    for context in (target.context, other):
+        target.sink.check(context)
+    for context in (target.context, other):
+        publication = Publication(1, 0, "m", None, (target.stage(1, [("a", context.sink)]),))
+        assert target.sink.publish(publication, target.sink.head(context), context) is not None
+    assert values(kafka_broker, target) == ["other", "s"]
+    assert target.sink.head(target.context).last == target.sink.head(other).last == 1
+    fresh = replace(target.context, uid="u2")
+    refused("OTHER_OWNER", target.sink.check, fresh)
+
+
 # -- killed, stopped, racing ---------------------------------------------------------------------------
 
 
@@ -186,8 +200,10 @@ def staged_target(broker: Broker, target: Target, checkpoints: int) -> None:
         target.stage(id, rows_of(id))
 
 
-def test_publishers_killed_at_random_lose_and_double_nothing(kafka_broker, target):
+@pytest.mark.parametrize("part", [ROWS, 7])
+def test_publishers_killed_at_random_lose_and_double_nothing(kafka_broker, target, part):
     dice, checkpoints = random.Random(ROUNDS), 2 * ROUNDS
+    target.options = {"max_rows_per_transaction": part}
     staged_target(kafka_broker, target, checkpoints)
     for _ in range(ROUNDS):
         child = publisher(target, checkpoints)

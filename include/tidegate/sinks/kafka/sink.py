@@ -411,7 +411,8 @@ class KafkaTopic(TransactionalSink):
     def _mark(self, cluster: Cluster, context: SinkContext, *, settled: bool) -> TopicMark | None:
         """Return the last mark of this sink. Raise Invalid if there is none, but one of an earlier pipeline."""
         name = self._marks_topic(context)
-        own, others = Marks(cluster, name).read(context.app_id, settled=settled)
+        own, found = Marks(cluster, name).read(context.app_id, settled=settled)
+        others = {app_id for app_id in found if app_id.endswith(f"/{context.sink}")}  # sinks may share a topic of marks
         if own is None and others and not self.take_over:
             raise Invalid(
                 f"sink {context.sink!r}: the topic {name} has marks of another pipeline: {', '.join(sorted(others))}; "
