@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.kit.kafka import READER, READERS_PASSWORD, Broker, group_offsets, login_of
+from tests.kit.kafka import READER, READERS_PASSWORD, Broker, group_offsets, kafka, login_of, with_tls
 from tests.kit.limits import Limits
 from tests.kit.schema_registry import SchemaRegistry, schema_registry
 from tests.kit.waiting import eventually
@@ -468,6 +468,39 @@ def test_spark_logs_in_too_and_shows_the_password_nowhere(
     out = capfd.readouterr()
     assert "kafka" in out.out.lower()
     assert READERS_PASSWORD not in out.out + out.err
+
+
+def test_tidegate_and_spark_log_in_by_scram_over_tls(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    password = 'canary "of\\a; pass=w\u00f6rd'
+    with kafka(logins={READER: READERS_PASSWORD}, properties=with_tls(tmp_path)) as broker:
+        broker.create_topic("orders")
+        broker.send("orders", [(None, '{"id": 1}')] * 3)
+        broker.add_scram_login("scram", password)
+        broker.allow("scram", "TOPIC", "orders", "DESCRIBE", "READ", "DESCRIBE_CONFIGS")
+        tls = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "scram"}
+
+        def logged_in(**changes: str) -> SourceContext:
+            place = Place("/data", connections=login_of(broker, **tls | changes))
+            return SourceContext("shop", "orders", place, MemoryBlobs())
+
+        source = Kafka("orders", connection="events", schema="id long")
+        context = logged_in(sasl_password=password, ssl_ca_location=str(tmp_path / "ca.pem"))
+        eventually("rights apply", lambda: _plans(source, context))
+        frame = read(spark, source, context)
+        assert frame.count() == 3
+        frame.explain(mode="extended")
+        for wrong in (
+            logged_in(sasl_password="canary", ssl_ca_location=str(tmp_path / "ca.pem")),
+            logged_in(sasl_password=password),
+        ):
+            with pytest.raises(Invalid) as error:
+                source.plan(None, wrong)
+            assert error.value.reason == "BAD_LOGIN"
+            assert "canary" not in str(error.value)
+    out = capfd.readouterr()
+    assert "canary" not in out.out + out.err
 
 
 def test_a_spark_server_logs_in_too_and_keeps_the_password_out_of_its_log_and_plans(
