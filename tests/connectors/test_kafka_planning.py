@@ -100,6 +100,28 @@ def test_a_plan_ends_before_a_transaction_that_is_open_and_takes_it_once_it_is_d
     assert last.splits["ranges"] == {"0": [3, 10]}, "offsets of aborted records and of the marker count, too"
 
 
+def test_what_waits_behind_an_open_transaction_is_told(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    source = source_of(kafka_broker, topic)
+    send(kafka_broker, topic, 2)
+    producer = kafka_broker.producer(transactional_id=topic)
+    producer.init_transactions()
+    producer.begin_transaction()
+    send(kafka_broker, topic, 1, producer=producer)
+    send(kafka_broker, topic, 5, timestamp_ms=round(time.time() * 1000) - HOUR_MS)
+    planned = source.plan(None, context)
+    assert planned.splits["ranges"] == {"0": [0, 2]}
+    assert (planned.more, planned.amount) == (False, 2), "none of it can be planned yet"
+    assert planned.summary == "2 offsets in 1 of 2 partitions; 6 wait for an open transaction to end"
+    assert planned.lag is not None
+    assert planned.lag.rows == 6
+    assert planned.lag.seconds is not None
+    nothing = source.plan(planned.end, context)
+    assert (nothing.empty, nothing.summary) == (True, "no new records; 6 wait for an open transaction to end")
+    producer.abort_transaction()
+
+
 def test_a_bound_gives_each_partition_its_part_and_the_rest_is_told_with_its_age(
     kafka_broker: Broker, topic: str, context: SourceContext
 ) -> None:
@@ -154,6 +176,16 @@ def test_it_begins_at_the_end_at_a_moment_or_at_offsets_and_nothing_later_moves_
         assert beginning["offsets"] == offsets
         assert source.plan(beginning, context).amount == 3 - offsets["0"]
     assert source_of(kafka_broker, topic).beginning(context) is None
+
+
+@pytest.mark.parametrize("moment", [datetime(1900, 1, 1, tzinfo=UTC), datetime.fromtimestamp(-0.001, UTC)])
+def test_a_moment_before_all_records_is_the_beginning_however_old(
+    kafka_broker: Broker, topic: str, context: SourceContext, moment: datetime
+) -> None:
+    send(kafka_broker, topic, 3)
+    begin = source_of(kafka_broker, topic, start=moment).beginning(context)
+    assert begin is not None
+    assert begin["offsets"] == {"0": 0, "1": 0}
 
 
 @pytest.mark.parametrize("start", [{0: 0}, {0: 4, 1: 0}, {0: 0, 1: 0, 2: 0}])
@@ -255,6 +287,28 @@ def test_the_offsets_of_a_group_follow_completed_checkpoints(
 
 
 # -- processes, and time -------------------------------------------------------------------------------
+
+
+def test_a_group_in_which_somebody_else_consumes_is_told(
+    kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    from confluent_kafka import Consumer
+
+    send(kafka_broker, topic, 1)
+    source = source_of(kafka_broker, topic, group=topic)
+    planned = source.plan(None, context)
+    assert planned.end is not None
+    consumer = Consumer({"bootstrap.servers": kafka_broker.servers, "group.id": topic, "log_level": 0})
+    consumer.subscribe([topic])
+    try:
+        eventually("it consumes", lambda: (consumer.poll(0.1), consumer.assignment())[1])
+        with pytest.raises(Invalid, match="somebody consumes in that group") as error:
+            source.completed(planned.end, context)
+        assert error.value.reason == "GROUP_IN_USE"
+    finally:
+        consumer.close()
+    source.completed(planned.end, context)
+    assert group_offsets(kafka_broker, topic)[0] == 1
 
 
 def test_a_forked_process_plans_with_a_client_of_its_own_and_ends(

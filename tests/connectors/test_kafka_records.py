@@ -191,6 +191,26 @@ def test_a_partition_that_the_topic_lacks_is_refused_before_the_decision(sending
         to.send("SELECT 'x' AS value, 3 AS p")
 
 
+@pytest.mark.parametrize(
+    ("settings", "at", "limit"),
+    [
+        ({}, "current_timestamp() + interval 2 hours", "message.timestamp.after.max.ms"),
+        ({"message.timestamp.before.max.ms": "60000"}, "current_timestamp() - interval 2 hours", "before.max.ms"),
+    ],
+)
+def test_a_time_that_the_topic_does_not_take_is_refused_before_the_decision(sending, settings, at, limit):
+    to = sending(timestamp="at", partitions=1, topic_config={"retention.ms": "-1"} | settings)
+    with pytest.raises(Invalid) as refused:
+        to.send(f"SELECT 1 AS id, {at} AS at UNION ALL SELECT 2, null")
+    assert refused.value.reason == "BAD_TIME"
+    assert limit in refused.value.expected
+    assert to.broker.read(to.topic) == []
+    assert len(to.send("SELECT 1 AS id, current_timestamp() AS at UNION ALL SELECT 2, null")) == 2
+    own_times = sending(timestamp="at", topic_config={"message.timestamp.type": "LogAppendTime"} | settings)
+    own_times.id = to.id
+    assert len(own_times.send(f"SELECT 1 AS id, {at} AS at")) == 1
+
+
 # -- streams that replace rows ---------------------------------------------------------------------------
 
 

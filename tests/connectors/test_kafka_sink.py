@@ -5,6 +5,7 @@ The publishers of `kafka_publishers` are killed, stopped and let race each other
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
@@ -14,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException
 
 from tests.connectors.kafka_publishers import (
     PARTITIONS,
@@ -150,6 +152,8 @@ def test_two_pipelines_can_send_to_one_topic(kafka_broker, target):
     [
         ({"topic": "no spaces"}, "no name of a topic"),
         ({"servers": None}, "does not say where Kafka is"),
+        ({"servers": ["localhost:1", "localhost:2"]}, "it must be text"),
+        ({"servers": "kafka://me:secret@localhost:1"}, "servers contains a login"),
         ({"value": "xml"}, 'write "json", "string" or "bytes"'),
         ({"value": "bytes", "omit": ["a"]}, "omit is for"),
         ({"key": ["a", "a"]}, "name each column once"),
@@ -174,6 +178,20 @@ def test_a_right_declaration_has_no_problems_and_its_description_is_json():
     assert json.loads(json.dumps(sink.describe()))["key"] == ["a", "b"]
 
 
+def test_two_sinks_can_keep_their_marks_in_one_topic(kafka_broker, target):
+    target.options = {"marks": f"{target.topic}.marks"}
+    other = replace(target.context, sink="other")
+    for context in (target.context, other):
+        target.sink.check(context)
+    for context in (target.context, other):
+        publication = Publication(1, 0, "m", None, (target.stage(1, [("a", context.sink)]),))
+        assert target.sink.publish(publication, target.sink.head(context), context) is not None
+    assert values(kafka_broker, target) == ["other", "s"]
+    assert target.sink.head(target.context).last == target.sink.head(other).last == 1
+    fresh = replace(target.context, uid="u2")
+    refused("OTHER_OWNER", target.sink.check, fresh)
+
+
 # -- killed, stopped, racing ---------------------------------------------------------------------------
 
 
@@ -182,8 +200,10 @@ def staged_target(broker: Broker, target: Target, checkpoints: int) -> None:
         target.stage(id, rows_of(id))
 
 
-def test_publishers_killed_at_random_lose_and_double_nothing(kafka_broker, target):
+@pytest.mark.parametrize("part", [ROWS, 7])
+def test_publishers_killed_at_random_lose_and_double_nothing(kafka_broker, target, part):
     dice, checkpoints = random.Random(ROUNDS), 2 * ROUNDS
+    target.options = {"max_rows_per_transaction": part}
     staged_target(kafka_broker, target, checkpoints)
     for _ in range(ROUNDS):
         child = publisher(target, checkpoints)
@@ -293,6 +313,34 @@ def test_a_forked_process_publishes_with_clients_of_its_own(kafka_broker, target
     refuse_differences(kafka_broker, target.topic, 2)
 
 
+@pytest.mark.parametrize("noticed", ["at commit", "while producing"])
+def test_a_transaction_that_takes_longer_than_it_may_is_told_and_not_taken_for_a_lost_race(
+    kafka_broker, target, monkeypatch, noticed
+):
+    target.options = {"transaction_timeout": 1}
+    monkeypatch.setattr("tidegate.sinks.kafka.sink._PATIENCE_S", 0.0)
+    send = Sender.send
+
+    def slowly(sender: Sender, *arguments: Any) -> None:
+        send(sender, *arguments)
+        sender._producer.flush()
+        eventually("the brokers end it", lambda: time.monotonic() > sender._deadline + 11)
+        if noticed == "while producing":
+            sender._producer.produce(target.topic, b"late")
+            with contextlib.suppress(SystemError, KafkaException):
+                sender._producer.flush(10)
+            send(sender, *arguments)
+
+    monkeypatch.setattr(Sender, "send", slowly)
+    batch = target.stage(1, rows_of(1), files=1)
+    with pytest.raises(Unavailable, match="took longer than the sink's transaction_timeout of 1 s") as error:
+        target.publish(1, batch)
+    assert (error.value.reason, values(kafka_broker, target)) == ("TRANSACTION_TIMEOUT", [])
+    monkeypatch.setattr(Sender, "send", send)
+    assert target.publish(1, batch) is not None
+    refuse_differences(kafka_broker, target.topic, 1)
+
+
 # -- in parts ------------------------------------------------------------------------------------------
 
 
@@ -358,6 +406,16 @@ def test_an_unknown_topic_is_refused_or_made_as_the_sink_says(kafka_broker, tmp_
     refused("NO_KEY", missing.sink.check, missing.context)
 
 
+def test_a_name_that_the_cluster_takes_for_another_one_is_told(kafka_broker, target):
+    others = [replace(target.context, pipeline=pipeline, sink=sink) for pipeline, sink in (("p", "a_b"), ("p_a", "b"))]
+    target.sink.check(others[0])
+    error = refused("BAD_TOPIC", target.sink.check, others[1])
+    assert "collides with existing topic" in error.what
+    assert "marks" in error.help
+    target.options = {"marks": f"{target.topic}-marks"}
+    target.sink.check(others[1])
+
+
 def test_a_topic_that_was_made_again_is_refused_until_somebody_accepts_it(kafka_broker, target):
     target.publish(1, target.stage(1, [("a", "1")]))
     kafka_broker.delete_topic(target.topic)
@@ -386,6 +444,20 @@ def test_a_lost_mark_is_never_taken_for_none_and_can_be_put_back(kafka_broker, t
     target.sink.set_mark(None, target.context)
     assert target.sink.head(target.context).last is None
     assert values(kafka_broker, target) == ["1", "2"]
+
+
+def test_marks_that_were_made_again_do_not_let_the_first_checkpoint_be_sent_again(kafka_broker, target):
+    sink, context = target.sink, target.context
+    batch = sink._checked(Prepared(target.stage(1, [("a", "1")]), 1), context).committable
+    assert target.publish(1, batch) is not None
+    kafka_broker.delete_topic(sink._marks_topic(context))
+    sink.check(context)
+    assert sink.head(context).last is None
+    assert "made again" in refused("MARKS_GONE", target.publish, 1, batch).what
+    assert values(kafka_broker, target) == ["1"]
+    sink.set_mark(None, context)
+    assert target.publish(1, batch) is not None, "since a person says that it is not there"
+    assert values(kafka_broker, target) == ["1", "1"]
 
 
 def test_a_topic_that_would_forget_marks_is_refused(kafka_broker, target):
@@ -435,6 +507,7 @@ def checked(target: Target, batch: Any) -> None:
 def test_a_record_that_is_too_large_is_refused_before_the_decision(kafka_broker, target):
     kafka_broker.create_topic(f"{target.topic}-small", max_message_bytes=2000)
     target.topic = f"{target.topic}-small"
+    target.sink.check(target.context)
     checked(target, target.stage(1, [("k", "x" * 1700)]))
     error = refused("RECORD_TOO_LARGE", checked, target, target.stage(2, [("k", "x" * 1900)]))
     assert "1,901 bytes" in error.what
@@ -451,6 +524,30 @@ def test_the_largest_record_that_is_accepted_can_be_sent(kafka_broker, target):
     assert target.publish(1, batch) is not None
 
 
+def test_headers_count_for_the_size_of_a_record(kafka_broker, target):
+    limit(kafka_broker, target.topic, 2_000)
+    target.options = {"checkpoint_header": "h" * 1_000}
+    error = refused("RECORD_TOO_LARGE", checked, target, target.stage(1, [("a", "x" * 900)]))
+    assert "1,931 bytes" in error.what
+    fits = target.stage(1, [("a", "x" * 750)])
+    checked(target, fits)
+    assert target.publish(1, fits) is not None
+
+
+def test_the_largest_limit_that_a_topic_can_have_is_no_obstacle(kafka_broker, target):
+    limit(kafka_broker, target.topic, 2**31 - 1)
+    assert target.publish(1, target.stage(1, [("a", "1")])) is not None
+
+
+def test_a_record_that_the_topic_does_not_take_any_more_is_told(kafka_broker, target):
+    batch = target.stage(1, [(None, "1")])
+    configure(kafka_broker, target.topic, "cleanup.policy", "compact")
+    assert "refuse a record" in refused("RECORD_REFUSED", target.publish, 1, batch).what
+    configure(kafka_broker, target.topic, "cleanup.policy", "delete")
+    assert target.publish(1, batch) is not None
+    assert values(kafka_broker, target) == ["1"]
+
+
 def test_a_record_for_which_the_limit_was_lowered_after_the_decision_is_told_and_nothing_is_sent(kafka_broker, target):
     batch = target.stage(1, [("a", "small"), ("k", "x" * 5000)])
     checked(target, batch)
@@ -463,9 +560,13 @@ def test_a_record_for_which_the_limit_was_lowered_after_the_decision_is_told_and
 
 
 def limit(broker: Broker, topic: str, size: int) -> None:
+    configure(broker, topic, "max.message.bytes", str(size))
+
+
+def configure(broker: Broker, topic: str, name: str, value: str) -> None:
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 
-    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
     admin = broker.admin()
     admin.incremental_alter_configs([resource])[resource].result(30)

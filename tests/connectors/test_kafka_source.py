@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.kit.kafka import READER, READERS_PASSWORD, Broker, group_offsets, login_of
+from tests.kit.kafka import READER, READERS_PASSWORD, Broker, group_offsets, kafka, login_of, with_tls
 from tests.kit.limits import Limits
 from tests.kit.schema_registry import SchemaRegistry, schema_registry
 from tests.kit.waiting import eventually
@@ -245,6 +245,31 @@ def test_records_without_a_value_are_refused_skipped_or_kept(
     assert (first._deleted, first[0] is None, second._deleted, second[0]) == (False, False, True, None)
 
 
+@pytest.mark.parametrize("value", ["json", "string", "bytes", "avro"])
+def test_a_key_that_is_no_text_is_a_bad_record(
+    spark: SparkSession,
+    kafka_broker: Broker,
+    topic: str,
+    context: SourceContext,
+    registry: SchemaRegistry,
+    value: Any,
+) -> None:
+    number = registry.register({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
+    good = registry.encoded(number, {"id": 1}) if value == "avro" else b'{"id": 1}'
+    kafka_broker.send(topic, [("a", good), (b"\xff", good), (None, good), (b"\xff", None)], partition=0)
+    how = {"value": value, "key": "string", "tombstones": "keep"}
+    how |= {"schema": "id long" if value in ("json", "avro") else None}
+    how |= {"registry": registry.url} if value == "avro" else {}
+    told = refusal(read(spark, source_of(kafka_broker, topic, **how), context))
+    assert f"source 'orders': record whose key is not UTF-8 at partition 0, offset 1 of topic {topic}" in told.what
+    assert "key='bytes'" in told.help
+    if value == "bytes":
+        return
+    kept = read(spark, source_of(kafka_broker, topic, **how, on_corrupt="keep", metadata=["offset"]), context).collect()
+    found = [(row._key, row[0] is None, row._corrupt_record is None) for row in sorted(kept, key=lambda r: r._offset)]
+    assert found == [("a", False, True), (None, True, False), (None, False, True), (None, True, False)]
+
+
 # -- Avro ----------------------------------------------------------------------------------------------
 
 OLD = {"type": "record", "name": "order", "fields": [{"name": "id", "type": "long"}]}
@@ -443,6 +468,39 @@ def test_spark_logs_in_too_and_shows_the_password_nowhere(
     out = capfd.readouterr()
     assert "kafka" in out.out.lower()
     assert READERS_PASSWORD not in out.out + out.err
+
+
+def test_tidegate_and_spark_log_in_by_scram_over_tls(
+    spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    password = 'canary "of\\a; pass=w\u00f6rd'
+    with kafka(logins={READER: READERS_PASSWORD}, properties=with_tls(tmp_path)) as broker:
+        broker.create_topic("orders")
+        broker.send("orders", [(None, '{"id": 1}')] * 3)
+        broker.add_scram_login("scram", password)
+        broker.allow("scram", "TOPIC", "orders", "DESCRIBE", "READ", "DESCRIBE_CONFIGS")
+        tls = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "scram"}
+
+        def logged_in(**changes: str) -> SourceContext:
+            place = Place("/data", connections=login_of(broker, **tls | changes))
+            return SourceContext("shop", "orders", place, MemoryBlobs())
+
+        source = Kafka("orders", connection="events", schema="id long")
+        context = logged_in(sasl_password=password, ssl_ca_location=str(tmp_path / "ca.pem"))
+        eventually("rights apply", lambda: _plans(source, context))
+        frame = read(spark, source, context)
+        assert frame.count() == 3
+        frame.explain(mode="extended")
+        for wrong in (
+            logged_in(sasl_password="canary", ssl_ca_location=str(tmp_path / "ca.pem")),
+            logged_in(sasl_password=password),
+        ):
+            with pytest.raises(Invalid) as error:
+                source.plan(None, wrong)
+            assert error.value.reason == "BAD_LOGIN"
+            assert "canary" not in str(error.value)
+    out = capfd.readouterr()
+    assert "canary" not in out.out + out.err
 
 
 def test_a_spark_server_logs_in_too_and_keeps_the_password_out_of_its_log_and_plans(

@@ -10,7 +10,8 @@ Its jars are fetched on first use, by the exact list beside this module; `make t
         assert [record.value for record in broker.read("orders")] == [b"value"]
 
 Two listeners: `servers` lets everybody do everything; `servers_with_login` is there if logins were given, asks for one
-of them (SASL_PLAINTEXT, PLAIN), and lets it do only what `allow` allows.
+of them (SASL_PLAINTEXT, PLAIN, or SCRAM-SHA-512 after `add_scram_login`), and lets it do only what `allow` allows. With
+the properties `with_tls(folder)` it speaks TLS.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from tests.kit.waiting import eventually
 from tidegate.cli.up.home import any_port
 from tools import setup
 
-__all__ = ["Broker", "KafkaRecord", "broker_jars", "group_offsets", "kafka", "kafka_broker", "login_of"]
+__all__ = ["Broker", "KafkaRecord", "broker_jars", "group_offsets", "kafka", "kafka_broker", "login_of", "with_tls"]
 
 JARS = setup.ROOT / ".cache/kafka"
 HEAP = "512m"
@@ -121,7 +122,10 @@ class Broker:
             told |= {
                 "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
                 "super.users": "User:ANONYMOUS",
-                "sasl.enabled.mechanisms": "PLAIN",
+                "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+                "listener.name.login.scram-sha-512.sasl.jaas.config": (
+                    "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+                ),
                 "listener.name.login.plain.sasl.jaas.config": (
                     f"org.apache.kafka.common.security.plain.PlainLoginModule required {known};"
                 ),
@@ -267,6 +271,16 @@ class Broker:
         for done in admin.create_acls(allowed).values():
             done.result(60)
 
+    def add_scram_login(self, user: str, password: str) -> None:
+        """Let somebody log in by SCRAM-SHA-512."""
+        from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+
+        how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        admin = self.admin()
+        wanted = [UserScramCredentialUpsertion(user, how, password.encode())]
+        for done in admin.alter_user_scram_credentials(wanted).values():
+            done.result(60)
+
     def producer(self, **config: str | int) -> Any:
         """Return a new producer. Dots of an option's name are underscores here: `transactional_id="mine"`."""
         from confluent_kafka import Producer
@@ -399,6 +413,22 @@ def login_of(broker: Broker, **changes: str) -> dict[str, str]:
         "sasl.password": READERS_PASSWORD,
     } | {name.replace("_", "."): value for name, value in changes.items()}
     return {f"events.{name}": value for name, value in options.items()}
+
+
+def with_tls(folder: Path) -> dict[str, str]:
+    """Return the properties of a broker whose listener with logins speaks TLS. Clients trust `folder/ca.pem`."""
+    key, certificate = folder / "server.key", folder / "ca.pem"
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+    subprocess.run([*made, "-keyout", str(key), "-out", str(certificate)], check=True, capture_output=True)
+    both = folder / "server.pem"
+    both.write_text(key.read_text() + certificate.read_text())
+    protocols = PROPERTIES["listener.security.protocol.map"].replace("SASL_PLAINTEXT", "SASL_SSL")
+    return {
+        "listener.security.protocol.map": protocols,
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(both),
+    }
 
 
 @pytest.fixture(scope="session")

@@ -186,6 +186,14 @@ class Cluster:
                 help="correct the declaration, or the connection that it names",
                 reason="BAD_OPTION",
             )
+        if code in (error.TOPIC_EXCEPTION, error.POLICY_VIOLATION):
+            return Invalid(
+                f"{doing}: Kafka at {self.servers} refuses it: {said}",
+                expected="a name and settings that the cluster accepts; names that differ only in '.' and '_' are the "
+                "same to it",
+                help="name the topic otherwise, or the topic of marks by the sink's argument marks",
+                reason="BAD_TOPIC",
+            )
         return Unavailable(
             f"{doing}: Kafka at {self.servers} does not answer: {said}",
             expected="an answer of the cluster in time",

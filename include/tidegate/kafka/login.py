@@ -6,6 +6,7 @@ Options hold passwords: they are neither recorded nor shown, and texts of errors
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,8 @@ _AS_TEXT: Final = {
     "ssl.key.pem": "ssl.keystore.key",
 }
 """Certificates and keys in PEM, and Java's names for their text: a worker need not have the files."""
+_KEYS: Final = ("ssl.key.location", "ssl.key.pem")
+_JAVAS_KEY: Final = re.compile("-----BEGIN (ENCRYPTED )?PRIVATE KEY-----")
 _SECURITY: Final = ("sasl.", "ssl.", "security.", "enable.sasl.", "enable.ssl.")
 _LOGIN: Final = ("sasl.mechanism", "sasl.mechanisms", "sasl.username", "sasl.password")
 _HARMLESS: Final = (SERVERS, "security.protocol", "sasl.mechanism", "sasl.mechanisms")
@@ -86,7 +89,10 @@ class KafkaLogin:
             if name in _SAME:
                 made[name] = value
             elif name in _AS_TEXT:
-                made[_AS_TEXT[name]] = value if name.endswith(".pem") else _text_of(name, value)
+                text = value if name.endswith(".pem") else _text_of(name, value)
+                if name in _KEYS and not _JAVAS_KEY.search(text):
+                    raise self._unfit(f"the key of {name} is not in PKCS#8, the only form that Spark's client reads")
+                made[_AS_TEXT[name]] = text
             elif name == "ssl.endpoint.identification.algorithm":
                 made[name] = "" if value == "none" else value
             elif name.startswith(_SECURITY) and name not in _LOGIN:
@@ -107,8 +113,9 @@ class KafkaLogin:
         return Invalid(
             f"connection to {self.servers}: {what}",
             expected=f"logins by {', '.join(_MODULES)}; of TLS, certificates and keys in PEM, by ssl.ca.location, "
-            "ssl.certificate.location and ssl.key.location",
-            help="log in in one of these ways: both tidegate and Spark must be able to",
+            "ssl.certificate.location and ssl.key.location, the key in PKCS#8",
+            help="log in in one of these ways: both tidegate and Spark must be able to. `openssl pkcs8 -topk8` "
+            "converts a key",
             reason="BAD_OPTION",
         )
 

@@ -143,6 +143,7 @@ def test_a_password_becomes_what_java_takes_with_its_quotes_escaped(mechanism: s
 def test_certificates_go_to_workers_as_text(tmp_path: Path) -> None:
     for name in ("ca", "certificate", "key"):
         (tmp_path / name).write_text(f"-- {name} --")
+    (tmp_path / "key").write_text("-----BEGIN PRIVATE KEY-----")
     made = login(
         security__protocol="SSL",
         ssl__ca__location=str(tmp_path / "ca"),
@@ -158,7 +159,7 @@ def test_certificates_go_to_workers_as_text(tmp_path: Path) -> None:
         "ssl.truststore.certificates": "-- ca --",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.certificate.chain": "-- certificate --",
-        "ssl.keystore.key": "-- key --",
+        "ssl.keystore.key": "-----BEGIN PRIVATE KEY-----",
         "ssl.key.password": "x",
         "ssl.endpoint.identification.algorithm": "",
     }
@@ -170,6 +171,7 @@ def test_certificates_go_to_workers_as_text(tmp_path: Path) -> None:
         ({"sasl__mechanism": "GSSAPI"}, "sasl.mechanism is 'GSSAPI'"),
         ({"sasl__pasword": "canary"}, "option 'sasl.pasword' has no counterpart"),
         ({"enable__ssl__certificate__verification": "false"}, "'enable.ssl.certificate.verification' has no"),
+        ({"ssl__key__pem": "-----BEGIN RSA PRIVATE KEY----- canary"}, "the key of ssl.key.pem is not in PKCS#8"),
         ({"ssl__ca__location": "/nowhere/ca.pem"}, "ssl.ca.location of a connection cannot be read: No such file"),
     ],
 )

@@ -44,7 +44,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.last is not None:
         last = None if args.last == NOTHING else args.last
         _refuse_future(coordinator, last)
-        confirm(f"Does {target} have exactly the checkpoints up to {args.last}?", out, yes=args.yes)
+        has = "no checkpoint" if last is None else f"exactly the checkpoints up to {last}"
+        confirm(f"Does {target} have {has}?", out, yes=args.yes)
         sink.set_mark(last, context)
     last = sink.last(context)
     out.document({"pipeline": coordinator.graph.name, "sink": args.sink, "target": target, "last": last})

@@ -19,10 +19,13 @@ from tidegate.records import typed
 from tidegate.records.records import Struct
 from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
 
-__all__ = ["GROUP", "Marks", "TopicMark", "create_marks", "mark_topic_problem"]
+__all__ = ["GROUP", "NO_CHECKPOINT", "Marks", "TopicMark", "create_marks", "mark_topic_problem"]
 
 GROUP: Final = "tidegate"
 """The consumer group that a reader of marks names. It commits nothing."""
+
+NO_CHECKPOINT: Final = 0
+"""The checkpoint of a mark by which a person says that the topic has none."""
 
 _PARTITION: Final = 0
 _RECENT: Final = 64
@@ -52,7 +55,8 @@ class TopicMark(Struct, frozen=True, kw_only=True):
     @property
     def last(self) -> int | None:
         """The last checkpoint that is in the topic as a whole."""
-        return self.checkpoint if self.complete else self.after
+        last = self.checkpoint if self.complete else self.after
+        return None if last == NO_CHECKPOINT else last
 
     def encoded(self) -> bytes:
         """Return the value of its record."""

@@ -55,6 +55,11 @@ class Sender:
         }
         self._producer = cluster.producer(_DEFAULTS, config)
 
+    @property
+    def overdue(self) -> bool:
+        """True: a transaction was begun that has taken longer than the brokers let it."""
+        return 0 < self._deadline < seams.monotonic()
+
     def close(self) -> None:
         """Let go of the producer. A transaction that is still open is aborted, so that readers need not wait for its
         timeout. If that fails, the next publisher ends it."""
@@ -106,10 +111,10 @@ class Sender:
                         self._produce(name, value, key)
             self._producer.poll(0)
 
-    def commit(self, marks: str, mark: TopicMark | None) -> None:
-        """Send the mark, and commit it together with all that was sent since `begin`. None removes it."""
+    def commit(self, marks: str, mark: TopicMark) -> None:
+        """Send the mark, and commit it together with all that was sent since `begin`."""
         with self._fenced():
-            self._produce(marks, mark.encoded() if mark is not None else None, self._app_id.encode())
+            self._produce(marks, mark.encoded(), self._app_id.encode())
             while True:
                 try:
                     self._producer.commit_transaction(_COMMIT_S)
@@ -151,20 +156,33 @@ class Sender:
         """Raise ProducerFenced if another publisher has fenced this one, and other errors as tidegate's."""
         try:
             yield
-        except _kafka_exception() as raised:
-            error = raised.args[0]
+        except (_kafka_exception(), SystemError) as raised:
+            # Python says SystemError if the client reports something more while it raises an error.
+            first = raised.__cause__ if isinstance(raised, SystemError) else raised
+            if not isinstance(first, _kafka_exception()):
+                raise
+            error = first.args[0]
             if self._is_fence(error):
                 self._open = False
                 raise ProducerFenced from None
             raise self._explained(self._cause(error)) from None
 
     def _is_fence(self, error: Any) -> bool:
-        fences = (error._FENCED, error.INVALID_PRODUCER_EPOCH, error.PRODUCER_FENCED)
-        return error.code() in fences or (error.code() == error._FATAL and "fenced" in error.str())
+        if error.code() == error._FATAL:
+            error = self._fatal_error(error)
+        return error.code() in (error._FENCED, error.INVALID_PRODUCER_EPOCH, error.PRODUCER_FENCED)
+
+    def _fatal_error(self, error: Any) -> Any:
+        """Return what was fatal: `produce` says no more than that something was, transactions say what."""
+        try:
+            self._producer.begin_transaction()
+        except _kafka_exception() as told:
+            return told.args[0]
+        return error
 
     def _cause(self, error: Any) -> Any:
         """Return why records were not delivered, if that is what the error says."""
-        with contextlib.suppress(_kafka_exception()):
+        with contextlib.suppress(_kafka_exception(), SystemError):
             self._producer.poll(0)
         told = [each for each in self._failed if each.code() not in (each._PURGE_QUEUE, each._PURGE_INFLIGHT)]
         return told[0] if told else error
@@ -184,6 +202,15 @@ class Sender:
                 help=f"raise max.message.bytes of the topic {self._topic.name}: nothing has been sent, and it is tried "
                 "again",
                 reason="RECORD_TOO_LARGE",
+            )
+        if error.code() in (error.INVALID_TIMESTAMP, error.INVALID_RECORD):
+            return Invalid(
+                f"{doing}: the brokers refuse a record: {error.str()}",
+                expected="records that the topic takes: times within its message.timestamp.before.max.ms and "
+                "message.timestamp.after.max.ms, keys if it is compacted",
+                help=f"change the settings of the topic {self._topic.name}, which have changed since the rows were "
+                "staged: nothing has been sent, and it is tried again",
+                reason="RECORD_REFUSED",
             )
         return self._cluster.explained(error, doing)
 

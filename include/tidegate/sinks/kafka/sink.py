@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgspec
@@ -18,11 +19,12 @@ from tidegate.config.keys import seconds_in
 from tidegate.errors import Invalid, Unavailable
 from tidegate.kafka import SERVERS, Cluster, KafkaLogin
 from tidegate.records import typed
+from tidegate.records.masking import has_login
 from tidegate.records.names import listed
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sinks.base import Prepared, SinkContext, Staging
-from tidegate.sinks.kafka.marks import Marks, TopicMark, create_marks, mark_topic_problem
+from tidegate.sinks.kafka.marks import NO_CHECKPOINT, Marks, TopicMark, create_marks, mark_topic_problem
 from tidegate.sinks.kafka.records import RecordForm, ValueFormat
 from tidegate.sinks.kafka.sending import Headers, ProducerFenced, Sender, cut_into_parts, try_transaction
 from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
@@ -41,6 +43,11 @@ _RIGHTS: Final = (
     "the rights to describe and write the topic and the topic of marks, to read the latter, to read the group "
     "tidegate, and to describe and write the transactional id: docs/guides/kafka-sink.md lists them"
 )
+_MARKS_ID: Final = "marks_id"
+"""In the notes of staged rows: the id of the topic of marks at that time."""
+_LONGEST_NUMBER: Final = 20
+_AROUND_HEADER: Final = 10
+"""Bytes of the lengths of its name and its value."""
 _PATIENCE_S: Final = 10.0
 _SLOWEST_ROWS_PER_S: Final = 50_000
 
@@ -170,6 +177,11 @@ class KafkaTopic(TransactionalSink):
             problems.append(f'value is {form.value!r}: write "json", "string" or "bytes"')
         elif form.value != "json" and form.omit:
             problems.append(f'omit is for value="json": with "{form.value}" the column `value` is the value')
+        for argument, text in (("servers", self.servers), ("connection", self.connection)):
+            if text is not None and (not isinstance(text, str) or not text.strip()):
+                problems.append(f"{argument} is {text!r}; it must be text")
+            elif text is not None and has_login(text):
+                problems.append(f"{argument} contains a login; put it into a table of the setting `connections`")
         for argument, names in (("key", form.key), ("order_by", self.order_by), ("omit", form.omit)):
             if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
                 problems.append(f"{argument} is {list(names)!r}: name each column once")
@@ -281,11 +293,14 @@ class KafkaTopic(TransactionalSink):
         return prepared
 
     def _checked(self, prepared: Prepared, context: SinkContext) -> Prepared:
-        if prepared.committable is not None:
-            topic = self._usable(find_topic(self._cluster(context), self.topic), context)
-            part = typed.convert(prepared.committable, StagedPart)
-            refuse_unsendable(part, self.stages_in(context), topic, context.sink)
-        return prepared
+        if prepared.committable is None:
+            return prepared
+        cluster = self._cluster(context)
+        topic, marks = self._usable(find_topic(cluster, self.topic), context), self._found_marks(cluster, context)
+        part = typed.convert(prepared.committable, StagedPart)
+        refuse_unsendable(part, self.stages_in(context), topic, context.sink, self._size_of_headers())
+        part = msgspec.structs.replace(part, notes={_MARKS_ID: marks.id})
+        return replace(prepared, committable=msgspec.to_builtins(part))
 
     # --- after the decision ---------------------------------------------------------------------------------
 
@@ -297,7 +312,8 @@ class KafkaTopic(TransactionalSink):
             try:
                 return self._send(rows, sender, topic, context)
             except ProducerFenced:
-                self._let_the_other_finish(rows, context)
+                if not self._other_has_published(rows, context) and sender.overdue:
+                    raise self._too_slow(rows) from None
                 return False
             finally:
                 sender.close()
@@ -309,7 +325,7 @@ class KafkaTopic(TransactionalSink):
         if (before.last if before is not None else None) != rows.after:
             return False
         if before is None:
-            self._refuse_lost_marks(cluster, context)
+            self._refuse_lost_marks(rows, cluster, context)
         self._refuse_other_topic(before, topic, context)
         mark = _first_mark(topic, rows.checkpoint, rows.after, rows.attempt)
         if before is not None and before.checkpoint == rows.checkpoint:
@@ -334,7 +350,7 @@ class KafkaTopic(TransactionalSink):
     def set_mark(self, last: int | None, context: SinkContext) -> None:
         cluster = self._cluster(context)
         topic = self._topics(cluster, context)
-        mark = None if last is None else _first_mark(topic, last, None, "by hand", complete=True)
+        mark = _first_mark(topic, last or NO_CHECKPOINT, None, "by hand", complete=True)
         with cluster.errors(f"putting back the mark of the topic {self.topic}"):
             sender = Sender(cluster, topic, context.app_id, self._timeout_s)
             try:
@@ -351,15 +367,26 @@ class KafkaTopic(TransactionalSink):
                 sender.close()
             self._mark(cluster, context, settled=True)
 
-    def _let_the_other_finish(self, rows: StagedRows, context: SinkContext) -> None:
+    def _other_has_published(self, rows: StagedRows, context: SinkContext) -> bool:
         """Wait a while for the publisher that has fenced this one. If both came back at once, they might fence each
         other without end."""
         deadline = seams.monotonic() + _PATIENCE_S + rows.count / _SLOWEST_ROWS_PER_S
         while seams.monotonic() < deadline:
             last = self.last(context)
             if last is not None and last >= rows.checkpoint:
-                return
+                return True
             seams.sleep(0.2)
+        return False
+
+    def _too_slow(self, rows: StagedRows) -> Unavailable:
+        return Unavailable(
+            f"publishing to the topic {self.topic}: a transaction took longer than the sink's transaction_timeout of "
+            f"{self._timeout_s:g} s, and the brokers ended it; checkpoint {rows.checkpoint} has {rows.count:,} rows",
+            expected="each transaction to be sent and committed within that time",
+            help="raise transaction_timeout, or lower max_rows_per_transaction: nothing of that transaction counts, "
+            "and it is tried again",
+            reason="TRANSACTION_TIMEOUT",
+        )
 
     # --- its topics -----------------------------------------------------------------------------------------
 
@@ -384,7 +411,8 @@ class KafkaTopic(TransactionalSink):
     def _mark(self, cluster: Cluster, context: SinkContext, *, settled: bool) -> TopicMark | None:
         """Return the last mark of this sink. Raise Invalid if there is none, but one of an earlier pipeline."""
         name = self._marks_topic(context)
-        own, others = Marks(cluster, name).read(context.app_id, settled=settled)
+        own, found = Marks(cluster, name).read(context.app_id, settled=settled)
+        others = {app_id for app_id in found if app_id.endswith(f"/{context.sink}")}  # sinks may share a topic of marks
         if own is None and others and not self.take_over:
             raise Invalid(
                 f"sink {context.sink!r}: the topic {name} has marks of another pipeline: {', '.join(sorted(others))}; "
@@ -395,6 +423,13 @@ class KafkaTopic(TransactionalSink):
                 reason="OTHER_OWNER",
             )
         return own
+
+    def _size_of_headers(self) -> int:
+        """Return the bytes that headers of a record may have beyond what is staged of them."""
+        around = _AROUND_HEADER * len(self.form.headers)
+        if self.checkpoint_header is None:
+            return around
+        return around + _AROUND_HEADER + len(self.checkpoint_header.encode()) + _LONGEST_NUMBER
 
     def _fixed_headers(self, rows: StagedRows) -> Headers:
         name = self.checkpoint_header
@@ -412,15 +447,27 @@ class KafkaTopic(TransactionalSink):
             reason="TOPIC_RECREATED",
         )
 
-    def _refuse_lost_marks(self, cluster: Cluster, context: SinkContext) -> None:
-        name = self._marks_topic(context)
-        if find_topic(cluster, name) is None:
-            raise Invalid(
-                f"sink {context.sink!r}: the topic {name}, which says what the topic {self.topic} has, was deleted",
-                expected="the topic of marks that was made before the first checkpoint",
-                help="put the mark back: `tidegate mark --help` tells how",
-                reason="MARKS_GONE",
-            )
+    def _refuse_lost_marks(self, rows: StagedRows, cluster: Cluster, context: SinkContext) -> None:
+        """Raise Invalid if there is no mark because the topic of marks is not the one that was there when the rows were
+        staged: whether they have been sent is not known then."""
+        found = self._found_marks(cluster, context)
+        if any(part.notes.get(_MARKS_ID, found.id) != found.id for part in rows.parts):
+            raise self._marks_gone(context, "was deleted and made again")
+
+    def _found_marks(self, cluster: Cluster, context: SinkContext) -> FoundTopic:
+        found = find_topic(cluster, self._marks_topic(context))
+        if found is None:
+            raise self._marks_gone(context, "was deleted")
+        return found
+
+    def _marks_gone(self, context: SinkContext, what: str) -> Invalid:
+        return Invalid(
+            f"sink {context.sink!r}: the topic {self._marks_topic(context)}, which says what the topic {self.topic} "
+            f"has, {what}",
+            expected="the topic of marks that was made before the first checkpoint",
+            help="look into the topic, then put the mark back: `tidegate mark --help` tells how",
+            reason="MARKS_GONE",
+        )
 
 
 def _in_order(rows: StagedRows) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,9 @@ from tidegate.kafka import ANSWER_S, Cluster
 
 __all__ = ["FoundTopic", "create_topic", "find_topic"]
 
+_LARGEST_REQUEST = 1_000_000_000
+"""The highest message.max.bytes of librdkafka."""
+_ANY_TIME = 2**63 - 1
 _RECORD_AROUND = 200
 """Bytes that a batch has around a single record of a few headers."""
 
@@ -35,8 +38,18 @@ class FoundTopic:
 
     @property
     def largest_batch(self) -> int:
-        """The most bytes that it takes at once."""
-        return min(int(self.config[name]) for name in ("max.message.bytes", "segment.bytes"))
+        """The most bytes that it takes at once, and that a client sends at once."""
+        return min(_LARGEST_REQUEST, *(int(self.config[name]) for name in ("max.message.bytes", "segment.bytes")))
+
+    @property
+    def times(self) -> tuple[int, int]:
+        """How many milliseconds a record's time may lie behind and ahead of the broker's. If the broker writes times of
+        its own, any."""
+        if self.config.get("message.timestamp.type") == "LogAppendTime":
+            return _ANY_TIME, _ANY_TIME
+        names = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
+        behind, ahead = (int(self.config.get(name) or _ANY_TIME) for name in names)
+        return behind, ahead
 
     @property
     def largest_record(self) -> int:

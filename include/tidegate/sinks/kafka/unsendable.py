@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
+from tidegate import seams
 from tidegate.delta import Location
 from tidegate.errors import Invalid
-from tidegate.sinks.kafka.records import KEY, PARTITION, SIZE
+from tidegate.sinks.kafka.records import KEY, PARTITION, SIZE, TIMESTAMP
 from tidegate.sinks.kafka.topics import FoundTopic
 from tidegate.sinks.transactional import StagedPart
 
 __all__ = ["refuse_ambiguous_keys", "refuse_unsendable"]
 
 
-def refuse_unsendable(part: StagedPart, location: Location, topic: FoundTopic, sink: str) -> None:
-    """Raise Invalid if a record is too large for the topic, is for a partition that it lacks, or lacks the key that it
-    needs."""
+def refuse_unsendable(part: StagedPart, location: Location, topic: FoundTopic, sink: str, beside: int) -> None:
+    """Raise Invalid if a record is too large for the topic, is for a partition that it lacks, has a time that it does
+    not take, or lacks the key that it needs. beside: bytes of a record that are not staged."""
     for name, (lowest, highest, nulls) in _facts(part, location).items():
-        if name == SIZE and highest > topic.largest_record:
+        if name == SIZE and highest + beside > topic.largest_record:
             raise Invalid(
-                f"sink {sink!r}: a record has {highest:,} bytes, more than the topic {topic.name} takes",
+                f"sink {sink!r}: a record has {highest + beside:,} bytes, more than the topic {topic.name} takes",
                 expected=f"at most {topic.largest_record:,} bytes of key, value and headers, by the topic's "
                 "max.message.bytes and segment.bytes",
                 help="raise max.message.bytes of the topic, or make the rows smaller",
@@ -31,6 +34,8 @@ def refuse_unsendable(part: StagedPart, location: Location, topic: FoundTopic, s
                 help="correct the column that the sink's argument partition names, or add partitions to the topic",
                 reason="NO_PARTITION",
             )
+        if name == TIMESTAMP:
+            _refuse_times(lowest, highest, topic, sink)
         if name == KEY and nulls and topic.is_compacted:
             raise Invalid(
                 f"sink {sink!r}: the key of {nulls:,} rows is null, and the topic {topic.name} is compacted",
@@ -38,6 +43,29 @@ def refuse_unsendable(part: StagedPart, location: Location, topic: FoundTopic, s
                 help="leave out rows without a key in the stage before the sink",
                 reason="NO_KEY",
             )
+
+
+def _refuse_times(earliest: int, latest: int, topic: FoundTopic, sink: str) -> None:
+    (behind, ahead), now = topic.times, round(seams.now().timestamp() * 1000)
+    for time, away, most, setting in (
+        (earliest, now - earliest, behind, "message.timestamp.before.max.ms"),
+        (latest, latest - now, ahead, "message.timestamp.after.max.ms"),
+    ):
+        if away > most:
+            raise Invalid(
+                f"sink {sink!r}: the topic {topic.name} does not take a record of {_told(time)}, {away:,} ms away from "
+                "now",
+                expected=f"at most {most:,} ms, by the topic's {setting}",
+                help=f"correct the column that the sink's argument timestamp names, or raise {setting} of the topic",
+                reason="BAD_TIME",
+            )
+
+
+def _told(time_ms: int) -> str:
+    try:
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=time_ms)).isoformat()
+    except OverflowError:
+        return f"{time_ms} ms since 1970"
 
 
 def _facts(part: StagedPart, location: Location) -> dict[str, tuple[int, int, int]]:
@@ -51,15 +79,19 @@ def _facts(part: StagedPart, location: Location) -> dict[str, tuple[int, int, in
                 columns = file.metadata.row_group(group)
                 for number in range(columns.num_columns):
                     column = columns.column(number)
-                    if column.path_in_schema in (KEY, SIZE, PARTITION) and column.statistics is not None:
+                    if column.path_in_schema in (KEY, SIZE, PARTITION, TIMESTAMP) and column.statistics is not None:
                         _note(facts, column.path_in_schema, column.statistics)
     return facts
 
 
 def _note(facts: dict[str, tuple[int, int, int]], name: str, statistics: object) -> None:
     nulls = int(getattr(statistics, "null_count", 0) or 0)
-    numbers = name != KEY and bool(getattr(statistics, "has_min_max", False))
-    lowest, highest = (statistics.min, statistics.max) if numbers else (0, 0)  # type: ignore[attr-defined]
+    if name == KEY:
+        lowest = highest = 0
+    elif getattr(statistics, "has_min_max", False):
+        lowest, highest = statistics.min, statistics.max  # type: ignore[attr-defined]
+    else:
+        return  # nulls only
     before = facts.get(name, (lowest, highest, 0))
     facts[name] = (min(before[0], lowest), max(before[1], highest), before[2] + nulls)
 

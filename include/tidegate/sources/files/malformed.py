@@ -79,6 +79,11 @@ SENT_CAUSES: Final = {
         "text in UTF-8; otherwise characters would be lost",
         "correct what sends such records, or read them with value='bytes'",
     ),
+    "key": (
+        "record whose key is not UTF-8",
+        "a key in UTF-8; otherwise characters would be lost",
+        "correct what sends such records, or declare key='bytes'",
+    ),
     "tombstone": (
         "record without a value",
         "records that have one, unless tombstones are skipped or kept",

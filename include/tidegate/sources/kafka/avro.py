@@ -24,6 +24,7 @@ from tidegate.sources.files.reading import CORRUPT, empty_frame
 from tidegate.sources.kafka.reading import (
     DELETED,
     DeclaredTopic,
+    bad_key_sql,
     columns_of,
     metadata_columns,
     metadata_sql,
@@ -130,7 +131,8 @@ def decoded(spark: SparkSession, source: DeclaredTopic, records: DataFrame, logi
         source=name,
     )
     place = f"concat('partition ', partition, ', offset ', offset, ' of topic {source.topic}') AS place"
-    taken = records.selectExpr("value AS avro", place, *(metadata_sql(column) for column in about))
+    bad_key = f"{bad_key_sql(source)} AS bad_key"
+    taken = records.selectExpr("value AS avro", place, bad_key, *(metadata_sql(column) for column in about))
     return taken.mapInArrow(decode, ", ".join(column.ddl for column in columns))
 
 
@@ -144,10 +146,13 @@ def _decoder(
 
         for batch in batches:
             rows, corrupt, absent = [], [], []
-            for value, place in zip(batch["avro"].to_pylist(), batch["place"].to_pylist(), strict=True):
+            records = (batch[name].to_pylist() for name in ("avro", "place", "bad_key"))
+            for value, place, bad_key in zip(*records, strict=True):
                 row: dict[str, Any] = {}
                 text = None
                 try:
+                    if bad_key:
+                        raise Undecodable("", "key")
                     if value is not None:
                         row = _record(value, registry, schema, names)
                     elif refuse_absent:
@@ -155,7 +160,7 @@ def _decoder(
                 except Undecodable as error:
                     if not keep:
                         raise ValueError(message(source, place, error.why, str(error), str(error))) from None
-                    text = base64.b64encode(value).decode()
+                    text = base64.b64encode(value or b"").decode()
                 rows.append(row)
                 corrupt.append(text)
                 absent.append(value is None)

@@ -30,6 +30,7 @@ __all__ = [
     "KEY",
     "METADATA",
     "DeclaredTopic",
+    "bad_key_sql",
     "columns_of",
     "metadata_columns",
     "metadata_sql",
@@ -163,15 +164,17 @@ class _Judging:
     partition: str
     offset: str
     absent: str
+    bad_key: str
 
     @staticmethod
     def beside(columns: list[Column]) -> _Judging:
-        return _Judging(*(free_name(f"_{name}_", columns) for name in ("text", "why", "partition", "offset", "absent")))
+        names = ("text", "why", "partition", "offset", "absent", "bad_key")
+        return _Judging(*(free_name(f"_{name}_", columns) for name in names))
 
-    @property
-    def begun(self) -> list[str]:
-        """SQL for those that the record itself tells."""
+    def begun(self, source: DeclaredTopic) -> list[str]:
+        """Return SQL for those that the record itself tells."""
         return [
+            f"{bad_key_sql(source)} AS {quoted(self.bad_key)}",
             f"partition AS {quoted(self.partition)}",
             f"offset AS {quoted(self.offset)}",
             f"value IS NULL AS {quoted(self.absent)}",
@@ -180,7 +183,7 @@ class _Judging:
     @property
     def told(self) -> list[str]:
         """These, quoted."""
-        return [quoted(name) for name in (self.partition, self.offset, self.absent)]
+        return [quoted(name) for name in (self.partition, self.offset, self.absent, self.bad_key)]
 
     def place(self, topic: str) -> str:
         """Return SQL for the place of a record."""
@@ -196,7 +199,7 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
     names = _Judging.beside([*columns, *extra])
     text, why = quoted(names.text), quoted(names.why)
     rest = [*(quoted(column.name) for column in extra), *names.told]
-    frame = records.selectExpr("value", *(metadata_sql(column) for column in extra), *names.begun)
+    frame = records.selectExpr("value", *(metadata_sql(column) for column in extra), *names.begun(source))
     if source.value == "json":
         frame = _parsed(source, frame, columns, rest, names)
     elif source.value == "string":
@@ -204,6 +207,9 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
         frame = frame.selectExpr(f"{valid} AS value", f"{valid} AS {text}", f"{flaw} AS {why}", *rest)
     else:
         frame = frame.selectExpr("value", f"'' AS {text}", f"CAST(NULL AS string) AS {why}", *rest)
+    if source.key == "string":
+        flaw, record = f"CASE WHEN {quoted(names.bad_key)} THEN 'key' END", f"coalesce({text}, '')"
+        frame = frame.withColumns({names.why: F.expr(f"coalesce({why}, {flaw})"), names.text: F.expr(record)})
     checked = columns if source.value == "json" else []
     frame = frame.where(_good(source, columns, checked, name, names))
     made = as_declared(columns) if checked else [quoted(column.name) for column in columns]
@@ -221,7 +227,14 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
 def metadata_sql(column: Column) -> str:
     """Return SQL for such a column of what Spark reads."""
     name = column.name.removeprefix("_")
+    if column == Column(KEY, "string"):
+        return f"CASE WHEN is_valid_utf8(key) THEN CAST(key AS string) END AS {KEY}"
     return f"CAST({name} AS {column.type}) AS {column.name}"
+
+
+def bad_key_sql(source: DeclaredTopic) -> str:
+    """Return SQL that is true if the key of a record cannot be its column's text."""
+    return "coalesce(NOT is_valid_utf8(key), false)" if source.key == "string" else "false"
 
 
 def _null_if(corrupt: str, sql: str, column: Column) -> str:

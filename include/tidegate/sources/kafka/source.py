@@ -137,7 +137,9 @@ class Kafka(Source):
         asked, topic = self._topic(context)
         first, end = asked.ends(topic.partitions)
         if isinstance(self.start, datetime):
-            since = asked.since(topic.partitions, round(self.start.timestamp() * 1000))
+            moment_ms = round(self.start.timestamp() * 1000)
+            # Brokers take negative moments for words, such as -1 for "latest".
+            since = asked.since(topic.partitions, moment_ms) if moment_ms >= 0 else first
             offsets = {partition: end[partition] if offset is None else offset for partition, offset in since.items()}
         elif isinstance(self.start, Mapping):
             offsets = dict(self.start)
@@ -152,6 +154,7 @@ class Kafka(Source):
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """Plan the next offsets of each partition, up to where every transaction is decided."""
         asked, topic = self._topic(context)
+        written = asked.written(topic.partitions)  # before the ends: what comes meanwhile waits for no transaction
         first, end = asked.ends(topic.partitions)
         before = TopicPosition.of(start, context.source) if start is not None else None
         begin, expired = self._begin(before, topic, first, end, context.source)
@@ -164,15 +167,18 @@ class Kafka(Source):
             if at in known or offset or taken.get(at)
         }
         count, left = sum(taken.values()), sum(waiting.values()) - sum(taken.values())
+        behind_open = sum(max(written[at] - end[at], 0) for at in topic.partitions)
+        ends = {at: begin.offsets[at] + taken.get(at, 0) for at in topic.partitions}
+        behind = tuple(at for at in topic.partitions if max(written[at], end[at]) > ends[at])
         position = TopicPosition(topic.cluster, topic.id, after)
         return Planned(
             end=position.json if count or expired else start,
             splits=splits_of(begin, {at: begin.offsets[at] + number for at, number in taken.items()}),
             empty=not count,
             more=left > 0,
-            summary=_summary(taken, len(topic.partitions), expired),
+            summary=_summary(taken, len(topic.partitions), expired, behind_open),
             amount=count,
-            lag=Lag(rows=left, seconds=self._age_of_waiting(asked, topic, begin, taken, end) if left else None),
+            lag=Lag(rows=left + behind_open, seconds=_age_of_waiting(asked, behind, ends) if behind else None),
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount | None:
@@ -227,36 +233,6 @@ class Kafka(Source):
         expired = sum(oldest - offset for offset, oldest in gone.values())
         return TopicPosition(topic.cluster, topic.id, offsets), expired
 
-    def _age_of_waiting(
-        self,
-        asked: SourceTopic,
-        topic: TopicState,
-        begin: TopicPosition,
-        taken: Mapping[int, int],
-        end: Mapping[int, int],
-    ) -> float | None:
-        """Return the age of the oldest record after the range, to a tenth, by the records' times.
-
-        Brokers find the first record from a moment on. So the age is searched for: each record that waits is younger
-        if, in every partition, none from then on comes before the range's end.
-        """
-        ends = {at: begin.offsets[at] + taken.get(at, 0) for at in topic.partitions}
-        behind = tuple(at for at, offset in ends.items() if end[at] > offset)
-        now_ms = seams.now().timestamp() * 1000
-
-        def all_younger(age_s: float) -> bool:
-            since = asked.since(behind, max(round(now_ms - age_s * 1000), 0))
-            return all(offset is not None and offset <= ends[at] for at, offset in since.items())
-
-        young, old = _FINEST_AGE_S, _COARSEST_AGE_S
-        while old > young * _PRECISION:
-            middle = (young * old) ** 0.5
-            if all_younger(middle):
-                old = middle
-            else:
-                young = middle
-        return round(old, 1) if old < _COARSEST_AGE_S else None  # None: the records have no times
-
     # -- reading ---------------------------------------------------------------------------------------
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
@@ -279,9 +255,34 @@ def _refuse_other_topic(before: TopicPosition, topic: TopicState, name: str, sou
         raise errors.made_again(source, name, before.topic_id, topic.id)
 
 
-def _summary(taken: Mapping[int, int], partitions: int, expired: int) -> str:
+def _age_of_waiting(asked: SourceTopic, behind: tuple[int, ...], ends: Mapping[int, int]) -> float | None:
+    """Return the age of the oldest record after the range, to a tenth, by the records' times. behind: partitions that
+    have some.
+
+    Brokers find the first record from a moment on. So the age is searched for: each record that waits is younger if, in
+    every partition, none from then on comes before the range's end.
+    """
+    now_ms = seams.now().timestamp() * 1000
+
+    def all_younger(age_s: float) -> bool:
+        since = asked.since(behind, max(round(now_ms - age_s * 1000), 0), committed=False)
+        return all(offset is not None and offset <= ends[at] for at, offset in since.items())
+
+    young, old = _FINEST_AGE_S, _COARSEST_AGE_S
+    while old > young * _PRECISION:
+        middle = (young * old) ** 0.5
+        if all_younger(middle):
+            old = middle
+        else:
+            young = middle
+    return round(old, 1) if old < _COARSEST_AGE_S else None  # None: the records have no times
+
+
+def _summary(taken: Mapping[int, int], partitions: int, expired: int, behind_open: int) -> str:
     count, read = sum(taken.values()), sum(1 for number in taken.values() if number)
     skipped = f"; {expired:,} have expired unread" if expired else ""
+    if behind_open:
+        skipped += f"; {behind_open:,} wait for an open transaction to end"
     if not count:
         return f"no new records{skipped}"
     return f"{count:,} offsets in {read} of {partitions} partitions{skipped}"

@@ -75,33 +75,55 @@ class SourceTopic:
             {partition: said["end", partition].offset for partition in partitions},
         )
 
-    def since(self, partitions: tuple[int, ...], moment_ms: int) -> dict[int, int | None]:
-        """Return the offset of each partition's first record from this moment on. None: there is none."""
+    def written(self, partitions: tuple[int, ...]) -> dict[int, int]:
+        """Return the end of each partition, behind all records of open transactions, too."""
+        from confluent_kafka.admin import OffsetSpec
+
+        specs = dict.fromkeys(partitions, OffsetSpec.latest())
+        with self._cluster.errors(self._asking):
+            said = self._cluster.answers(lambda: self._offsets_asked("written", specs, committed=False), exists=True)
+        return {partition: found.offset for (_, partition), found in said.items()}
+
+    def since(self, partitions: tuple[int, ...], moment_ms: int, *, committed: bool = True) -> dict[int, int | None]:
+        """Return the offset of each partition's first record from this moment on. None: there is none. committed: only
+        below the first open transaction."""
         from confluent_kafka.admin import OffsetSpec
 
         spec = OffsetSpec.for_timestamp(moment_ms)
         with self._cluster.errors(self._asking):
             said = self._cluster.answers(
-                lambda: self._offsets_asked("since", dict.fromkeys(partitions, spec)), exists=True
+                lambda: self._offsets_asked("since", dict.fromkeys(partitions, spec), committed=committed), exists=True
             )
         return {partition: found.offset if found.offset >= 0 else None for (_, partition), found in said.items()}
 
     def commit(self, group: str, offsets: Mapping[int, int]) -> None:
         """Tell the consumer group's coordinator how far the group has come."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
         reached = [TopicPartition(self._name, partition, offset) for partition, offset in offsets.items()]
         wanted = [ConsumerGroupTopicPartitions(group, reached)]
         with self._cluster.errors(f"committing the offsets of the group {group}"):
             admin = self._cluster.admin()
-            self._cluster.answers(lambda: admin.alter_consumer_group_offsets(wanted, request_timeout=ANSWER_S))
+            said = self._cluster.answers(lambda: admin.alter_consumer_group_offsets(wanted, request_timeout=ANSWER_S))
+            failed = [each.error for each in said[group].topic_partitions if each.error is not None]
+            if failed and failed[0].code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
+                raise Invalid(
+                    f"the offsets of the group {group} cannot be set: somebody consumes in that group",
+                    expected="a group for this source alone",
+                    help="give the source's argument group another name",
+                    reason="GROUP_IN_USE",
+                )
+            if failed:
+                raise KafkaException(failed[0])
 
-    def _offsets_asked(self, key: str, specs: Mapping[int, Any]) -> dict[tuple[str, int], Future[Any]]:
+    def _offsets_asked(
+        self, key: str, specs: Mapping[int, Any], *, committed: bool = True
+    ) -> dict[tuple[str, int], Future[Any]]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         asked = self._cluster.admin().list_offsets(
             {TopicPartition(self._name, partition): spec for partition, spec in specs.items()},
-            isolation_level=IsolationLevel.READ_COMMITTED,
+            isolation_level=IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED,
             request_timeout=ANSWER_S,
         )
         return {(key, at.partition): future for at, future in asked.items()}
