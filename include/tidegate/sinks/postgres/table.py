@@ -214,9 +214,9 @@ class PostgresSink(TransactionalSink):
     def add(self, cursor: Any, rows: StagedRows, table: FoundTable, context: SinkContext) -> None:
         """Add the rows of one committable to the table, which fits them."""
 
+    @abstractmethod
     def take_out(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
         """Take the rows of all checkpoints after `after` out of the table again, for a rollback."""
-        raise NotImplementedError
 
     def changed_by_others(self, cursor: Any, after: int, context: SinkContext) -> int:
         """Return how many of the rows that a rollback would put back others have changed since this pipeline did."""
