@@ -225,6 +225,73 @@ def test_a_folder_of_another_pipeline_is_refused(export):
     assert taking_over.head(other) == Head(None, None)
 
 
+def test_a_pipeline_that_takes_over_exports_beside_what_is_there(export, monkeypatch):
+    """Its numbers begin at 1 again: rows of a number that was there before would be taken for exported."""
+    for id in (1, 2):
+        export.publish(id, export.stage(id, id))
+    export.context = SinkContext("p", "fresh", "s", export.context.place, home=f"{export.context.home}-fresh")
+    export.sink = FileExport("out", take_over=True)
+    for id in (1, 2, 3):
+        assert export.publish(id, export.stage(id, 10 * id)) is not None
+    assert export.keys() == [1, 2, 10, 20, 30]
+    assert sorted(name for each in export.manifests() for name in each["files"]) == export.files()
+    assert sorted({name.split("/")[0] for name in export.files()}) == [
+        "checkpoint=00000001",
+        "checkpoint=00000001-3",
+        "checkpoint=00000002",
+        "checkpoint=00000002-4",
+        "checkpoint=00000003",
+    ]
+
+
+def test_what_another_pipeline_left_unfinished_holds_nobody_up_who_takes_over(export, monkeypatch):
+    batch = export.stage(1, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(ExportFolder, "finish", lambda *_: None)
+        export.publish(1, batch)
+    export.sink.discard(export.context, Staging(1, "a"))
+    export.context = SinkContext("p", "fresh", "s", export.context.place, home=f"{export.context.home}-fresh")
+    export.sink = FileExport("out", take_over=True)
+    assert export.publish(1, export.stage(1, 10)) is not None
+    assert export.keys() == [10]
+    assert export.sink.head(export.context).last == 1
+
+
+def test_csv_keeps_every_text_as_it_is(tmp_path, spark):
+    texts = [
+        "  before",
+        "after  ",
+        " ",
+        "\t",
+        "a\nb",
+        "a\r\nb",
+        'q"q',
+        '"',
+        "",
+        "\\",
+        "a\\",
+        "#c",
+        ",",
+        "NULL",
+        "ä\u2028x",
+    ]
+    export = Export(tmp_path, spark, format="csv")
+    rows = spark.createDataFrame(list(enumerate(texts)), "k int, v string")
+    export.publish(1, export.sink.prepare(rows, export.context, Staging(1, "a")).committable)
+    found = {}
+    for name in export.files():
+        with (export.folder / name).open(newline="") as file:
+            found |= {int(row[0]): row[1] for row in list(csv.reader(file))[1:]}
+    assert [found[number] for number in range(len(texts))] == texts
+
+
+def test_a_null_alone_in_a_line_of_csv_is_a_row(tmp_path, spark):
+    export = Export(tmp_path, spark, format="csv", header=False)
+    rows = spark.sql("SELECT * FROM VALUES ('a'), (NULL), ('b') AS t(v)").coalesce(1)
+    export.publish(1, export.sink.prepare(rows, export.context, Staging(1, "a")).committable)
+    assert (export.folder / export.files()[0]).read_text() == 'a\n""\nb\n'
+
+
 def test_what_others_may_not_read_is_no_export(export):
     """The files have the modes that this user's files have, whatever modes the ledger uses for its own."""
     umask = os.umask(0o022)
@@ -243,6 +310,11 @@ def test_what_others_may_not_read_is_no_export(export):
         ({"format": "csv"}, "array(1) AS tags", "'tags' is array, which a CSV file cannot hold"),
         ({"partition_by": ["where"]}, "1 AS x", "partition column 'where' is not in the output"),
         ({"partition_by": ["x"]}, "cast(1 AS double) AS x", "partition column 'x' is double"),
+        (
+            {"format": "json", "partition_by": ["tidegate_line"]},
+            "1 AS tidegate_line",
+            "a name that the sink itself uses",
+        ),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_before_anything_is_staged(tmp_path, spark, declared, column, why):

@@ -168,3 +168,31 @@ def test_the_declaration_names_no_login_and_its_problems_are_told_at_once():
     sink = IcebergAppend("orders", connection="", schema_evolution="maybe")
     assert len(sink.problems()) == 3
     assert json.dumps(sink.describe())
+
+
+def test_a_pipeline_that_was_started_afresh_is_refused_until_it_takes_over(lake):
+    """It finds no mark of its own, and would add everything once more."""
+    lake.publish(3, lake.stage(3, 1, 2))
+    before, lake.context = lake.context, lake.of("p", "fresh")
+    for look in (lake.sink.check, lake.sink.head):
+        with pytest.raises(Invalid, match="rows of another pipeline named 'p'") as refused:
+            look(lake.context)
+        assert refused.value.reason == "OTHER_OWNER"
+    declared, lake.sink = lake.sink, IcebergAppend("shop.orders", connection="lake", take_over=True)
+    assert lake.publish(1, lake.stage(1, 3)) is not None
+    assert lake.keys == [1, 2, 3]
+    assert declared.head(lake.context).last == 1, "once it has taken over, the declaration may forget it"
+    with pytest.raises(Invalid, match="rows of another pipeline"):
+        declared.head(before)
+    assert declared.head(lake.of("q", "other")).last is None, "pipelines with other names may add, too"
+
+
+def test_values_inside_of_others_that_are_never_null_are_no_difference(lake):
+    """Spark knows that they are not; the table, which a first checkpoint made, must take later ones."""
+    for id in (1, 2):
+        inside = "named_struct('x', 1, 'y', array(named_struct('z', 1))) AS s, map('a', named_struct('x', 1)) AS m"
+        lake.publish(id, lake.stage(id, frame=lake.spark.sql(f"SELECT {id} AS k, array(1) AS a, {inside}")))
+    nulls = "named_struct('x', CAST(NULL AS int), 'y', array(named_struct('z', CAST(NULL AS int)))) AS s"
+    rows = f"SELECT 3 AS k, array(1) AS a, {nulls}, map('a', named_struct('x', CAST(NULL AS int))) AS m"
+    lake.publish(3, lake.stage(3, frame=lake.spark.sql(rows)))
+    assert lake.keys == [1, 2, 3]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 
 class OnBroker(SinkContract):
+    crash_lines = 10
+
     """A topic of each test's own. As before a first plan, the topics are made before anything is staged."""
 
     broker: Broker

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.connectors.duck import DuckRows, DuckTable
+from tests.connectors.duck import DuckRows, DuckTable, opened
 from tests.connectors.duck_contracts import DuckRowsContract, DuckTableContract
+from tidegate.errors import Unavailable
+from tidegate.records.place import Place
 from tidegate.sinks.base import entry_folder
 
 
@@ -54,6 +58,9 @@ def with_source(source: type[DuckRows]) -> type[Any]:
 def with_sink(sink: type[DuckTable]) -> type[Any]:
     class Contract(DuckTableContract):
         secrets = ("hunter2",)
+
+        def place(self) -> Place:
+            return replace(super().place(), connections={"duck.password": "hunter2"})
 
         def sink(self) -> DuckTable:
             return sink("out.db", self.unique_name, self.keys)
@@ -104,8 +111,6 @@ class TellsItsPassword(DuckRows):
 
 class LosesWhatIsReleasedTooMuch(DuckRows):
     def release(self, before, context):
-        from tests.connectors.duck import opened
-
         with opened(context.place, self.path) as database:
             database.execute(f"DELETE FROM {self.table} WHERE id <= ?", (before["id"] + 1,))
 
@@ -149,8 +154,6 @@ class LeavesTheMark(DuckTable):
     def load(self, rows, context):
         before = self.last(context)
         loaded = super().load(rows, context)
-        from tests.connectors.duck import opened
-
         with opened(context.place, self.path) as database:
             database.execute("UPDATE tidegate SET last = ? WHERE app = ?", (before or 0, context.app_id))
         return loaded
@@ -165,6 +168,62 @@ class AlwaysSaysThatItHasLoaded(DuckTable):
 class ForgetsTheSecondPart(DuckTable):
     def load(self, rows, context):
         return super().load(replace(rows, parts=rows.parts[:1]), context)
+
+
+class TakesTheFirstFileOnly(DuckTable):
+    def load(self, rows, context):
+        parts = tuple(msgspec.structs.replace(part, files=part.files[:1]) for part in rows.parts)
+        return super().load(replace(rows, parts=parts), context)
+
+
+class DropsRowsWithNulls(DuckTable):
+    def staged_form(self, frame, context):
+        return frame.dropna()
+
+
+class InTwoTransactions(DuckTable):
+    """Nobody gets in between, but a process can die there."""
+
+    turn = threading.Lock()
+
+    def load(self, rows, context):
+        with self.turn:
+            return self.last(context) == rows.after and self.steps(rows, context)
+
+    def add(self, rows, context):
+        with opened(context.place, self.path) as database:
+            for batch in rows.batches():
+                database.register("new", batch)
+                database.execute(f"CREATE TABLE IF NOT EXISTS {self.table} AS SELECT * FROM new LIMIT 0")
+                database.execute(f"INSERT INTO {self.table} SELECT * FROM new")
+
+    def mark(self, rows, context):
+        with opened(context.place, self.path) as database:
+            database.execute("INSERT OR REPLACE INTO tidegate VALUES (?, ?)", (context.app_id, rows.checkpoint))
+
+    def why_rows_stay(self):
+        return "it cannot tell them apart"
+
+
+class MovesTheMarkFirst(InTwoTransactions):
+    def steps(self, rows, context):
+        self.mark(rows, context)
+        self.add(rows, context)
+        return True
+
+
+class MovesTheMarkLast(InTwoTransactions):
+    def steps(self, rows, context):
+        self.add(rows, context)
+        self.mark(rows, context)
+        return True
+
+
+class ShowsItsPasswordInAnError(DuckTable):
+    def last(self, context):
+        if context.place.connections.get("duck.password") == "hunter2":
+            return super().last(context)
+        raise Unavailable(f"cannot log in with {dict(context.place.connections)}")
 
 
 class DiscardsAllAttempts(DuckTable):
@@ -185,8 +244,6 @@ class KeepsRowsInARollback(DuckTable):
 class LetsOldCheckpointsComeAfterARollback(DuckTable):
     def take_back(self, rows, to, context):
         done = super().take_back(rows, to, context)
-        from tests.connectors.duck import opened
-
         with opened(context.place, self.path) as database:
             database.execute("UPDATE tidegate SET last = 3")
         return done
@@ -204,6 +261,11 @@ SINKS = [
     LeavesTheMark,
     AlwaysSaysThatItHasLoaded,
     ForgetsTheSecondPart,
+    TakesTheFirstFileOnly,
+    DropsRowsWithNulls,
+    MovesTheMarkFirst,
+    MovesTheMarkLast,
+    ShowsItsPasswordInAnError,
     DiscardsAllAttempts,
     TakesAnything,
     KeepsRowsInARollback,

@@ -209,6 +209,61 @@ def test_columns_have_the_types_that_the_guide_names(spark, context, orders):
     assert abs(row["_commit_timestamp"] - datetime.datetime.now(datetime.UTC).replace(tzinfo=None)).days == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        ("timestamptz", "'infinity'", "infinity"),
+        ("timestamp", "'0044-03-15 BC'", "0044-03-15 00:00:00 BC"),
+        ("date", "'10000-01-01'", "10000-01-01"),
+        ("numeric(10,2)", "'NaN'", "NaN"),
+        ("timestamptz[]", "'{infinity}'", "{infinity}"),
+        ("int[]", "'{{1,2},{3,4}}'", "{{1,2},{3,4}}"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_told_and_can_be_read_as_text(spark, context, orders, kind, value, text):
+    orders.run(f"ALTER TABLE o ADD COLUMN c {kind}", f"INSERT INTO o (k, c) VALUES (1, NULL), (2, {value})")
+    with pytest.raises(Invalid, match=r"values that cannot be read.*column 'c'") as refused:
+        source().read(spark, source().plan(None, context).splits, context)
+    assert refused.value.reason == "BAD_VALUES"
+    reading = source(as_text=["c"])
+    rows = reading.read(spark, reading.plan(None, context).splits, context).collect()
+    assert sorted((row["k"], row["c"]) for row in rows) == [(1, None), (2, text)]
+
+
+def test_values_of_a_type_that_a_column_had_before_can_be_read_as_text(spark, context, orders):
+    orders.run(
+        "INSERT INTO o VALUES (1, 'one')",
+        "DELETE FROM o",
+        "ALTER TABLE o ALTER v TYPE int USING 1",
+        "INSERT INTO o VALUES (2, 5)",
+    )
+    with pytest.raises(Invalid, match="column 'v'"):
+        source().read(spark, source().plan(None, context).splits, context)
+    reading = source(as_text=["v"])
+    rows = reading.read(spark, reading.plan(None, context).splits, context).collect()
+    assert [(row["k"], row["v"]) for row in rows if row["_change_type"] == "insert"] == [(1, "one"), (2, "5")]
+
+
+def test_columns_that_are_not_sent_are_not_read(spark, context, orders):
+    """They would be null in every row, as if that were their value."""
+    orders.run(
+        "ALTER TABLE o ADD COLUMN twice bigint GENERATED ALWAYS AS (k * 2) STORED, "
+        "ADD COLUMN n bigint GENERATED ALWAYS AS IDENTITY, ADD COLUMN secret text",
+        "ALTER PUBLICATION orders SET TABLE o (k, v, n)",
+        "INSERT INTO o VALUES (1, 'a')",
+    )
+    frame = source().read(spark, source().plan(None, context).splits, context)
+    assert [name for name in frame.columns if not name.startswith("_")] == ["k", "v", "n"]
+    assert [tuple(row)[:3] for row in frame.collect()] == [(1, "a", 1)]
+
+
+def test_a_publication_that_came_after_the_slot_is_told(spark, context, orders):
+    orders.run("DROP PUBLICATION orders", "INSERT INTO o VALUES (1, 'a')", "CREATE PUBLICATION orders FOR TABLE o")
+    with pytest.raises(Invalid, match="was not there yet when changes were made") as refused:
+        source().read(spark, source().plan(None, context).splits, context)
+    assert refused.value.reason == "NO_PUBLICATION"
+
+
 def test_a_bound_from_outside_makes_no_ranges_that_are_too_small_to_be_worth_reading(context, orders):
     orders.run("INSERT INTO o SELECT n, repeat('x', 100) FROM generate_series(1, 20000) n")
     bounded = SourceContext("p", "orders", context.place, MemoryBlobs(), at_most=1)
@@ -243,6 +298,8 @@ def test_another_server_or_an_older_copy_is_told(context, orders):
     found = source().plan(None, context)
     with pytest.raises(Invalid, match="leads to another server"):
         source().plan({**found.end, "system": "1"}, context)
+    with pytest.raises(Invalid, match="the server's log ends at"):
+        source().plan({**found.end, "lsn": found.end["lsn"] + 2**40}, context)
     with pytest.raises(Invalid, match="the server's log ends at"):
         source().verify(found.splits | {"end": found.splits["end"] + 2**40}, context)
 

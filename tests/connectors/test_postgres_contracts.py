@@ -29,6 +29,8 @@ class OnPostgres:
 
 
 class PostgresSinkContract(OnPostgres, SinkContract):
+    crash_lines = 20
+
     def rows(self):
         if self.postgres.run("SELECT to_regclass('t')") == [(None,)]:
             return []

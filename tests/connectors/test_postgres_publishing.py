@@ -339,6 +339,31 @@ def test_a_rollback_restores_every_type_and_columns_that_others_have_added(publi
     assert [row[:-1] for row in postgres.run("SELECT * FROM t")] == before
 
 
+def test_a_rollback_leaves_columns_alone_that_were_added_since(publishing, postgres):
+    """A column that must not be null would refuse the rows, after the decision; others may have filled it."""
+    published = publishing(upsert(allow_rollback=True))
+    published.checkpoint(1, (1, "a"), (2, "b"))
+    published.checkpoint(2, (1, "", True), (2, "B", False))
+    postgres.run("ALTER TABLE t ADD COLUMN note text NOT NULL DEFAULT 'none'", "UPDATE t SET note = 'theirs'")
+    published.roll_back(3, 1, how="discard")
+    assert rows(postgres, "k, v, note") == [(1, "a", "none"), (2, "b", "theirs")]
+
+
+def test_rows_that_are_put_back_have_the_numbers_that_they_had(publishing, postgres):
+    postgres.run(
+        "CREATE TABLE t (k bigint PRIMARY KEY, v text, n bigint GENERATED ALWAYS AS IDENTITY, m serial, "
+        "twice bigint GENERATED ALWAYS AS (k * 2) STORED)"
+    )
+    published = publishing(upsert(allow_rollback=True))
+    published.checkpoint(1, (1, "a"), (2, "b"))
+    before = rows(postgres, "*")
+    published.checkpoint(2, (1, "", True), (2, "B", False), (3, "c", False))
+    published.roll_back(3, 1)
+    assert rows(postgres, "*") == before
+    published.checkpoint(4, (4, "d"))
+    assert rows(postgres, "n, m, k")[-1][2] == 4
+
+
 def test_rows_that_others_have_changed_are_lost_only_if_somebody_chooses_so(publishing, postgres):
     published = publishing(upsert(allow_rollback=True))
     for id in (1, 2):
@@ -443,6 +468,24 @@ def test_missing_rights_are_told_with_the_statements_that_grant_them(publishing,
     published.roll_back(3, 1)
     assert rows(postgres) == [(1, "a")]
     postgres.run("DROP OWNED BY clerk", "GRANT TEMPORARY ON DATABASE postgres TO PUBLIC")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        ["CREATE UNLOGGED TABLE t (k bigint, v text)"],
+        [
+            "CREATE TABLE t (k bigint, v text) PARTITION BY RANGE (k)",
+            "CREATE UNLOGGED TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (9)",
+        ],
+    ],
+)
+def test_a_table_that_a_crash_empties_is_no_target(publishing, postgres, table):
+    """The mark would survive, and say that the rows are there."""
+    postgres.run(*table)
+    published = publishing(PostgresAppend("t", connection=CONNECTION))
+    with pytest.raises(Invalid, match="is unlogged"):
+        published.sink.check(published.context)
 
 
 def test_a_view_is_no_target(publishing, postgres):

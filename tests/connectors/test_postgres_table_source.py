@@ -184,6 +184,7 @@ def test_a_column_that_the_table_lacks_is_told(context, events):
         ({"xid_column": ""}, "xid_column is ''"),
         ({"columns": []}, "columns is []"),
         ({"columns": ["a", "a"]}, "each once"),
+        ({"as_text": "a"}, "as_text is 'a'"),
         ({"start": "now"}, "'beginning' or 'latest'"),
         ({"max_rows": 0}, "max_rows is 0"),
     ],
@@ -248,6 +249,73 @@ def test_every_type_is_read_as_the_guide_says(spark, context, events):
     assert source().read(spark, splits, context).collect() == [row]
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        ("timestamptz", "'infinity'", "infinity"),
+        ("timestamp", "'-infinity'", "-infinity"),
+        ("timestamptz", "'294276-01-01 00:00:00+00'", "294276-01-01 00:00:00+00"),
+        ("date", "'infinity'", "infinity"),
+        ("numeric(10,2)", "'NaN'", "NaN"),
+        ("date[]", "'{2026-01-02,infinity}'", "{2026-01-02,infinity}"),
+        ("timestamptz[]", "'{infinity}'", "{infinity}"),
+        ("int[]", "'{{1,2},{3,4}}'", "{{1,2},{3,4}}"),
+    ],
+)
+def test_a_value_that_spark_does_not_have_is_told_and_can_be_read_as_text(spark, context, events, kind, value, text):
+    events.run(
+        f"ALTER TABLE e ADD COLUMN c {kind}",
+        f"INSERT INTO e (id, c) VALUES (1, NULL), (2, {value})",
+    )
+    splits = source().plan(None, context).splits
+    with pytest.raises(Invalid, match=r"values that cannot be read.*column 'c'") as refused:
+        source().verify(splits, context)
+    assert refused.value.reason == "BAD_VALUES"
+    assert "as_text=['c']" in refused.value.help
+    reading = source(as_text=["c"])
+    splits = reading.plan(None, context).splits
+    reading.verify(splits, context)
+    rows = reading.read(spark, splits, context).collect()
+    assert sorted((row["id"], row["c"]) for row in rows) == [(1, None), (2, text)]
+
+
+def test_texts_are_the_same_however_the_session_is_set(spark, events, context, tmp_path):
+    events.run(
+        "ALTER TABLE e ADD COLUMN c timestamptz, ADD COLUMN i interval",
+        "INSERT INTO e (id, c, i) VALUES (1, '2026-01-02 03:04:05+00', '1 day 2 hours')",
+    )
+    options = {"options": "-c TimeZone=Asia/Tokyo -c DateStyle=German -c IntervalStyle=iso_8601"}
+    set_otherwise = SourceContext("p", "e", Place(str(tmp_path), connections=connections(events, **options)), None)
+    reading = source(columns=["c", "i"], as_text=["c"])
+    splits = reading.plan(None, context).splits
+    (row,) = reading.read(spark, splits, set_otherwise).collect()
+    assert tuple(row) == ("2026-01-02 03:04:05+00", "1 day 02:00:00")
+
+
+def test_times_at_the_edges_are_read_as_they_are(spark, context, events):
+    moments = ["0044-03-15 00:00:00 BC", "0001-01-01 00:00:00", "20000-01-01 00:00:00", "294246-12-31 23:59:59.999999"]
+    values = ", ".join(f"({number}, '{moment}')" for number, moment in enumerate(moments))
+    events.run("ALTER TABLE e ADD COLUMN c timestamp", f"INSERT INTO e (id, c) VALUES {values}")
+    splits = source().plan(None, context).splits
+    source().verify(splits, context)
+    frame = source().read(spark, splits, context).selectExpr("id", "cast(c AS string) AS c").orderBy("id")
+    assert [row["c"] for row in frame.collect()] == [
+        "-0043-03-15 00:00:00",
+        "0001-01-01 00:00:00",
+        "+20000-01-01 00:00:00",
+        "+294246-12-31 23:59:59.999999",
+    ]
+
+
+def test_a_server_that_was_put_back_to_an_earlier_time_is_told(context, events):
+    """Its next transactions have ids that were read before: their rows would never be read."""
+    events.run("INSERT INTO e VALUES (1, 'a')")
+    end = source().plan(None, context).end
+    with pytest.raises(Invalid, match="to an earlier time") as refused:
+        source().plan(end | {"xid": end["xid"] + 1000}, context)
+    assert refused.value.reason == "TABLE_REPLACED"
+
+
 def test_an_empty_range_has_all_columns(spark, context, events):
     splits = source(columns=["v"]).plan(None, context).splits
     frame = source().read(spark, splits, context)
@@ -257,7 +325,7 @@ def test_an_empty_range_has_all_columns(spark, context, events):
 def test_another_server_is_told(context, events, tmp_path):
     events.run("INSERT INTO e VALUES (1, 'a')")
     end = source().plan(None, context).end
-    with pytest.raises(Invalid, match="restored elsewhere"):
+    with pytest.raises(Invalid, match="restored, elsewhere"):
         source().plan(end | {"system": "1"}, context)
     away = Place(str(tmp_path), connections=connections(events, password="wr0ng"))
     with pytest.raises(Invalid) as refused:

@@ -145,6 +145,11 @@ def test_a_type_that_postgres_cannot_hold_exactly_is_refused_before_anything_is_
         ("'four' AS v", "v varchar(3)", "column 'v' is longer than 3 characters"),
         ("'four' AS v", "v uuid", "column 'v' is no uuid"),
         ("cast(NULL AS string) AS v", "v text NOT NULL", "column 'v' is null, and must not be"),
+        ("date_from_unix_date(-2440589) AS v", None, "column 'v' is before 4714 BC"),
+        ("date_from_unix_date(2145042906) AS v", None, "column 'v' is before 4714 BC or after 5874897 AD"),
+        ("timestamp_micros(-210866803200000001) AS v", None, "column 'v' is before 4714 BC"),
+        ("cast('-4714-12-31 23:59:59' AS timestamp_ntz) AS v", None, "column 'v' is before 4714 BC"),
+        ("array(NULL, date_from_unix_date(-2440589)) AS v", None, "column 'v' is before 4714 BC"),
     ],
 )
 def test_a_row_that_the_table_would_refuse_is_refused_while_it_is_staged(world, postgres, sql, table, said):
@@ -222,6 +227,41 @@ def test_a_null_key_is_refused(world):
     made = world(PostgresUpsert("t", connection=CONNECTION, keys=["k"]))
     with pytest.raises(Invalid, match="column 'k' is null, and must not be"):
         made.prepare("SELECT CAST(NULL AS int) AS k, 1 AS v")
+
+
+def test_times_at_the_edges_of_what_postgres_knows_arrive(world, postgres):
+    world().load(
+        "SELECT date_from_unix_date(-2440588) AS a, date_from_unix_date(2145042905) AS b, "
+        "timestamp_micros(-210866803200000000) AS c, cast('-4713-11-24 00:00:00' AS timestamp_ntz) AS d, "
+        "timestamp_micros(9223372036854775807) AS e, array(NULL, date_from_unix_date(-2440588)) AS f"
+    )
+    (row,) = postgres.run(
+        "SELECT a::text, b::text, (c AT TIME ZONE 'UTC')::text, d::text, e > '294246-01-01', f::text FROM t"
+    )
+    first = "4714-11-24 00:00:00 BC"
+    assert row == ("4714-11-24 BC", "5874897-12-31", first, first, True, '{NULL,"4714-11-24 BC"}')
+
+
+def test_two_texts_that_are_one_uuid_are_one_key(world, postgres):
+    """Otherwise they are two rows until they are loaded, when it is too late to refuse them."""
+    postgres.run("CREATE TABLE t (k uuid PRIMARY KEY, o int)")
+    made = world(PostgresUpsert("t", connection=CONNECTION, keys=["k"], order_by=["o"]))
+    one = "00000000-0000-0000-0000-00000000000a"
+    made.load(f"SELECT * FROM VALUES ('{one}', 1), (upper('{one}'), 2) AS t(k, o)")
+    assert postgres.run("SELECT k::text, o FROM t") == [(one, 2)]
+    with pytest.raises(Invalid, match="contradict") as refused:
+        world(PostgresUpsert("t", connection=CONNECTION, keys=["k"])).prepare(
+            f"SELECT * FROM VALUES ('{one}', 1), (upper('{one}'), 2) AS t(k, o)", id=2
+        )
+    assert refused.value.reason == "DUPLICATE_KEYS"
+
+
+def test_a_key_that_no_index_holds_is_refused_while_it_is_staged(world):
+    made = world(PostgresUpsert("t", connection=CONNECTION, keys=["a", "b"]))
+    made.load("SELECT repeat('ä', 1000) AS a, repeat('b', 600) AS b")
+    with pytest.raises(Invalid, match="column 'a' has more than 2600 bytes, all keys together") as refused:
+        made.prepare("SELECT repeat('ä', 1000) AS a, repeat('b', 601) AS b", id=2)
+    assert refused.value.reason == "BAD_ROWS"
 
 
 def test_no_rows_are_nothing_to_publish(world):

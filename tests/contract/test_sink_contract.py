@@ -15,6 +15,8 @@ from tidegate.testing import SinkContract
 
 
 class DeltaContract(SinkContract):
+    crash_lines = 20
+
     def rows(self) -> list[tuple[int, str]]:
         table = open_table(Location(self.target))
         return [] if table is None else [(row["k"], row["v"]) for row in read_table(table).to_pylist()]

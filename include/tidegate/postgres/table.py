@@ -56,6 +56,8 @@ class TableColumn:
     """True: it has a default, or counts by itself."""
     generated: bool
     """True: nobody else may write it."""
+    computed: bool
+    """True: it is made of other columns."""
     default: str
 
 
@@ -67,6 +69,8 @@ class FoundTable:
     """Another one if the table is dropped and made again."""
     is_table: bool
     """False: it is a view, or something else that is no table."""
+    survives: bool
+    """False: it is empty after a crash of the server."""
     columns: dict[str, TableColumn]
     keys: tuple[frozenset[str], ...]
     """The columns of each unique index or primary key, if it applies to all rows."""
@@ -115,6 +119,7 @@ def find_table(cursor: Any, table: TableName) -> FoundTable | None:
     return FoundTable(
         oid=found["oid"],
         is_table=found["kind"] in ("r", "p"),
+        survives=found["survives"],
         columns={column.name: column for column in columns},
         keys=tuple(frozenset(names) for names in found["keys"] or []),
         first_columns=frozenset(found["first_columns"] or []),
@@ -125,6 +130,10 @@ _FIND = """
 SELECT json_build_object(
   'oid', c.oid::bigint,
   'kind', c.relkind,
+  'survives', c.relpersistence = 'p' AND NOT EXISTS (
+    SELECT 1 FROM pg_partition_tree(c.oid) tree JOIN pg_class part ON part.oid = tree.relid
+    WHERE part.relpersistence <> 'p'
+  ),
   'columns', (
     SELECT json_agg(json_build_object(
       'name', a.attname,
@@ -132,6 +141,7 @@ SELECT json_build_object(
       'not_null', a.attnotnull,
       'filled', a.atthasdef OR a.attidentity <> '',
       'generated', a.attgenerated <> '' OR a.attidentity = 'a',
+      'computed', a.attgenerated <> '',
       'default', coalesce(pg_get_expr(d.adbin, d.adrelid), '')
     ) ORDER BY a.attnum)
     FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum

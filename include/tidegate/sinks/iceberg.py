@@ -37,6 +37,7 @@ class IcebergAppend(TransactionalSink):
     table: its name in the catalog, with its namespace, which must exist.
     connection: the catalog, by the setting `connections`: options of pyiceberg such as type, uri and warehouse.
     schema_evolution: "refuse" any difference from the table, or "add" new columns to it.
+    take_over: add to a table to which another pipeline of this name has added. Its rows stay.
 
     Each snapshot has the checkpoint's number in its summary, as "tidegate.checkpoint". Rows are not taken back, so a
     rollback needs --keep or --leave; an older snapshot can be read by its number.
@@ -45,10 +46,18 @@ class IcebergAppend(TransactionalSink):
     kind: ClassVar[str] = "iceberg-append"
     adds_each: ClassVar[bool] = True
 
-    def __init__(self, table: str, *, connection: str, schema_evolution: Literal["refuse", "add"] = "refuse") -> None:
+    def __init__(
+        self,
+        table: str,
+        *,
+        connection: str,
+        schema_evolution: Literal["refuse", "add"] = "refuse",
+        take_over: bool = False,
+    ) -> None:
         self.table = table
         self.connection = connection
         self.schema_evolution = schema_evolution
+        self.take_over = take_over
 
     def describe(self) -> Json:
         return {
@@ -111,7 +120,23 @@ class IcebergAppend(TransactionalSink):
 
     def last(self, context: SinkContext) -> int | None:
         with self._failures(context):
-            return _mark(self._load(self._catalog(context)), context)
+            return self._mark(self._load(self._catalog(context)), context)
+
+    def _mark(self, table: Any, context: SinkContext) -> int | None:
+        """Return the last checkpoint that the table has. Raise Invalid if another pipeline of this name adds to it."""
+        properties = table.metadata.properties if table is not None else {}
+        owner = properties.get(_owner(context), context.app_id)
+        if owner != context.app_id and not self.take_over:
+            raise Invalid(
+                f"sink {context.sink}: {self.table} has rows of another pipeline named {context.pipeline!r}: its mark "
+                f"is {owner!r}, this one is {context.app_id!r}",
+                expected="the pipeline that published here before, with its checkpoints",
+                help="was the pipeline's root wiped or moved? Point it to the old root, use another table, or declare "
+                "the sink with take_over=True: the old one's rows stay, and this one starts from the beginning",
+                reason="OTHER_OWNER",
+            )
+        text = properties.get(_property(context))
+        return int(text) if text is not None else None
 
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError
@@ -119,7 +144,7 @@ class IcebergAppend(TransactionalSink):
         with self._failures(context):
             catalog = self._catalog(context)
             table = self._load(catalog)
-            if _mark(table, context) != rows.after:
+            if self._mark(table, context) != rows.after:
                 return False
             try:
                 if table is None:
@@ -131,7 +156,8 @@ class IcebergAppend(TransactionalSink):
                     transaction = table.transaction()
                 with transaction:
                     self._add(transaction, rows)
-                    transaction.set_properties({_property(context): str(rows.checkpoint)})
+                    marks = {_property(context): str(rows.checkpoint), _owner(context): context.app_id}
+                    transaction.set_properties(marks)
             except (CommitFailedException, TableAlreadyExistsError):
                 return False
             except CommitStateUnknownException as error:
@@ -218,19 +244,29 @@ def _property(context: SinkContext) -> str:
     return f"tidegate.last.{context.app_id}"
 
 
-def _mark(table: Any, context: SinkContext) -> int | None:
-    text = table.metadata.properties.get(_property(context)) if table is not None else None
-    return int(text) if text is not None else None
+def _owner(context: SinkContext) -> str:
+    """Return the property that says which pipeline of this name adds to the table."""
+    return f"tidegate.owner.{context.pipeline}/{context.sink}"
 
 
 def _iceberg_schema(schema: pa.Schema) -> Any:
-    """Return the schema of a table for these columns; all may be null."""
+    """Return the schema of a table for these columns; all may be null, also inside of others."""
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _ConvertToIcebergWithoutIDs, visit_pyarrow
     from pyiceberg.schema import assign_fresh_schema_ids
 
-    optional = pa.schema([field.with_nullable(True) for field in schema])
-    return assign_fresh_schema_ids(visit_pyarrow(optional, _ConvertToIcebergWithoutIDs()))
+    def optional(field: pa.Field) -> pa.Field:
+        kind = field.type
+        if pa.types.is_struct(kind):
+            kind = pa.struct([optional(inner) for inner in kind])
+        elif pa.types.is_list(kind):
+            kind = pa.list_(optional(kind.value_field))
+        elif pa.types.is_map(kind):
+            kind = pa.map_(kind.key_field, optional(kind.item_field))
+        return field.with_type(kind).with_nullable(True)
+
+    wanted = pa.schema(map(optional, schema))
+    return assign_fresh_schema_ids(visit_pyarrow(wanted, _ConvertToIcebergWithoutIDs()))
 
 
 def _unknown(schema: Json) -> list[Json]:

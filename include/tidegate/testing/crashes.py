@@ -7,13 +7,19 @@ afterwards does not happen.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
+from types import FrameType
+from typing import Any
 
 from tidegate import seams
 from tidegate.errors import Invalid
 
-__all__ = ["Crash", "crash_at", "points_reached"]
+__all__ = ["Crash", "crash_at", "crash_at_line", "lines_reached", "points_reached"]
+
+Line = tuple[str, int]
+"""A file, and the number of a line."""
 
 
 class Crash(BaseException):
@@ -56,6 +62,45 @@ def points_reached() -> Iterator[list[str]]:
     reached: list[str] = []
     with _faults(reached.append):
         yield reached
+
+
+@contextlib.contextmanager
+def lines_reached(files: Collection[str]) -> Iterator[list[Line]]:
+    """Collect the lines of these files that the block comes to, each once, in their order."""
+    reached: dict[Line, None] = {}
+    with _traced(files, lambda line: reached.setdefault(line)):
+        lines: list[Line] = []
+        yield lines
+    lines += reached
+
+
+@contextlib.contextmanager
+def crash_at_line(line: Line) -> Iterator[None]:
+    """Die when the block comes to a line for the first time, and go on after the block."""
+
+    def stop(at: Line) -> None:
+        if at == line:
+            raise Crash(f"{at[0]}:{at[1]}")
+
+    with contextlib.suppress(Crash), _traced((line[0],), stop):
+        yield
+
+
+@contextlib.contextmanager
+def _traced(files: Collection[str], at_line: Callable[[Line], object]) -> Iterator[None]:
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename not in files:
+            return None
+        if event == "line":
+            at_line((frame.f_code.co_filename, frame.f_lineno))
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 @contextlib.contextmanager

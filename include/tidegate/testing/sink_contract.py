@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import threading
+import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from unittest import mock
 
 import pytest
 
 from tidegate import seams
-from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.errors import Corrupt, Invalid, TidegateError, Unavailable
 from tidegate.pipeline import Pipeline
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Restored
+from tidegate.sinks import base, transactional
 from tidegate.sinks.base import Head, Prepared, Publication, Sink, SinkContext, Staging
-from tidegate.testing.crashes import crash_at, points_reached
+from tidegate.testing.crashes import crash_at, crash_at_line, lines_reached, points_reached
 from tidegate.testing.rows_source import TestSource
 from tidegate.testing.running import run
 
@@ -29,6 +33,16 @@ __all__ = ["SinkContract"]
 COLUMNS = "k int, v string, p string"
 STAGING = ("S4.stage.before", "S4.stage.after")
 PUBLISHING = ("S10.publish.before", "S10.publish.after")
+
+
+WRONG = "n0t-the-pa55word"
+
+
+def _own_files(sink: Sink) -> set[str]:
+    """Return the files with the sink's own code, without that of the contract's base classes."""
+    methods = [method for each in type(sink).__mro__ for method in vars(each).values()]
+    files = {method.__code__.co_filename for method in methods if inspect.isfunction(method)}
+    return files - {base.__file__, transactional.__file__}
 
 
 class SinkContract:
@@ -45,6 +59,9 @@ class SinkContract:
 
     secrets: ClassVar[Sequence[str]] = ()
     """Passwords and keys that the connection uses: none may be shown."""
+
+    crash_lines: ClassVar[int] = 40
+    """At how many lines of the sink's own code a publisher dies, at most. Fewer are quicker, and may miss one."""
 
     # -- what a subclass says ----------------------------------------------------------------------------
 
@@ -137,6 +154,18 @@ class SinkContract:
             repr(published),
         ]
         assert [secret for secret in self.secrets if any(secret in text for text in shown)] == []
+
+    def test_no_secret_is_shown_when_a_login_is_refused(self) -> None:
+        place = self.place()
+        wrong = {name: WRONG for name, value in place.connections.items() if value in self.secrets}
+        if not wrong:
+            pytest.skip("no connection of `place` has one of `secrets`")
+        context = replace(self.context, place=replace(place, connections={**place.connections, **wrong}))
+        try:
+            self.sink().check(context)
+        except TidegateError as error:  # anything else is the driver's, and quotes what it likes
+            shown = "".join(traceback.format_exception(error))
+            assert [secret for secret in (*self.secrets, WRONG) if secret in shown] == []
 
     # -- out of sight, then once -------------------------------------------------------------------------
 
@@ -305,6 +334,41 @@ class SinkContract:
         self.shows(*(whole if landed else [(1, "x")]))
         assert (self.publish(2, batch) is None) is landed
         self.shows(*whole)
+
+    def test_wherever_the_sink_itself_dies_while_it_publishes_each_row_is_there_once(self) -> None:
+        """Rows and mark must come together: between two transactions, there is a line at which a process can die."""
+        self.publish(1, self.stage(1, 1))
+        batch, head, publisher = self.stage(2, 2), self.sink().head(self.context), self.sink()
+        with lines_reached(_own_files(publisher)) as lines:
+            publisher.publish(Publication(2, 0, "m", head.last, (batch,)), head, self.context)
+        self.shows(*((key, "x") for key in (1, 2)))
+        for key, line in enumerate(lines[:: len(lines) // self.crash_lines + 1], 3):
+            batch, head, publisher = self.stage(key, key), self.sink().head(self.context), self.sink()
+            with crash_at_line(line):
+                publisher.publish(Publication(key, 0, "dies", head.last, (batch,)), head, self.context)
+            self._publish_in_the_end(key, batch)
+            found, wanted = sorted(self.rows()), [(each, "x") for each in range(1, key + 1)]
+            assert found == wanted, f"after a crash at line {line[1]} of {line[0]}"
+
+    def _publish_in_the_end(self, id: int, batch: Json) -> None:
+        for _ in range(100):
+            try:
+                self.publish(id, batch, attempt="lives")
+            except Unavailable:
+                seams.sleep(0.1)  # what has died still holds the target
+            else:
+                break
+        assert self.last() == id
+
+    def test_rows_in_many_files_and_batches_are_all_published(self) -> None:
+        keys = list(range(1, 41))
+        rows = self.spark.createDataFrame([(key, "x", f"part {key % 2}" if key % 5 else None) for key in keys], COLUMNS)
+        prepared = self.sink().prepare(rows.repartition(3, "k"), self.context, Staging(1, "a"))
+        assert prepared.rows == len(keys)
+        assert prepared.committable is not None
+        with mock.patch.object(transactional, "_BATCH_ROWS", 4):
+            assert self.publish(1, prepared.committable) is not None
+        self.shows(*((key, "x") for key in keys))
 
     def test_a_process_that_dies_at_any_step_of_a_checkpoint_loses_and_doubles_nothing(self) -> None:
         source = TestSource(COLUMNS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+import msgspec
+
 from tidegate.delta import locate
 from tidegate.errors import Invalid
 from tidegate.records.names import listed, quoted
@@ -24,6 +26,11 @@ __all__ = ["FileExport"]
 
 _PARTITIONS = ("string", "date", "boolean", "byte", "short", "integer", "long")
 """Types whose text in a folder's name means the same to every reader."""
+_CSV = {
+    "escape": '"',  # a quote in a text is doubled, as every tool reads it
+    "ignoreLeadingWhiteSpace": "false",  # Spark would cut spaces off
+    "ignoreTrailingWhiteSpace": "false",
+}
 _EXTENSIONS = {"parquet": "parquet", "csv": "csv", "json": "json"}
 
 
@@ -44,7 +51,8 @@ class FileExport(TransactionalSink):
     header: of CSV: whether each file begins with the columns' names.
     compression: of CSV and JSON: "none" or "gzip".
     options: of CSV and JSON: options of Spark's to_csv and to_json, such as {"sep": ";"}.
-    take_over: export to a folder that another pipeline has exported to.
+    take_over: export to a folder that another pipeline has exported to. Its files stay. If it has had a checkpoint of
+        the same number, the new one's folder has a suffix, such as checkpoint=00000042-7.
     """
 
     kind: ClassVar[str] = "files"
@@ -121,6 +129,8 @@ class FileExport(TransactionalSink):
             for name in self.partition_by
             if types.get(name, "string") not in _PARTITIONS
         ]
+        if self.format != "parquet" and LINE in self.partition_by:
+            problems.append(f"partition column {LINE!r} is a name that the sink itself uses")
         if not set(types) - set(self.partition_by):
             problems.append("all columns are partition columns: none is left for the files")
         if self.format == "csv":
@@ -139,9 +149,9 @@ class FileExport(TransactionalSink):
 
         row = F.struct(*(quoted(name) for name in self._file_columns(frame)))
         if self.format == "csv":
-            line = F.to_csv(
-                row, {"escape": '"', **self.options}
-            )  # a quote in a text is doubled, as every tool reads it
+            line, columns = F.to_csv(row, _CSV | self.options), self._file_columns(frame)
+            if len(columns) == 1:  # Spark fails on a null, and tools skip a line without anything
+                line = F.when(F.col(quoted(columns[0])).isNull(), F.lit('""')).otherwise(line)
         else:
             line = F.to_json(row, {"ignoreNullFields": "false", **self.options})
         return frame.select(line.alias(LINE), *map(quoted, self.partition_by))
@@ -168,9 +178,10 @@ class FileExport(TransactionalSink):
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         folder, staged = self._folder(context), rows.location
         latest = self._latest(context)
-        if latest is not None and not folder.is_finished(latest.entry):
+        ours = latest is not None and latest.entry.app == context.app_id
+        if latest is not None and ours and not folder.is_finished(latest.entry):
             folder.finish(latest, staged, rows.attempt)
-        last = latest.entry.checkpoint if latest is not None and latest.entry.app == context.app_id else None
+        last = latest.entry.checkpoint if latest is not None and ours else None
         if last == rows.checkpoint:
             return True
         if last != rows.after:
@@ -185,6 +196,9 @@ class FileExport(TransactionalSink):
             files=self._files(rows, context),
         )
         number = latest.number + 1 if latest is not None else 1
+        theirs = latest is not None and not ours and latest.entry.name == entry.name  # perhaps not finished
+        if theirs or folder.is_taken(entry):
+            entry = msgspec.structs.replace(entry, suffix=f"-{number}")
         if not folder.append(number, entry):
             return False
         folder.finish(LastEntry(number, entry), staged, rows.attempt)

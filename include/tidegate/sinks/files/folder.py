@@ -54,6 +54,13 @@ class LogEntry(Struct, frozen=True, kw_only=True):
     """The first line of each file; empty for none."""
     compression: str = "none"
     files: list[ExportedFile]
+    suffix: str = ""
+    """Set if another pipeline's checkpoint of the same number is in this export: it makes the names differ."""
+
+    @property
+    def name(self) -> str:
+        """What the names of its folder and its manifest have in common."""
+        return f"{self.checkpoint:08d}{self.suffix}"
 
 
 class ExportManifest(Struct, frozen=True, kw_only=True):
@@ -114,6 +121,12 @@ class ExportFolder:
         """Return whether all files of an entry are in place, as its manifest says."""
         return self._store.read(_manifest_path(entry)) is not None
 
+    def is_taken(self, entry: LogEntry) -> bool:
+        """Return whether the names of an entry that is not in the log yet belong to another one."""
+        return self.is_finished(entry) or (
+            self.location.is_local and self.location.local(_checkpoint_folder(entry)).exists()
+        )
+
     def append(self, number: int, entry: LogEntry) -> bool:
         """Create entry `number` of the log: the commit. False: somebody else was faster."""
         if self.location.is_local:  # The store would make folders that nobody else may read.
@@ -148,7 +161,7 @@ class ExportFolder:
         none."""
         if self.location.local(folder).exists():
             return
-        aside = f"{_INCOMING}/{entry.checkpoint:08d}-{attempt}"
+        aside = f"{_INCOMING}/{entry.name}-{attempt}"
         try:
             for file in entry.files:
                 write_file(entry, staged, file, self.location, f"{aside}/{file.path}")
@@ -196,11 +209,11 @@ def write_file(entry: LogEntry, staged: Location, file: ExportedFile, target: Lo
 
 
 def _checkpoint_folder(entry: LogEntry) -> str:
-    return f"checkpoint={entry.checkpoint:08d}"
+    return f"checkpoint={entry.name}"
 
 
 def _manifest_path(entry: LogEntry) -> str:
-    return f"{_MANIFESTS}/{entry.checkpoint:08d}.json"
+    return f"{_MANIFESTS}/{entry.name}.json"
 
 
 def _store(location: Location) -> Store:

@@ -154,7 +154,14 @@ class PostgresSink(TransactionalSink):
 
     def table_problems(self, found: FoundTable) -> list[str]:
         """Return the reasons why the table is none for this sink, whatever the rows are."""
-        return [] if found.is_table else ["it is no table, but a view or something else"]
+        if not found.is_table:
+            return ["it is no table, but a view or something else"]
+        if not found.survives:
+            return [
+                "it, or a partition of it, is unlogged: a crash of the server empties it, and the rows would be lost: "
+                f"ALTER TABLE {self.table_name.sql} SET LOGGED"
+            ]
+        return []
 
     @property
     def own_columns(self) -> dict[str, str]:
@@ -207,9 +214,9 @@ class PostgresSink(TransactionalSink):
     def add(self, cursor: Any, rows: StagedRows, table: FoundTable, context: SinkContext) -> None:
         """Add the rows of one committable to the table, which fits them."""
 
+    @abstractmethod
     def take_out(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
         """Take the rows of all checkpoints after `after` out of the table again, for a rollback."""
-        raise NotImplementedError
 
     def changed_by_others(self, cursor: Any, after: int, context: SinkContext) -> int:
         """Return how many of the rows that a rollback would put back others have changed since this pipeline did."""

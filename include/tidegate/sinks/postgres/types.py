@@ -47,6 +47,8 @@ _SIMPLE: Final = {
     "timestamp_ntz": "timestamp without time zone",
 }
 
+_OF_ANY_LENGTH: Final = ("string", "binary")
+
 _WIDER: Final = {
     "smallint": ("integer", "bigint", "numeric"),
     "integer": ("bigint", "numeric"),
@@ -60,6 +62,10 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 _NUMERIC: Final = re.compile(r"numeric\((\d+),(\d+)\)")
 _LIMITED: Final = re.compile(r"character varying\((\d+)\)")
 _UUID: Final = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+_FIRST_MICROS, _FIRST_DAY, _LAST_DAY = -210_866_803_200_000_000, -2_440_588, 2_145_042_905
+"""The first moment that PostgreSQL knows, in 4714 BC, and its first and last days, since 1970."""
+_LONGEST_KEY: Final = 2600
+"""Bytes. A little less than what an entry of an index may have."""
 _REFUSED: Final = "tidegate refuses this row"
 _MOMENT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
 _JSON: Final = {
@@ -125,20 +131,32 @@ def name_problems(schema: Json) -> list[str]:
     return problems
 
 
-def checked_columns(schema: Json, table: FoundTable | None, not_null: tuple[str, ...]) -> dict[str, Column]:
+def checked_columns(schema: Json, table: FoundTable | None, keys: tuple[str, ...]) -> dict[str, Column]:
     """Return the expression that stages each column: in the form that is copied, an error for a row that the table
     would refuse. Its metadata tells how the table is to hold it.
 
-    table: None: it is made with the first rows. not_null: further columns that must not be null.
+    table: None: it is made with the first rows. keys: columns of a unique index, which must not be null.
     """
     columns = table.columns if table is not None else {}
-    return {
-        field["name"]: _checked(field, columns.get(field["name"]), field["name"] in not_null)
-        for field in schema["fields"]
-    }
+    long = [field["name"] for field in schema["fields"] if field["name"] in keys and field["type"] in _OF_ANY_LENGTH]
+    checked = {}
+    for field in schema["fields"]:
+        name = field["name"]
+        refusals = _long_key_refusals(long) if name == next(iter(long), None) else []
+        checked[name] = _checked(field, columns.get(name), name in keys, refusals)
+    return checked
 
 
-def _checked(field: Json, column: TableColumn | None, not_null: bool) -> Column:
+def _long_key_refusals(names: list[str]) -> list[tuple[Column, str]]:
+    from functools import reduce
+
+    from pyspark.sql import functions as F
+
+    size = reduce(lambda first, second: first + second, (F.octet_length(quoted(name)) for name in names))
+    return [(size > _LONGEST_KEY, f"has more than {_LONGEST_KEY} bytes, all keys together: too long for an index")]
+
+
+def _checked(field: Json, column: TableColumn | None, not_null: bool, more: list[tuple[Column, str]]) -> Column:
     from pyspark.sql import functions as F
 
     name, kind = field["name"], field["type"]
@@ -156,15 +174,37 @@ def _checked(field: Json, column: TableColumn | None, not_null: bool) -> Column:
         refusals += _text_refusals(value)
         if held_as == "uuid":
             refusals.append((~value.rlike(_UUID), "is no uuid"))
+            staged = F.lower(value)  # two texts that are one uuid must not be two keys
         elif limited := _LIMITED.fullmatch(held_as or ""):
             refusals.append((F.char_length(value) > int(limited[1]), f"is longer than {limited[1]} characters"))
     elif isinstance(kind, dict) and kind["elementType"] == "string":
         bad = F.exists(value, lambda each: F.coalesce(_is_bad_text(each), F.lit(False)))
         refusals.append((bad, "holds a text with a zero byte, or one that is not valid UTF-8"))
-    for refused, why in refusals:
+    elif beyond := _time_refusal(kind, value):
+        refusals.append(beyond)
+    for refused, why in [*refusals, *more]:
         message = F.raise_error(F.lit(f"{_REFUSED}: column {name!r} {why}."))
         staged = F.when(refused, message).otherwise(staged)
     return staged.alias(name, metadata={NATURAL: natural, "held_as": held_as, "not_null": not_null})
+
+
+def _time_refusal(kind: Any, value: Column) -> tuple[Column, str] | None:
+    """Return the condition that a date or time is none of PostgreSQL's, also in an array. None: it is neither."""
+    from pyspark.sql import functions as F
+
+    def is_beyond(each: Column) -> Column:
+        if element == "date":
+            return ~F.unix_date(each).between(_FIRST_DAY, _LAST_DAY)
+        first = F.timestamp_micros(F.lit(_FIRST_MICROS))
+        return each < (first if element == "timestamp" else F.lit("-4713-11-24 00:00:00").cast("timestamp_ntz"))
+
+    element = kind["elementType"] if isinstance(kind, dict) else kind
+    if element not in ("date", "timestamp", "timestamp_ntz"):
+        return None
+    why = "is before 4714 BC or after 5874897 AD, which PostgreSQL does not know"
+    if element is kind:
+        return is_beyond(value), why
+    return F.exists(value, lambda each: F.coalesce(is_beyond(each), F.lit(False))), why
 
 
 def _text_refusals(value: Column) -> list[tuple[Column, str]]:

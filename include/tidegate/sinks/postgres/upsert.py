@@ -16,7 +16,7 @@ from tidegate.delta import StagedFile, refuse_difference
 from tidegate.delta.duplicates import outdated_rows
 from tidegate.delta.log.schema import from_spark
 from tidegate.delta.rewrite import InputFile, Table, rewrite
-from tidegate.postgres import FoundTable, literal, quoted_name
+from tidegate.postgres import FoundTable, TableColumn, literal, quoted_name
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks.base import Prepared, SinkContext, Staging
@@ -303,11 +303,27 @@ class PostgresUpsert(PostgresSink):
             f"DELETE FROM {name} kept USING tidegate_before b, jsonb_populate_record(NULL::{name}, b.key) was "
             f"WHERE b.before IS NULL AND {self._was_key}"
         )
-        columns = [column for column, found in table.columns.items() if not found.generated]
-        values = ", ".join(f"was.{quoted_name(column)}" for column in columns)
+        # A column that was added since is not among what was kept: it stays as it is, or gets its default.
+        columns = {column: found for column, found in table.columns.items() if not found.computed}
+        kept = {column: f"b.before ? {literal(column)}" for column in columns}
+        changes = ", ".join(
+            f"{quoted_name(column)} = CASE WHEN {kept[column]} THEN was.{quoted_name(column)} "
+            f"ELSE kept.{quoted_name(column)} END"
+            for column, found in columns.items()
+            if column not in self.keys and not found.generated
+        )
+        rows = f"tidegate_before b CROSS JOIN LATERAL jsonb_populate_record(NULL::{name}, b.before) was"
+        if changes:
+            cursor.execute(
+                f"UPDATE {name} kept SET {changes} FROM {rows} WHERE b.before IS NOT NULL AND {self._was_key}"
+            )
+        values = ", ".join(
+            f"CASE WHEN {kept[column]} THEN was.{quoted_name(column)} ELSE {_filled(column, found, name)} END"
+            for column, found in columns.items()
+        )
         cursor.execute(
-            f"INSERT INTO {name} ({insert_list(columns)}) SELECT {values} FROM tidegate_before b, "
-            f"jsonb_populate_record(NULL::{name}, b.before) was WHERE b.before IS NOT NULL {self._on_conflict(columns)}"
+            f"INSERT INTO {name} ({insert_list(columns)}) OVERRIDING SYSTEM VALUE SELECT {values} FROM {rows} "
+            f"WHERE b.before IS NOT NULL AND NOT EXISTS (SELECT 1 FROM {name} kept WHERE {self._was_key})"
         )
         cursor.execute(f"DELETE FROM {history} WHERE {since}")
 
@@ -325,6 +341,15 @@ class PostgresUpsert(PostgresSink):
                 f"DELETE FROM {history_of(table).sql} WHERE app_id = {app_id} "
                 f"AND checkpoint <= {before.version}".encode()
             )
+
+
+def _filled(name: str, column: TableColumn, table: str) -> str:
+    """Return the value that the table itself gives to a column of a new row."""
+    if column.default:
+        return column.default
+    if column.filled:
+        return f"nextval(pg_get_serial_sequence({literal(table)}, {literal(name)}))"
+    return "NULL"
 
 
 def _rows(files: Iterable[StagedFile]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -17,7 +17,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ReadColumn", "ddl_of", "frame_of", "read_columns", "recorded", "refuse_other_columns"]
+__all__ = [
+    "SAME_TEXT",
+    "ReadColumn",
+    "as_text_problems",
+    "ddl_of",
+    "frame_of",
+    "planned_columns",
+    "read_columns",
+    "recorded",
+    "refuse_other_columns",
+    "unreadable_values",
+]
+
+SAME_TEXT: Final = (
+    "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false), "
+    "set_config('IntervalStyle', 'postgres', false), set_config('bytea_output', 'hex', false), "
+    "set_config('extra_float_digits', '1', false)"
+)
+"""Lets a session write a value as the same text, however the server is set."""
 
 _TYPES: Final = {
     "boolean": "boolean",
@@ -35,6 +53,9 @@ _TYPES: Final = {
 _NUMERIC: Final = re.compile(r"numeric\((\d+),(\d+)\)")
 _PLACES: Final = re.compile(r"^timestamp\(\d\)")
 _DIGITS: Final = 38
+
+_LEAST_UNREADABLE: Final = {"date": "infinity", "timestamp": "294247-01-01", "timestamp_ntz": "294247-01-01"}
+"""The least values of PostgreSQL that are too great for Spark."""
 
 _FROM_TEXT: Final[dict[str, Callable[[str], Any]]] = {
     "boolean": lambda text: text == "t",
@@ -58,10 +79,14 @@ class ReadColumn:
     name: str
     type: str
     """Its type in PostgreSQL."""
+    as_text: bool = False
+    """True: it is read as PostgreSQL writes it, whatever its type is."""
 
     @property
     def spark(self) -> str:
         """The type in Spark, as DDL."""
+        if self.as_text:
+            return "string"
         kind = _PLACES.sub("timestamp", self.type.removesuffix("[]"))
         found = _TYPES.get(kind)
         if self.type.endswith("[]"):
@@ -83,23 +108,69 @@ class ReadColumn:
         """The type in Arrow."""
         return _arrow(self.spark)
 
+    @property
+    def unreadable(self) -> str:
+        """The condition in SQL that a value is none of Spark's type. Empty: every value is."""
+        name, kind, array = quoted_name(self.name), self.spark, self.spark.startswith("array<")
+        if array:
+            kind = kind[len("array<") : -1]
+        found = [f"array_ndims({name}) > 1"] if array else []
+        least = _LEAST_UNREADABLE.get(kind)
+        if least is not None and array:
+            found.append(f"'{least}' <= ANY ({name}) OR '-infinity' = ANY ({name})")
+        elif least is not None:
+            found.append(f"{name} >= '{least}' OR {name} = '-infinity'")
+        elif kind.startswith("decimal"):
+            found.append(f"{name} = 'NaN'")
+        return " OR ".join(found)
+
     def from_text(self, text: str) -> Any:
-        """Return the value that PostgreSQL writes like this. Not for arrays."""
-        return Decimal(text) if self.spark.startswith("decimal") else _FROM_TEXT[self.spark](text)
+        """Return the value that PostgreSQL writes like this. Not for arrays. Raise ValueError if Python has none."""
+        if not self.spark.startswith("decimal"):
+            return _FROM_TEXT[self.spark](text)
+        number = Decimal(text)
+        if not number.is_finite():
+            raise ValueError(text)
+        return number
 
 
-def read_columns(table: TableName, found: FoundTable, names: Iterable[str] | None, but: str | None) -> list[ReadColumn]:
-    """Return the columns to read: those that are named, or all but one. Raise Invalid if one is missing."""
-    wanted = list(names) if names is not None else [name for name in found.columns if name != but]
-    missing = [name for name in wanted if name not in found.columns]
+def read_columns(
+    table: TableName, found: FoundTable, wanted: Sequence[str], as_text: Sequence[str]
+) -> list[ReadColumn]:
+    """Return the columns to read. Raise Invalid if one is missing."""
+    missing = [name for name in dict.fromkeys([*wanted, *as_text]) if name not in found.columns]
     if missing:
         raise Invalid(
             f"{table} has no column {', '.join(map(repr, missing))}",
             expected=f"columns of the table: {', '.join(found.columns)}",
-            help="correct `columns`",
+            help="correct `columns` or `as_text`",
             reason="NO_COLUMN",
         )
-    return [ReadColumn(name, found.columns[name].type) for name in wanted]
+    return [ReadColumn(name, found.columns[name].type, name in as_text) for name in wanted]
+
+
+def planned_columns(recorded: Iterable[tuple[str, str]], as_text: Sequence[str]) -> list[ReadColumn]:
+    """Return the columns that a plan records."""
+    return [ReadColumn(name, kind, name in as_text) for name, kind in recorded]
+
+
+def as_text_problems(as_text: Sequence[str]) -> list[str]:
+    """Return the problems of the argument `as_text`."""
+    if isinstance(as_text, str) or not all(isinstance(name, str) and name for name in as_text):
+        return [f"as_text is {as_text!r}; it must list names of columns"]
+    return []
+
+
+def unreadable_values(source: str, table: TableName, columns: Iterable[ReadColumn], where: str) -> Invalid:
+    """Return the error for values that Spark's types do not have."""
+    told = ", ".join(f"{column.name!r} ({column.type}, read as {column.spark})" for column in columns)
+    return Invalid(
+        f"source {source!r}: {table} has values that cannot be read, {where}: column {told}",
+        expected="no infinity, no NaN in a numeric, no time beyond what Spark or Python can hold, no array of arrays, "
+        "and no value of a type that the column had before",
+        help=f"read such columns as text: as_text={[column.name for column in columns]!r}; a stage can convert them",
+        reason="BAD_VALUES",
+    )
 
 
 def recorded(columns: Iterable[ReadColumn]) -> list[list[str]]:

@@ -7,17 +7,37 @@ range: nobody will read it again, not even after a rollback.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
-from tidegate.postgres import Database, TableName, connection_problems, find_table, literal, table_problems
+from tidegate.postgres import (
+    Database,
+    TableName,
+    connection_problems,
+    find_table,
+    literal,
+    quoted_name,
+    table_problems,
+)
 from tidegate.records.records import Amount, Json
 from tidegate.sources.base import Planned, Source, SourceContext, least
-from tidegate.sources.postgres.columns import ReadColumn, ddl_of, frame_of, read_columns, recorded
+from tidegate.sources.postgres.columns import (
+    SAME_TEXT,
+    ReadColumn,
+    as_text_problems,
+    ddl_of,
+    frame_of,
+    planned_columns,
+    read_columns,
+    recorded,
+    unreadable_values,
+)
 from tidegate.sources.postgres.messages import UNCHANGED, RowChange, changes, lsn_number, lsn_text
 
 if TYPE_CHECKING:
@@ -34,10 +54,6 @@ _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _LEAST_BYTES: Final = 1 << 20
 """Each range is read from where the slot stands, so smaller ones than this would only cost more."""
 _BUSY_SECONDS: Final = 30.0
-_AS_TEXT: Final = (
-    "SELECT set_config('TimeZone', 'UTC', false), set_config('DateStyle', 'ISO', false), "
-    "set_config('bytea_output', 'hex', false), set_config('extra_float_digits', '1', false)"
-)
 
 
 @dataclass(frozen=True)
@@ -49,6 +65,8 @@ class Slot:
     flushed: int
     """The end of the server's log on its disk."""
     system: str
+    published: frozenset[str] | None
+    """The table's columns that the publication has. None: all."""
 
 
 class PostgresChanges(Source):
@@ -79,18 +97,29 @@ class PostgresChanges(Source):
 
     table: the table's name, as it is written, with its schema if that is not public.
     connection: a name of the setting `connections`. Its user needs the attribute REPLICATION.
-    slot, publication: their names.
+    slot, publication: their names. What the publication leaves out (columns, rows, kinds of changes) is not read.
+    as_text: columns to read as PostgreSQL writes them, for values that Spark or Python cannot hold, such as 'infinity'.
     max_bytes: the bound of one checkpoint, in bytes of the server's log, changes of other tables included.
     """
 
     kind = "postgres-changes"
     unit = "bytes"
 
-    def __init__(self, table: str, *, connection: str, slot: str, publication: str, max_bytes: int = 256 << 20) -> None:
+    def __init__(
+        self,
+        table: str,
+        *,
+        connection: str,
+        slot: str,
+        publication: str,
+        as_text: Sequence[str] = (),
+        max_bytes: int = 256 << 20,
+    ) -> None:
         self.table = table
         self.connection = connection
         self.slot = slot
         self.publication = publication
+        self.as_text = as_text if isinstance(as_text, str) else list(as_text)
         self.max_bytes = max_bytes
 
     def describe(self) -> Json:
@@ -101,6 +130,7 @@ class PostgresChanges(Source):
         for name, value in (("slot", self.slot), ("publication", self.publication)):
             if not isinstance(value, str) or not value:
                 problems.append(f"{name} is {value!r}; it must be a name")
+        problems += as_text_problems(self.as_text)
         if isinstance(self.max_bytes, bool) or not isinstance(self.max_bytes, int) or self.max_bytes < 1:
             problems.append(f"max_bytes is {self.max_bytes!r}; it must be a whole number, at least 1")
         return problems
@@ -122,9 +152,15 @@ class PostgresChanges(Source):
             position: Json = start if start is not None else {"system": slot.system, "lsn": slot.kept_from}
             self._refuse_other_system(slot, position, context)
             self._refuse_gap(slot, position["lsn"], context)
+            self._refuse_shorter_log(slot, position["lsn"], context)
             found = find_table(cursor, self.table_name)
             assert found is not None
-            columns = read_columns(self.table_name, found, None, None)
+            wanted = [
+                name
+                for name, column in found.columns.items()
+                if not column.computed and (slot.published is None or name in slot.published)
+            ]
+            columns = read_columns(self.table_name, found, wanted, self.as_text)
             own = {part.split()[0] for part in OWN_COLUMNS.split(", ")} & found.columns.keys()
         if own:
             raise Invalid(
@@ -151,18 +187,17 @@ class PostgresChanges(Source):
             slot = self._found(session.cursor(), context)
         self._refuse_other_system(slot, splits, context)
         self._refuse_gap(slot, splits["first"], context)
-        if slot.flushed < splits["end"]:
-            raise Invalid(
-                f"source {context.source!r}: the server's log ends at {lsn_text(slot.flushed)}",
-                expected=f"{lsn_text(splits['end'])} or more, as planned",
-                help="was the server replaced by an older copy? What was planned is not there any more",
-                reason="LOG_SHORTER",
-            )
+        self._refuse_shorter_log(slot, splits["end"], context)
         return Amount(bytes=splits["end"] - splits["first"])
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
-        columns = [ReadColumn(name, kind) for name, kind in splits["columns"]]
-        rows = ChangedRows(columns)
+        columns = planned_columns(splits["columns"], self.as_text)
+
+        def unreadable(column: ReadColumn) -> Invalid:
+            where = f"between {lsn_text(splits['first'])} and {lsn_text(splits['end'])}"
+            return unreadable_values(context.source, self.table_name, [column], where)
+
+        rows = ChangedRows(columns, unreadable)
         if splits["end"] > splits["first"]:
             with self._database(context).session("reading the range") as session:
                 for change in changes(self._messages(session, splits), splits["first"], splits["end"]):
@@ -190,17 +225,19 @@ class PostgresChanges(Source):
         cursor.execute(
             f"""SELECT s.plugin::text, s.database = current_database(), s.wal_status, s.confirmed_flush_lsn::text,
               pg_current_wal_flush_lsn()::text, (SELECT system_identifier::text FROM pg_control_system()),
-              EXISTS (SELECT 1 FROM pg_publication_tables p WHERE p.pubname = {publication}
+              (SELECT coalesce(to_jsonb(p) -> 'attnames', 'null')::text
+                FROM pg_publication_tables p WHERE p.pubname = {publication}
                 AND p.schemaname = {literal(table.schema)} AND p.tablename = {literal(table.name)})
             FROM (SELECT 1) one LEFT JOIN pg_replication_slots s ON s.slot_name = {slot}"""
         )
         plugin, here, wal_status, kept_from, flushed, system, published = cursor.fetchone()
-        if not published:
+        if published is None:
+            name = quoted_name(self.publication)
             raise Invalid(
                 f"source {context.source!r}: publication {self.publication!r} has no table {table}",
                 expected="a publication of the table",
-                help=f"CREATE PUBLICATION {self.publication} FOR TABLE {table.sql}, before the slot is made; "
-                f"or ALTER PUBLICATION {self.publication} ADD TABLE {table.sql}",
+                help=f"CREATE PUBLICATION {name} FOR TABLE {table.sql}, before the slot is made; or ALTER PUBLICATION "
+                f"{name} ADD TABLE {table.sql}; a partitioned table needs one WITH (publish_via_partition_root = true)",
                 reason="NO_PUBLICATION",
             )
         if plugin != "pgoutput" or not here:
@@ -219,7 +256,8 @@ class PostgresChanges(Source):
                 help="changes are lost: make the slot again, and read the table anew under another source name",
                 reason="SLOT_LOST",
             )
-        return Slot(lsn_number(kept_from), lsn_number(flushed), system)
+        names = msgspec.json.decode(published)
+        return Slot(lsn_number(kept_from), lsn_number(flushed), system, frozenset(names) if names is not None else None)
 
     def _refuse_other_system(self, slot: Slot, position: Json, context: SourceContext) -> None:
         if slot.system != position["system"]:
@@ -241,11 +279,21 @@ class PostgresChanges(Source):
                 reason="SLOT_ADVANCED",
             )
 
+    def _refuse_shorter_log(self, slot: Slot, position: int, context: SourceContext) -> None:
+        if slot.flushed < position:
+            raise Invalid(
+                f"source {context.source!r}: the server's log ends at {lsn_text(slot.flushed)}",
+                expected=f"{lsn_text(position)} or more, as planned",
+                help="was the server replaced by an older copy? What was planned is not there any more: read the table "
+                "anew under another source name, with a slot of its own",
+                reason="LOG_SHORTER",
+            )
+
     def _messages(self, session: Any, splits: Json) -> Iterator[tuple[int, bytes]]:
         """Yield what the plugin says from where the slot stands, up to the end of the range."""
         import psycopg
 
-        session.execute(_AS_TEXT)
+        session.execute(SAME_TEXT)
         query = (
             f"SELECT xid::text::bigint, data FROM pg_logical_slot_peek_binary_changes({literal(self.slot)}, "
             f"'{lsn_text(splits['end'])}', NULL, 'proto_version', '1', 'publication_names', "
@@ -255,6 +303,16 @@ class PostgresChanges(Source):
         while True:
             try:
                 yield from session.cursor(binary=True).stream(query)
+            except psycopg.errors.UndefinedObject:
+                raise Invalid(
+                    f"publication {self.publication!r} was not there yet when changes were made that slot "
+                    f"{self.slot!r} keeps",
+                    expected="a publication that was there before the slot",
+                    help=f"changes up to then cannot be read: SELECT pg_drop_replication_slot({literal(self.slot)}); "
+                    f"SELECT pg_create_logical_replication_slot({literal(self.slot)}, 'pgoutput'); then read the table "
+                    "under another source name",
+                    reason="NO_PUBLICATION",
+                ) from None
             except psycopg.Error as error:
                 if error.sqlstate != "55006":
                     raise
@@ -273,8 +331,9 @@ class PostgresChanges(Source):
 class ChangedRows:
     """Rows of changes, column by column."""
 
-    def __init__(self, columns: list[ReadColumn]) -> None:
-        self._columns = columns
+    def __init__(self, columns: list[ReadColumn], unreadable: Callable[[ReadColumn], Invalid]) -> None:
+        """unreadable: makes the error for a value of a column that Spark or Python does not have."""
+        self._columns, self._unreadable = columns, unreadable
         self._values: list[list[Any]] = [[] for _ in columns]
         self._own: list[tuple[Any, ...]] = []
         self._loaders: dict[int, Any] = {}
@@ -292,10 +351,18 @@ class ChangedRows:
 
         kinds = (pa.string(), pa.int64(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"), pa.list_(pa.string()))
         own = list(zip(*self._own, strict=True)) or [()] * len(kinds)
-        arrays = [pa.array(values, column.arrow) for column, values in zip(self._columns, self._values, strict=True)]
+        arrays = [self._array(column, values) for column, values in zip(self._columns, self._values, strict=True)]
         arrays += [pa.array(values, kind) for values, kind in zip(own, kinds, strict=True)]
         names = [part.split()[0] for part in OWN_COLUMNS.split(", ")]
         return pa.table(arrays, names=[*(column.name for column in self._columns), *names])
+
+    def _array(self, column: ReadColumn, values: list[Any]) -> pa.Array:
+        import pyarrow as pa
+
+        try:
+            return pa.array(values, column.arrow)
+        except (pa.ArrowException, OverflowError, ValueError, TypeError):
+            raise self._unreadable(column) from None
 
     def _add(self, change: RowChange, kind: str, row: Any, old: Any) -> None:
         names = change.table.columns
@@ -314,6 +381,14 @@ class ChangedRows:
         self._own.append((kind, change.commit_lsn, change.number, change.xid, moment, unchanged))
 
     def _loaded(self, column: ReadColumn, oid: int, text: str) -> Any:
+        import psycopg
+
+        try:
+            return self._value(column, oid, text)
+        except (ValueError, ArithmeticError, psycopg.Error):
+            raise self._unreadable(column) from None
+
+    def _value(self, column: ReadColumn, oid: int, text: str) -> Any:
         if not column.spark.startswith("array<"):
             return column.from_text(text)
         if oid not in self._loaders:

@@ -22,7 +22,18 @@ from tidegate.postgres import (
 )
 from tidegate.records.records import Amount, Json
 from tidegate.sources.base import Planned, Source, SourceContext, least
-from tidegate.sources.postgres.columns import ReadColumn, ddl_of, frame_of, read_columns, recorded, refuse_other_columns
+from tidegate.sources.postgres.columns import (
+    SAME_TEXT,
+    ReadColumn,
+    as_text_problems,
+    ddl_of,
+    frame_of,
+    planned_columns,
+    read_columns,
+    recorded,
+    refuse_other_columns,
+    unreadable_values,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,6 +61,7 @@ class PostgresTable(Source):
     connection: a name of the setting `connections`, whose options are those of libpq (host, port, dbname, user …).
     xid_column: the column with the transaction's id.
     columns: the columns to read. None: all but xid_column, as the table has them at each plan.
+    as_text: columns to read as PostgreSQL writes them, for values that Spark cannot hold, such as 'infinity'.
     start: "beginning": first all rows that are there; "latest": only those of transactions that end after the first
         look.
     max_rows: the bound of one checkpoint. One transaction is never divided.
@@ -65,6 +77,7 @@ class PostgresTable(Source):
         connection: str,
         xid_column: str,
         columns: Sequence[str] | None = None,
+        as_text: Sequence[str] = (),
         start: Literal["beginning", "latest"] = "beginning",
         max_rows: int = 1_000_000,
     ) -> None:
@@ -72,6 +85,7 @@ class PostgresTable(Source):
         self.connection = connection
         self.xid_column = xid_column
         self.columns = list(columns) if columns is not None else None
+        self.as_text = as_text if isinstance(as_text, str) else list(as_text)
         self.start = start
         self.max_rows = max_rows
 
@@ -84,6 +98,7 @@ class PostgresTable(Source):
             problems.append(f"xid_column is {self.xid_column!r}; it must be the name of a column")
         if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
             problems.append(f"columns is {self.columns!r}; it must name columns, each once")
+        problems += as_text_problems(self.as_text)
         if self.start not in ("beginning", "latest"):
             problems.append(f"start is {self.start!r}; it must be 'beginning' or 'latest'")
         if isinstance(self.max_rows, bool) or not isinstance(self.max_rows, int) or self.max_rows < 1:
@@ -106,8 +121,15 @@ class PostgresTable(Source):
         with self._database(context).session("planning") as session:
             cursor = session.cursor()
             found = self._found(cursor, context)
-            columns = read_columns(self.table_name, found, self.columns, self.xid_column)
+            wanted = (
+                self.columns
+                if self.columns is not None
+                else [name for name in found.columns if name != self.xid_column]
+            )
+            columns = read_columns(self.table_name, found, wanted, self.as_text)
             first, horizon = self._begin(cursor, start, found, context), _horizon(cursor)
+            if horizon < first:
+                raise self._other_table(context)  # an older copy, whose transactions have the same ids once more
             bound = least([self.max_rows, context.at_most]) or 1
             end = self._end(cursor, first, horizon, bound)
             rows = self._count(cursor, first, end)
@@ -133,20 +155,24 @@ class PostgresTable(Source):
             found = self._found(cursor, context)
             if found.oid != splits["table"]:
                 raise self._other_table(context)
-            refuse_other_columns(context.source, self.table_name, found, _columns(splits))
+            columns = planned_columns(splits["columns"], self.as_text)
+            refuse_other_columns(context.source, self.table_name, found, columns)
+            self._refuse_unreadable(cursor, columns, splits, context)
             self._refuse_difference(self._count(cursor, splits["first"], splits["end"]), splits, context)
         return Amount(rows=splits["rows"])
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         import pyarrow as pa
 
-        columns = _columns(splits)
+        columns = planned_columns(splits["columns"], self.as_text)
         schema = pa.schema([(column.name, column.arrow) for column in columns])
         selected = ", ".join(column.selected for column in columns)
         query = f"SELECT {selected} FROM {self.table_name.sql} WHERE {self._within(splits['first'], splits['end'])}"
         rows = schema.empty_table()
         if splits["rows"]:
             with self._database(context).transaction("reading the range") as (_, cursor):
+                cursor.execute(SAME_TEXT)
+                cursor.fetchall()
                 cursor.execute(query)
                 rows = cursor.fetch_arrow_table().cast(schema)
             self._refuse_difference(rows.num_rows, splits, context)
@@ -206,7 +232,7 @@ class PostgresTable(Source):
     def _other_table(self, context: SourceContext) -> Invalid:
         return Invalid(
             f"source {context.source!r}: {self.table_name} is not the table that was read before: it was made again, "
-            "or the database was restored elsewhere, where transactions have other ids",
+            "or the database was restored, elsewhere or to an earlier time, where transactions have other ids",
             expected="the same table on the same server",
             help="read it under another source name: it then begins at its start; or put the old one back",
             reason="TABLE_REPLACED",
@@ -242,6 +268,21 @@ class PostgresTable(Source):
         cursor.execute(f"SELECT count(*) FROM {self.table_name.sql} WHERE {self._within(first, end)}")
         return int(cursor.fetchone()[0])
 
+    def _refuse_unreadable(
+        self, cursor: Any, columns: Sequence[ReadColumn], splits: Json, context: SourceContext
+    ) -> None:
+        """Raise Invalid if there are values that Spark's types do not have: the driver would make others of them."""
+        looked_at = [column for column in columns if column.unreadable]
+        if not looked_at:
+            return
+        found = ", ".join(f"coalesce(bool_or({column.unreadable}), false)" for column in looked_at)
+        within = self._within(splits["first"], splits["end"])
+        cursor.execute(f"SELECT {found} FROM {self.table_name.sql} WHERE {within}")
+        bad = [column for column, unreadable in zip(looked_at, cursor.fetchone(), strict=True) if unreadable]
+        if bad:
+            where = f"in transactions {splits['first']} to {splits['end'] - 1}"
+            raise unreadable_values(context.source, self.table_name, bad, where)
+
     def _refuse_difference(self, rows: int, splits: Json, context: SourceContext) -> None:
         if rows != splits["rows"]:
             raise Invalid(
@@ -251,10 +292,6 @@ class PostgresTable(Source):
                 help="rows must only be added: put those back that were deleted, or read the table by PostgresChanges",
                 reason="ROWS_CHANGED",
             )
-
-
-def _columns(splits: Json) -> list[ReadColumn]:
-    return [ReadColumn(name, kind) for name, kind in splits["columns"]]
 
 
 def _system(cursor: Any) -> str:
