@@ -57,6 +57,25 @@ def test_publishing_twice_is_publishing_once(appended, postgres):
     assert rows(postgres) == [(1, "a")]
 
 
+def test_marks_that_were_dropped_and_made_again_do_not_let_the_first_checkpoint_be_published_again(appended, postgres):
+    appended.sink.check(appended.context)
+    staged = appended.noted(appended.stage(1, (1, "a")))
+    appended.publish(1, staged)
+    for accepted, then in ((1, [(1, "a")]), (None, [(1, "a"), (1, "a")])):
+        postgres.run("DROP TABLE tidegate_published")
+        appended.sink.check(appended.context)
+        with pytest.raises(Invalid, match="was dropped and made again") as refused:
+            appended.publish(1, staged)
+        assert refused.value.reason == "MARKS_GONE"
+        assert rows(postgres) == [(1, "a")]
+        appended.sink.set_mark(accepted, appended.context)
+        appended.sink.check(appended.context)
+        assert appended.head().last == accepted
+        appended.publish(1, staged)
+        assert rows(postgres) == then
+        assert appended.head().last == 1
+
+
 def test_four_publishers_at_once_publish_once(appended, postgres):
     appended.checkpoint(1, (1, "a"))
     head, staged, found = appended.head(), appended.stage(2, (2, "b")), []

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from tests.kit.postgres import Server
 from tidegate.delta import StagedFile, sync_and_list
+from tidegate.records import typed
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Restored
 from tidegate.sinks import PostgresAppend
@@ -85,6 +86,12 @@ class PostgresPublished:
 
     def head(self) -> Head:
         return self.sink.head(self.context)
+
+    def noted(self, committable: Json) -> Json:
+        """The committable with the notes that a job adds to it."""
+        part = typed.convert(committable, StagedPart)
+        noted: Json = msgspec.to_builtins(PostgresSink.settled(self.sink, part, self.context, Staging(1, "a")))
+        return noted
 
     def publish(self, id: int, *committables: Json, head: Head | None = None) -> PublishedTable | None:
         head = head or self.head()

@@ -7,7 +7,7 @@ rows. A loader first locks it, so a second one waits, and then finds that somebo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +17,7 @@ from tidegate.postgres import Database, FoundTable, TableName, find_oid, literal
 from tidegate.sinks.base import SinkContext
 
 __all__ = [
+    "NO_CHECKPOINT",
     "Mark",
     "find_mark",
     "history_of",
@@ -30,6 +31,8 @@ __all__ = [
 
 LOCK_SECONDS = 10
 """How long a loader waits for another one before it looks at what that one does."""
+NO_CHECKPOINT: Final = 0
+"""The number by which a person says that the table has no checkpoint."""
 _ROUNDS: Final = 3
 
 
@@ -43,6 +46,8 @@ class Mark:
     """All that is needed to take back later checkpoints is kept since this one. None: nothing is kept."""
     undone: bool
     """Whether the checkpoint that was asked about has been taken back."""
+    empty_by_hand: bool = False
+    """True: somebody has said that the table has no checkpoint."""
 
 
 def marks_of(table: TableName) -> TableName:
@@ -111,7 +116,7 @@ def refuse_others(
 
 def refuse_other_table(mark: Mark | None, found: FoundTable | None, table: TableName, context: SinkContext) -> None:
     """Raise Corrupt if the mark is about a table that no longer exists: there would be half of the rows in this one."""
-    if mark is None or (found is not None and found.oid == mark.table_oid):
+    if mark is None or mark.last is None or (found is not None and found.oid == mark.table_oid):
         return
     marks = marks_of(table)
     raise Corrupt(
@@ -186,7 +191,10 @@ def _read(cursor: Any, table: TableName, context: SinkContext, asked: int, lock:
         f"WHERE app_id = {literal(context.app_id)} {lock}"
     )
     row = cursor.fetchone()
-    return Mark(**msgspec.json.decode(row[0])) if row is not None else None
+    if row is None:
+        return None
+    mark = Mark(**msgspec.json.decode(row[0]))
+    return replace(mark, last=None, empty_by_hand=True) if mark.last == NO_CHECKPOINT else mark
 
 
 def _session_name(context: SinkContext) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
 
 from tidegate import seams
 from tidegate.errors import Invalid, Rejected
@@ -14,6 +16,7 @@ from tidegate.postgres import (
     FoundTable,
     TableName,
     connection_problems,
+    find_oid,
     find_table,
     literal,
     quoted_name,
@@ -23,6 +26,7 @@ from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks.base import Head, Prepared, Publication, SinkContext, Staging, WayBack
 from tidegate.sinks.postgres.mark import (
+    NO_CHECKPOINT,
     Mark,
     find_mark,
     lock_mark,
@@ -42,7 +46,7 @@ from tidegate.sinks.postgres.types import (
     not_null_names,
     refusal_of,
 )
-from tidegate.sinks.transactional import StagedRows, TransactionalSink
+from tidegate.sinks.transactional import StagedPart, StagedRows, TransactionalSink
 from tidegate.spark.known import empty_if
 
 if TYPE_CHECKING:
@@ -51,6 +55,8 @@ if TYPE_CHECKING:
 __all__ = ["PostgresSink"]
 
 OLDEST_SERVER = 14
+_MARKS: Final = "marks"
+"""In the notes of staged rows: the oid of the table of marks at that time."""
 
 
 class PostgresSink(TransactionalSink):
@@ -114,6 +120,7 @@ class PostgresSink(TransactionalSink):
             )
             self._look(cursor, context)
             problems = self.table_problems(found) if found is not None else []
+        self._make_marks(context)  # so that rows are never staged without knowing where their mark will be
         if problems:
             raise Invalid(
                 "\n    ".join([f"sink {context.sink}: {self.table_name} cannot be published to:", *problems]),
@@ -180,8 +187,6 @@ class PostgresSink(TransactionalSink):
             return super().prepare(frame, context, staging)
 
     def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
-        import msgspec
-
         output = self.output_columns(msgspec.json.decode(frame.schema.json()))
         with self._database(context).session("looking at the table") as session:
             found, _ = self._look(session.cursor(), context)
@@ -191,6 +196,12 @@ class PostgresSink(TransactionalSink):
     def marks_of_rows(self) -> Iterable[Any]:
         """Return further columns to stage."""
         return ()
+
+    def settled(self, staged: StagedPart, context: SinkContext, staging: Staging) -> StagedPart:
+        """Note which table of marks is there now."""
+        with self._database(context).session("looking at the mark") as session:
+            marks = find_oid(session.cursor(), marks_of(self.table_name))
+        return msgspec.structs.replace(staged, notes=staged.notes | ({_MARKS: marks} if marks is not None else {}))
 
     @contextlib.contextmanager
     def _refused_rows(self, context: SinkContext) -> Iterator[None]:
@@ -225,7 +236,7 @@ class PostgresSink(TransactionalSink):
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         def add_all(cursor: Any, mark: Mark) -> FoundTable | None:
             found = find_table(cursor, self.table_name)
-            refuse_other_table(mark if mark.last is not None else None, found, self.table_name, context)
+            refuse_other_table(mark, found, self.table_name, context)
             refuse_others(cursor, self.table_name, context, found, take_over=self.take_over, alone=self.allow_rollback)
             if self.take_over:
                 self._end_ownership(cursor, context)
@@ -282,12 +293,14 @@ class PostgresSink(TransactionalSink):
     ) -> bool:
         """Do the work and move the mark in one transaction, if the mark is where it is expected."""
         database, table = self._database(context), self.table_name
-        make_marks(database, table, history=self.allow_rollback and bool(self.keys))
+        self._make_marks(context)
         with database.transaction(f"publishing checkpoint {rows.checkpoint} to {table}") as (connection, cursor):
             mark = lock_mark(cursor, connection.rollback, database, table, context)
             if mark.last != rows.after:
                 connection.rollback()
                 return False
+            if mark.last is None and not mark.empty_by_hand:
+                self._refuse_other_marks(cursor, rows, context)
             found = work(cursor, mark)
             kept_since = mark.kept_since if mark.kept_since is not None else rows.after or 0
             move_mark(
@@ -301,6 +314,41 @@ class PostgresSink(TransactionalSink):
             )
             connection.commit()
         return True
+
+    def _make_marks(self, context: SinkContext) -> None:
+        make_marks(self._database(context), self.table_name, history=self.allow_rollback and bool(self.keys))
+
+    def _refuse_other_marks(self, cursor: Any, rows: StagedRows, context: SinkContext) -> None:
+        """Raise Invalid if there is no mark because its table is not the one that was there when the rows were staged:
+        whether they have been published is not known then."""
+        marks = marks_of(self.table_name)
+        now = find_oid(cursor, marks)
+        if all(part.notes.get(_MARKS, now) == now for part in rows.parts):
+            return
+        raise Invalid(
+            f"sink {context.sink!r}: the table {marks}, which says what {self.table_name} has, was dropped and made "
+            "again",
+            expected="the table of marks that was made before the first checkpoint",
+            help="look into the table, then put the mark back: `tidegate mark --help` tells how",
+            reason="MARKS_GONE",
+        )
+
+    def set_mark(self, last: int | None, context: SinkContext) -> None:
+        database, table = self._database(context), self.table_name
+        self._make_marks(context)
+        with database.transaction(f"putting back the mark of {table}") as (connection, cursor):
+            lock_mark(cursor, connection.rollback, database, table, context)
+            found = find_table(cursor, table)
+            move_mark(
+                cursor,
+                table,
+                context,
+                last or NO_CHECKPOINT,
+                table_oid=found.oid if found is not None else None,
+                kept_since=last or NO_CHECKPOINT if self.allow_rollback else None,
+                undone_after=None,
+            )
+            connection.commit()
 
     # --- rollbacks ------------------------------------------------------------------------------------------
 

@@ -156,6 +156,7 @@ class PostgresUpsert(PostgresSink):
 
     def settled(self, staged: StagedPart, context: SinkContext, staging: Staging) -> StagedPart:
         """Keep one row for each key."""
+        staged = super().settled(staged, context, staging)
         location, folder = self.stages_in(context), f"{staging.folder(context)}/settled"
         table = Table(location, from_spark(staged.columns), ())
         sources = list(map(InputFile.of, staged.files))
