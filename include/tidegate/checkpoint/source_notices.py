@@ -1,12 +1,13 @@
 """Tell sources how far checkpoints have come: what is completed, and what nobody will ever read again.
 
-Both are notices only. They may come late, several times, or not at all if the source's origin does not answer; nothing
-in tidegate relies on them.
+Both are notices only. They may come late, several times, or not at all if the source's origin does not answer, of which
+the log tells; nothing in tidegate relies on them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["release_unneeded", "tell_completed"]
 
+log = logging.getLogger(__name__)
+
 
 def tell_completed(pipeline: PipelineContext) -> None:
     """Tell each source that asks for it the position that the last completed checkpoint has reached."""
@@ -28,7 +31,7 @@ def tell_completed(pipeline: PipelineContext) -> None:
     if last is None:
         return
     for name, end in _ends(last, sources):
-        with contextlib.suppress(TidegateError):
+        with _told_in_the_log(name, f"checkpoint {last.id} is completed"):
             pipeline.graph.sources[name].source.completed(end, _context(pipeline, name))
 
 
@@ -39,8 +42,16 @@ def release_unneeded(pipeline: PipelineContext) -> None:
     if oldest is None:
         return
     for name, end in _ends(oldest, sources):
-        with contextlib.suppress(TidegateError):
+        with _told_in_the_log(name, f"nothing before checkpoint {oldest.id} is needed any more"):
             pipeline.graph.sources[name].source.release(end, _context(pipeline, name))
+
+
+@contextlib.contextmanager
+def _told_in_the_log(source: str, notice: str) -> Iterator[None]:
+    try:
+        yield
+    except TidegateError as error:
+        log.warning("Source %r could not be told that %s: %s", source, notice, error)
 
 
 def _oldest_completed(pipeline: PipelineContext) -> Entry | None:

@@ -172,11 +172,12 @@ def test_savepoints_of_what_no_longer_counts_keep_their_input(world):
     assert world.ledger.view().last_completed.plan.sources["in"].start == {"at": 2}
 
 
-def test_a_source_that_does_not_answer_fails_no_checkpoint_and_hears_it_later(world):
+def test_a_source_that_does_not_answer_fails_no_checkpoint_and_hears_it_later(world, caplog):
     feed_of(world).deaf = True
     for _ in range(4):
         checkpoint(world)
     assert (feed_of(world).told, feed_of(world).released) == (None, 0)
+    assert "Source 'in' could not be told that checkpoint 4 is completed: the group's coordinator" in caplog.text
     feed_of(world).deaf = False
     checkpoint(world)
     assert feed_of(world).told[-1] == {"at": 10}
