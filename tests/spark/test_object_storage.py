@@ -16,6 +16,8 @@ from tidegate.sources import Files
 from tidegate.spark.jars import jars_folder
 from tidegate.testing import RunningPipeline, run
 
+SPARK = {"spark.mode": "connect", "spark.idle_timeout": "3"}
+
 pytestmark = pytest.mark.skipif(
     not jars_folder().with_name("jars-s3").is_dir(), reason="there are no jars for s3://: make setup S3=1"
 )
@@ -29,6 +31,12 @@ POINTS = (
     "S9.decision.after",
     "S10.publish.after",
 )
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's server is this test's own: a login belongs to the whole server."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +71,7 @@ def refuse_differences(world: RunningPipeline, landed: int) -> None:
 
 
 def test_a_pipeline_in_a_bucket_has_the_same_rows_wherever_it_crashes(server: S3Server, tmp_path: Path) -> None:
-    with run(shop(), tmp_path, settings=server.settings("crashes")) as world:
+    with run(shop(), tmp_path, settings=SPARK | server.settings("crashes")) as world:
         for number, point in enumerate(POINTS, 1):
             land(server, "crashes", number)
             world.crash_at(point)
@@ -75,7 +83,7 @@ def test_a_pipeline_in_a_bucket_has_the_same_rows_wherever_it_crashes(server: S3
 
 
 def test_a_store_that_asks_to_slow_down_is_asked_again(server: S3Server, tmp_path: Path) -> None:
-    with run(shop(), tmp_path, settings=server.settings("slow")) as world:
+    with run(shop(), tmp_path, settings=SPARK | server.settings("slow")) as world:
         land(server, "slow", 1)
         server.treat(fail_every=20)
         try:

@@ -20,6 +20,7 @@ from tidegate.errors import Invalid
 from tidegate.records.place import LOCAL_WRITES
 from tidegate.spark.class_archive import archive_options
 from tidegate.spark.jars import jar_paths
+from tidegate.spark.storage.object_storage import FILE_SYSTEMS
 
 __all__ = [
     "FIXED",
@@ -123,6 +124,7 @@ _OF_THE_CLUSTER = frozenset({"spark.driver.host", "spark.driver.bindAddress", "s
 
 # Our values that differ from Spark's, the same for all settings. `spark.conf` may override them.
 _DEFAULTS = {
+    **FILE_SYSTEMS,
     "spark.app.name": "tidegate",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",

@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["hadoop_options"]
+__all__ = ["FILE_SYSTEMS", "hadoop_options"]
 
-_S3A: Final = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+FILE_SYSTEMS: Final = {
+    "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
+    "spark.hadoop.fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A",
+}
+"""Hadoop knows the file system by s3a:// only. Everybody else writes s3://."""
+
 _NAMES: Final = {
     "fs.s3a.access.key": ("access_key_id",),
     "fs.s3a.secret.key": ("secret_access_key",),
@@ -26,7 +31,7 @@ _ANONYMOUS: Final = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 def hadoop_options(storage_options: Mapping[str, str]) -> dict[str, str]:
     """Return what Spark's configuration needs for stores that `storage_options` leads to."""
     given = {name.lower().removeprefix("aws_"): value for name, value in storage_options.items()}
-    options = {"fs.s3.impl": _S3A, "fs.AbstractFileSystem.s3.impl": "org.apache.hadoop.fs.s3a.S3A"}
+    options = {}
     for name, ours in _NAMES.items():
         if value := next((given[each] for each in ours if given.get(each)), None):
             options[name] = value
