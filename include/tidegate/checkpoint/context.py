@@ -5,8 +5,8 @@ Each step of a checkpoint, or of a pipeline's life, takes one. The coordinator, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidegate import seams
 from tidegate.checkpoint import approvals
@@ -63,10 +63,13 @@ class PipelineContext:
 
     def context(self, sink: str) -> SinkContext:
         """Return the context in which the target of `sink` is called."""
-        uid, by_interval = self.ledger.start().uid, self.graph.by_interval
-        return SinkContext(
-            self.graph.name, uid, sink, self.place, by_interval=by_interval, home=self.ledger.home, spark=self.spark
-        )
+        return self.contexts([sink])[sink]
+
+    def contexts(self, sinks: Iterable[str]) -> dict[str, SinkContext]:
+        """Return the contexts of several, after one look at the ledger."""
+        name, uid, home = self.graph.name, self.ledger.start().uid, self.ledger.home
+        more: Any = {"by_interval": self.graph.by_interval, "home": home, "spark": self.spark}
+        return {sink: SinkContext(name, uid, sink, self.place, **more) for sink in sinks}
 
     def entry_and_base(self, id: int) -> tuple[Entry | None, Entry | None]:
         """Return an entry and its base; no entry if it is retired. A lost base is an error, unless the entry no longer

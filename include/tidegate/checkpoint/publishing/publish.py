@@ -1,15 +1,17 @@
 """Publish: bring every table up to the completed checkpoints (docs/protocol.md, section 5).
 
-The rule. For each table, repeatedly: read the head of the table, *then* read the log, ask the protocol for the next
-entry, and commit that at exactly the next version of the table. If anybody else committed in between, the commit fails
-and everything is read again. So it does not matter who publishes, how many do, or where one stopped: each publisher
-finds the checkpoint's id on the table and continues.
+The rule. Repeatedly: read the heads of the tables, *then* read the log, ask the protocol for each table's next entry,
+and commit that at exactly the next version of the table. If anybody else committed in between, the commit fails and
+everything is read again. So it does not matter who publishes, how many do, or where one stopped: each publisher finds
+the checkpoint's id on the table and continues.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from tidegate import seams
 from tidegate.checkpoint import troubles
@@ -25,13 +27,15 @@ from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
 from tidegate.records.records import LatestHint, Published, PublishedTable
-from tidegate.sinks.base import Publication
+from tidegate.sinks.base import Head, Publication, SinkContext
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["Report", "publish_or_wait", "publish_pending", "refuse_unpublished", "way_out"]
+
+T = TypeVar("T")
 
 LOST_RACES = 100
 """After losing this many races, the table is left to the next publisher."""
@@ -73,26 +77,12 @@ def publish_pending(pipeline: PipelineContext) -> Report:
     if last.plan.by_interval:
         report.settled = {entry.id for entry in view.entries if entry.completed}
         tables = sorted({name for entry in view.entries if entry.manifest for name in entry.manifest.tables})
-    for table in tables:
-        sinking = pipeline.graph.tables.get(table)
-        try:
-            if sinking is None:
-                _refuse_orphan(pipeline, view, table)
-            elif report.settled is not None:
-                result = publish_intervals.publish_table(pipeline, sinking, LOST_RACES)
-                report.published |= result.published
-                report.settled &= result.settled
-                for id, why in result.blocked.items():
-                    report.blocked.setdefault(id, why)
-                    run = next(entry.plan.run for entry in pipeline.ledger.view().entries if entry.id == id)
-                    troubles.record_error(pipeline.ledger, run, f"publishing to {table}", why)
-            else:
-                _publish_table(pipeline, sinking, report)
-        except TidegateError as error:
-            advice = way_out(pipeline, view, table) if rules.still_owed(view, table) else ""
-            if advice not in error.help:
-                error.help = f"{error.help}; {advice}" if error.help else advice
-            report.stuck[table] = error
+    publish = _publish_intervals if last.plan.by_interval else _publish_tables
+    for table, error in publish(pipeline, view, tables, report).items():
+        advice = way_out(pipeline, view, table) if rules.still_owed(view, table) else ""
+        if advice not in error.help:
+            error.help = f"{error.help}; {advice}" if error.help else advice
+        report.stuck[table] = error
     _write_hints(pipeline, report)
     for stuck in report.stuck.values():
         if not isinstance(stuck, Unavailable):
@@ -162,41 +152,115 @@ def refuse_unpublished(entry: Entry, report: Report) -> None:
             ) from error
 
 
-def _publish_table(pipeline: PipelineContext, sinking: SinkNode, report: Report) -> None:
-    """P1 to P3: publish to one table until it holds everything."""
-    context = pipeline.context(sinking.name)
-    contradicted: list[int | None] = []
+def _publish_intervals(
+    pipeline: PipelineContext, view: View, tables: list[str], report: Report
+) -> dict[str, TidegateError]:
+    """Publish an interval pipeline's entries to all tables. Return the errors of those that failed."""
+    assert report.settled is not None
+    failed: dict[str, TidegateError] = {}
+    for table in tables:
+        try:
+            sinking = pipeline.graph.tables.get(table)
+            if sinking is None:
+                _refuse_orphan(pipeline, view, table)
+                continue
+            result = publish_intervals.publish_table(pipeline, sinking, LOST_RACES)
+            report.published |= result.published
+            report.settled &= result.settled
+            for id, why in result.blocked.items():
+                report.blocked.setdefault(id, why)
+                run = next(entry.plan.run for entry in pipeline.ledger.view().entries if entry.id == id)
+                troubles.record_error(pipeline.ledger, run, f"publishing to {table}", why)
+        except TidegateError as error:
+            failed[table] = error
+    return failed
+
+
+def _publish_tables(
+    pipeline: PipelineContext, view: View, tables: list[str], report: Report
+) -> dict[str, TidegateError]:
+    """P1 to P3: publish to the tables until they hold everything. Return the errors of those that failed.
+
+    One look at the log is for all tables: it comes after all their heads were read.
+    """
+    failed: dict[str, TidegateError] = {}
+    waiting: dict[str, _Publishing] = {}
+
+    def guarded(table: str, step: Callable[[], T]) -> T | None:
+        try:
+            return step()
+        except TidegateError as error:
+            failed[table] = error
+            waiting.pop(table, None)
+            return None
+
+    for table, context in pipeline.contexts(tables).items():
+        sinking = pipeline.graph.tables.get(table)
+        if sinking is None:
+            guarded(table, partial(_refuse_orphan, pipeline, view, table))
+        else:
+            waiting[table] = _Publishing(pipeline, sinking, context, report)
     for _ in range(LOST_RACES):
-        head = sinking.sink.head(context)
-        view = pipeline.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
-        answer = rules.on_publish(view, sinking.name, head.last)
+        found = {table: guarded(table, each.head) for table, each in list(waiting.items())}
+        heads = {table: head for table, head in found.items() if head is not None}
+        if not heads:
+            break
+        reach = max((head.last for head in heads.values() if head.last is not None), default=None)
+        now = pipeline.ledger.view(reach=reach)  # after the heads: what is on the tables is in this view
+        for table, head in heads.items():
+            if guarded(table, partial(waiting[table].is_done, head, now)):
+                del waiting[table]
+    for table in waiting:
+        failed[table] = Unavailable(
+            f"sink {table!r} lost {LOST_RACES} races for its table's next version",
+            help="another writer commits to the table without a pause; it is retried at the next checkpoint",
+            reason="BUSY_TABLE",
+        )
+    return {table: failed[table] for table in tables if table in failed}
+
+
+@dataclass
+class _Publishing:
+    """One table on its way to the last completed entry."""
+
+    pipeline: PipelineContext
+    sinking: SinkNode
+    context: SinkContext
+    report: Report
+    contradicted: list[int | None] = field(default_factory=list)
+    """The head that did not fit the log when both were read last."""
+
+    def head(self) -> Head:
+        """Read the table's head."""
+        return self.sinking.sink.head(self.context)
+
+    def is_done(self, head: Head, view: View) -> bool:
+        """Publish the next entry, by a view of the log that is newer than the head. Return whether there is none."""
+        answer = rules.on_publish(view, self.sinking.name, head.last)
         if isinstance(answer, rules.Nothing):
-            report.upto = min(report.upto, view.last_completed.id if view.last_completed else 0)
-            return
+            self.report.upto = min(self.report.upto, view.last_completed.id if view.last_completed else 0)
+            return True
         if isinstance(answer, rules.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
-            if head.last in contradicted:
-                raise mismatch_error(pipeline, view, sinking, head.last, answer.why)
-            contradicted = [head.last]
-            continue
+            if head.last in self.contradicted:
+                raise mismatch_error(self.pipeline, view, self.sinking, head.last, answer.why)
+            self.contradicted = [head.last]
+            return False
         entry = view.get(answer.id)
         assert entry is not None
+        sink = self.sinking.sink
         try:
-            publication = _publication(pipeline, entry, sinking.name, answer.after)
-            act = sinking.sink.publish if publication.restore is None else sinking.sink.go_back
-            published = act(publication, head, context)
+            publication = _publication(self.pipeline, entry, self.sinking.name, answer.after)
+            act = sink.publish if publication.restore is None else sink.go_back
+            published = act(publication, head, self.context)
         except TidegateError:
             # Others may have published it since the head was read, and retention may have removed the staged files.
-            if sinking.sink.head(context).last == head.last:
+            if self.head().last == head.last:
                 raise
-            continue
+            return False
         if published is not None:
-            report.published[answer.id, sinking.name] = published
-    raise Unavailable(
-        f"sink {sinking.name!r} lost {LOST_RACES} races for its table's next version",
-        help="another writer commits to the table without a pause; it is retried at the next checkpoint",
-        reason="BUSY_TABLE",
-    )
+            self.report.published[answer.id, self.sinking.name] = published
+        return False
 
 
 def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int | None) -> Publication:

@@ -333,14 +333,16 @@ class Attempt:
             sinks |= stage.states
         for gate in job.gates:
             sinks |= gate.quarantine
-        locations = [sink.stages_in(self.coordinator.context(name)) for name, sink in sinks.items()]
+        contexts = self.coordinator.contexts(sinks)
+        locations = [sink.stages_in(contexts[name]) for name, sink in sinks.items()]
         beside = Location(self.coordinator.ledger.home, self.coordinator.place.options)
         return [location for location in (*locations, beside if job.gives else None) if location is not None]
 
     def _states_in(self) -> list[Location]:
         """Return the folders of the states: workers write there, if they are on this machine."""
-        states = [named for stage in self.job.operators for named in stage.states.items()]
-        return [state.location(self.coordinator.context(name)) for name, state in states]
+        states = dict(named for stage in self.job.operators for named in stage.states.items())
+        contexts = self.coordinator.contexts(states)
+        return [state.location(contexts[name]) for name, state in states.items()]
 
     @contextlib.contextmanager
     def run(self, streams: dict[str, DataFrame], spark: SparkSession) -> Iterator[None]:
