@@ -219,6 +219,15 @@ def test_keys_that_the_schema_lacks_are_ignored_or_refused(
     assert "record with keys that the schema lacks" in told.what
 
 
+def one_record(value: str, registry: SchemaRegistry) -> tuple[bytes, dict[str, Any]]:
+    """The value of a record in a format, and the arguments to read it with."""
+    how: dict[str, Any] = {"value": value, "schema": "id long" if value in ("json", "avro") else None}
+    if value != "avro":
+        return b'{"id": 1}', how
+    number = registry.register({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
+    return registry.encoded(number, {"id": 1}), how | {"registry": registry.url}
+
+
 @pytest.mark.parametrize("value", ["json", "string", "bytes", "avro"])
 def test_records_without_a_value_are_refused_skipped_or_kept(
     spark: SparkSession,
@@ -228,12 +237,9 @@ def test_records_without_a_value_are_refused_skipped_or_kept(
     registry: SchemaRegistry,
     value: Any,
 ) -> None:
-    number = registry.register({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
-    good = registry.encoded(number, {"id": 1}) if value == "avro" else b'{"id": 1}'
+    good, how = one_record(value, registry)
     kafka_broker.send(topic, [("a", good), ("b", None)], partition=0)
-    how = {"value": value, "key": "string"}
-    how |= {"schema": "id long" if value in ("json", "avro") else None}
-    how |= {"registry": registry.url} if value == "avro" else {}
+    how |= {"key": "string"}
     told = refusal(read(spark, source_of(kafka_broker, topic, **how), context))
     assert f"source 'orders': record without a value at partition 0, offset 1 of topic {topic}" in told.what
     assert "tombstones='keep'" in told.help
@@ -254,12 +260,9 @@ def test_a_key_that_is_no_text_is_a_bad_record(
     registry: SchemaRegistry,
     value: Any,
 ) -> None:
-    number = registry.register({"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}]})
-    good = registry.encoded(number, {"id": 1}) if value == "avro" else b'{"id": 1}'
+    good, how = one_record(value, registry)
     kafka_broker.send(topic, [("a", good), (b"\xff", good), (None, good), (b"\xff", None)], partition=0)
-    how = {"value": value, "key": "string", "tombstones": "keep"}
-    how |= {"schema": "id long" if value in ("json", "avro") else None}
-    how |= {"registry": registry.url} if value == "avro" else {}
+    how |= {"key": "string", "tombstones": "keep"}
     told = refusal(read(spark, source_of(kafka_broker, topic, **how), context))
     assert f"source 'orders': record whose key is not UTF-8 at partition 0, offset 1 of topic {topic}" in told.what
     assert "key='bytes'" in told.help

@@ -1,6 +1,6 @@
 """What the source and the sink of Kafka share: logins, clients, and what errors mean."""
 
-from tidegate.kafka.cluster import ANSWER_S, Cluster, import_kafka
+from tidegate.kafka.cluster import ANSWER_S, Cluster
 from tidegate.kafka.login import SERVERS, KafkaLogin
 
-__all__ = ["ANSWER_S", "SERVERS", "Cluster", "KafkaLogin", "import_kafka"]
+__all__ = ["ANSWER_S", "SERVERS", "Cluster", "KafkaLogin"]

@@ -42,6 +42,22 @@ def test_a_checkpoint_without_rows_for_a_table_leaves_it_alone(world):
     assert world.offsets("even") == [1, 3]
 
 
+def test_one_look_at_the_log_is_for_all_tables(world, monkeypatch):
+    """On an object store each look is several requests, and a pipeline may have a thousand tables."""
+    looks = []
+    view = Ledger.view
+    monkeypatch.setattr(Ledger, "view", lambda self, *args, **more: (looks.append(1), view(self, *args, **more))[1])
+    needed = {}
+    for number, sinks in enumerate(("a", "ab", "abcdef"), 1):
+        world.sinks = dict.fromkeys(sinks, 0)
+        world.decided(f"run {number}", rows=3)
+        looks.clear()
+        world.coordinator().publish()
+        needed[len(sinks)] = len(looks)
+    assert world.published("f") == [3]
+    assert len(set(needed.values())) == 1, needed
+
+
 def test_other_writers_of_a_table_are_no_obstacle(world):
     foreign(world, "a")
     world.checkpoint("one", rows=3)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from types import SimpleNamespace
+
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from tidegate.errors import Invalid
-from tidegate.kafka import Cluster, KafkaLogin
+from tidegate.kafka import Cluster, KafkaLogin, cluster
 from tidegate.records.place import Place
 
 
@@ -22,3 +26,23 @@ def test_servers_of_the_declaration_come_before_those_of_the_connection():
     assert KafkaLogin.of("two:9092", "events", place).servers == "two:9092"
     with pytest.raises(Invalid, match="names no brokers"):
         KafkaLogin.of(None, "events", Place("/data", connections={"events.client.id": "shop"}))
+
+
+def test_leaders_are_looked_up_anew_before_a_question_is_asked_again(monkeypatch):
+    """After a restart of brokers the client knows a leader of an older epoch, and would ask it for minutes."""
+    done: list[str] = []
+    client = SimpleNamespace(poll=lambda _: None, list_topics=lambda timeout: done.append("looked up"))
+    monkeypatch.setattr(cluster, "_admin_of", lambda _: SimpleNamespace(client=client, reported=[]))
+    monkeypatch.setattr(cluster, "_LOOK_S", 0.0)
+
+    def ask() -> Future[str]:
+        answer: Future[str] = Future()
+        if "looked up" in done:
+            answer.set_result("here")
+        else:
+            answer.set_exception(KafkaException(KafkaError(KafkaError.FENCED_LEADER_EPOCH)))
+        done.append("asked")
+        return answer
+
+    assert Cluster(KafkaLogin({"bootstrap.servers": "one:9092"}), "none").answer(ask) == "here"
+    assert done == ["asked", "looked up", "asked"]
