@@ -86,9 +86,10 @@ class Coordinator(PipelineContext):
         check_run(run)
         began = seams.monotonic()
         wanted = intervals.wanted_by(self.graph, interval, reprocess)
-        self.ledger.start()
+        uid = self.ledger.start().uid
         published: int | None = None
         reach: int | None = None
+        report: publish.Report | None = None
         while True:
             view = self.ledger.view(run, reach)
             answer = self._ask(view, run, give_up, wanted)
@@ -105,11 +106,14 @@ class Coordinator(PipelineContext):
                 control.refuse(self, view, kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # publish first: a source may read a table with pending entries
-                    publish.publish_or_wait(self, wanted.interval if wanted is not None else None)
+                    report = publish.publish_or_wait(self, wanted.interval if wanted is not None else None, view, uid)
                     published = completed
-                    continue
+                    if report.has_changed:
+                        continue
                 try:
-                    plan = self._plan(answer, view, run, kind, wanted, CheckpointOptions(standing, drain, aligned))
+                    plan = self._plan(
+                        answer, view, run, kind, wanted, CheckpointOptions(standing, drain, aligned), report
+                    )
                 except Corrupt:
                     if answer.base is None or self.ledger.is_retained(answer.base):
                         raise
@@ -136,11 +140,12 @@ class Coordinator(PipelineContext):
         kind: str,
         wanted: rules.WantedInterval | None,
         special: CheckpointOptions,
+        looked: publish.Report | None,
     ) -> Plan:
         if wanted is not None and wanted.independent:
             refuse_rewritten(self, view, wanted.interval)
         plans = Plans(self.graph, self.ledger, self.settings, self.place)
-        plan = plans.make(answer, view, run, kind, wanted, special)
+        plan = plans.make(answer, view, run, kind, wanted, special, looked)
         intervals.refuse_archived(self.graph, plan, view, self.ledger)
         return plan
 
@@ -229,7 +234,9 @@ class Coordinator(PipelineContext):
                 sync_acks(self.ledger, entry, base, below)
                 sha = self.ledger.create_manifest(manifest_of(entry, base, below))
                 self.ledger.index_run(entry.plan)
-                self.decide(decision(id, "completed", manifest=sha))
+                decided = self.decide(decision(id, "completed", manifest=sha))
+                if decided.outcome == "completed":
+                    return _decided(decided)
             elif isinstance(answer, rules.Undecided):
                 if not approvals.answer_overdue(self.ledger, answer):
                     return Outcome(
@@ -295,7 +302,8 @@ class Coordinator(PipelineContext):
 def _outcome(id: int, entry: Entry | None) -> Outcome:
     if entry is None:
         return Outcome(id, "retired")
-    if entry.decision is None:
-        return Outcome(id, "open")
-    decision = entry.decision
-    return Outcome(id, decision.outcome, decision.reason, decision.detail, decision.counts)
+    return Outcome(id, "open") if entry.decision is None else _decided(entry.decision)
+
+
+def _decided(decision: Decision) -> Outcome:
+    return Outcome(decision.id, decision.outcome, decision.reason, decision.detail, decision.counts)

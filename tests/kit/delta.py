@@ -60,10 +60,9 @@ def staged(
     **options: Any,
 ) -> list[StagedFile]:
     """What `stage` makes of `rows` in `folder`; rows of a partition are told by the folder's name."""
-    target = location.local(folder)
-    target.mkdir(parents=True, exist_ok=True)
     rows = rows if isinstance(rows, pa.Table) else pa.table(rows)
-    pq.write_table(rows, target / f"part-{len(list(target.iterdir()))}.parquet", **options)
+    with location.create(f"{folder}/part-{len(location.walk(folder))}.parquet") as out:
+        pq.write_table(rows, out, **options)
     root = folder.split("/")[0] if partition_by else folder
     return sync_and_list(location, root, columns, partition_by, written=None)
 
@@ -111,4 +110,4 @@ def by_foreigner(location: Location, *pairs: tuple[int | None, str]) -> None:
     """Rows that somebody else appends."""
     from deltalake import write_deltalake
 
-    write_deltalake(location.url, kv(*pairs), mode="append")
+    write_deltalake(location.url, kv(*pairs), mode="append", storage_options=dict(location.options))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from tests.kit.waiting import eventually
 from tidegate.cli.up.home import any_port
@@ -70,6 +71,14 @@ class S3Server:
         yield counts
         counts.update({method: number - before.get(method, 0) for method, number in self._counts().items()})
 
+    @contextlib.contextmanager
+    def asked(self) -> Iterator[list[str]]:
+        """The requests of a block, each as its method, path and query. They are known at its end."""
+        requests: list[str] = []
+        self._ask("GET", f"{_CONTROL}asked")
+        yield requests
+        requests += json.loads(self._ask("GET", f"{_CONTROL}asked"))
+
     def _counts(self) -> dict[str, int]:
         return dict(json.loads(self._ask("GET", f"{_CONTROL}counts")))
 
@@ -112,6 +121,7 @@ class Treated:
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self._application = application
         self._counts: collections.Counter[str] = collections.Counter()
+        self._requests: collections.deque[str] = collections.deque(maxlen=10_000)
         self._how: dict[str, Any] = {"delay_s": 0.0, "fail_every": 0}
         self._asked = 0
 
@@ -121,8 +131,12 @@ class Treated:
             if method == "POST":
                 self._how = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
             start_response("200 OK", [("Content-Type", "application/json")])
+            if path.endswith("asked"):
+                requests = [self._requests.popleft() for _ in range(len(self._requests))]
+                return [json.dumps(requests).encode()]
             return [json.dumps(self._counts).encode()]
         self._counts[method] += 1
+        self._requests.append(f"{method} {path}?{unquote(environ.get('QUERY_STRING', ''))}")
         self._asked += 1
         time.sleep(self._how["delay_s"])
         if self._how["fail_every"] and self._asked % self._how["fail_every"] == 0:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tests.kit.toys import Row, ToyFrame, ToySink, ToyTables
+from tidegate.delta import Location
 from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
 from tidegate.records.records import Json, PublishedTable, Request
@@ -105,6 +106,9 @@ class ToyQuarantine(ToySink, QuarantineSink):
     def __init__(self, gate: str, tables: ToyTables) -> None:
         ToySink.__init__(self, quarantine_name(gate), tables)
         self.gate = gate
+
+    def delta_table(self, context: SinkContext) -> Location:
+        return Location("/nowhere")  # it is none, and on no object store
 
     def source(self, home: str) -> Source:
         return WaitingRows(self)

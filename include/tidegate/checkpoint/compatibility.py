@@ -26,7 +26,7 @@ from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.place import Place, is_url, store_of
 from tidegate.records.records import Json, Range, Tried
-from tidegate.sinks.base import SinkContext
+from tidegate.sinks.base import Head, SinkContext
 from tidegate.state.record import DEFAULT_GROUPS
 from tidegate.state.table import STATE
 
@@ -110,12 +110,18 @@ def additions(graph: Graph, base: Entry) -> list[str]:
     return lines + [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in left_behind(graph, base)]
 
 
-def check_targets(graph: Graph, ledger: Ledger, place: Place) -> None:
-    """Check that every target can be published to, before any work is done for it."""
-    uid = ledger.start().uid
+def check_targets(
+    graph: Graph, ledger: Ledger, place: Place, heads: Mapping[str, Head] | None = None, uid: str | None = None
+) -> None:
+    """Check that every target can be published to, before any work is done for it.
+
+    heads: of those that were just looked at. uid: the pipeline's, if the caller has just read it.
+    """
+    uid = uid or ledger.start().uid
     _try_out(graph, ledger, place, uid)
     for name, sinking in graph.tables.items():
-        sinking.sink.check(SinkContext(graph.name, uid, name, place, graph.by_interval, ledger.home))
+        seen = heads.get(name) if heads is not None else None
+        sinking.sink.check(SinkContext(graph.name, uid, name, place, graph.by_interval, ledger.home, seen=seen))
     for gated in graph.gates:
         gated.gate.check(GateContext(graph.name, gated.name, place))
 

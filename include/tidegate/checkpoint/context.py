@@ -65,9 +65,10 @@ class PipelineContext:
         """Return the context in which the target of `sink` is called."""
         return self.contexts([sink])[sink]
 
-    def contexts(self, sinks: Iterable[str]) -> dict[str, SinkContext]:
-        """Return the contexts of several, after one look at the ledger."""
-        name, uid, home = self.graph.name, self.ledger.start().uid, self.ledger.home
+    def contexts(self, sinks: Iterable[str], uid: str | None = None) -> dict[str, SinkContext]:
+        """Return the contexts of several, after one look at the ledger. uid: the pipeline's, if the caller has just
+        read it."""
+        name, uid, home = self.graph.name, uid or self.ledger.start().uid, self.ledger.home
         more: Any = {"by_interval": self.graph.by_interval, "home": home, "spark": self.spark}
         return {sink: SinkContext(name, uid, sink, self.place, **more) for sink in sinks}
 
@@ -110,6 +111,8 @@ class PipelineContext:
 
         If an entry above it is completed, it was decided once: an old hint that names a pinned entry hides that.
         """
+        if self.ledger.ends_with(id):
+            return False
         view = self.ledger.view()
         entry_in_view = view.get(id)
         if entry_in_view is not None and entry_in_view.open:
@@ -128,9 +131,9 @@ class PipelineContext:
                 kind=Invalid,
             )
 
-    def decide(self, decision: Decision) -> None:
-        """Create the decision. The next reader sees whether this one or another holds."""
-        self.ledger.create_decision(decision)
+    def decide(self, decision: Decision) -> Decision:
+        """Create the decision. Return the one that holds: this one or another."""
+        return self.ledger.create_decision(decision).record
 
     def overdue(self, entry: Entry) -> bool:
         """Return whether the entry is past its timeout and lacks an ack.

@@ -14,6 +14,7 @@ from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import check_targets, left_behind, planned_ranges, refusals, refuse
 from tidegate.checkpoint.context import CheckpointSettings
 from tidegate.checkpoint.pacing import pace_of
+from tidegate.checkpoint.publishing.publish import Report
 from tidegate.checkpoint.quarantine_requests import plan_requests
 from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Unavailable
@@ -71,13 +72,19 @@ class Plans:
         kind: str,
         wanted: WantedInterval | None = None,
         special: CheckpointOptions = _ORDINARY,
+        looked: Report | None = None,
     ) -> Plan:
-        """Return the plan for the entry that the protocol allows next. Nothing counts until it is created."""
+        """Return the plan for the entry that the protocol allows next. Nothing counts until it is created.
+
+        looked: the pass over the tables that came just before.
+        """
         interval = wanted.interval if wanted is not None else None
         drain = special.drain or control.draining(view)
         if drain is not None:
             self._refuse_end()
-        check_targets(self.graph, self.ledger, self.place)
+        check_targets(
+            self.graph, self.ledger, self.place, looked.heads if looked else {}, looked.uid if looked else None
+        )
         base = view.get(answer.base)
         config: Json = self.settings.record()
         if base is not None:

@@ -30,7 +30,7 @@ from tidegate.delta.log.files import Commit, DataFile, read_commit
 from tidegate.delta.log.owner import owner_of, refuse_owner
 from tidegate.delta.log.restore import Foreign, foreign_commits, restore, vacuum, version_of
 from tidegate.delta.log.schema import differences, from_spark, schema_problems
-from tidegate.delta.log.snapshot import Snapshot, open_table
+from tidegate.delta.log.snapshot import Snapshot, believe, open_table, reopen, seen
 from tidegate.delta.log.table_log import TableLayout, TableLog
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "TableLog",
     "add_columns",
     "append",
+    "believe",
     "create",
     "differences",
     "find_commit",
@@ -69,12 +70,14 @@ __all__ = [
     "refuse_difference",
     "refuse_owner",
     "refuse_unsafe",
+    "reopen",
     "replace",
     "required_columns",
     "restore",
     "rows_below",
     "schema_problems",
     "seconds_beside",
+    "seen",
     "spark_reasons",
     "spark_reasons_to_rewrite",
     "sync_and_list",

@@ -35,6 +35,7 @@ from tidegate.records.records import (
     Published,
     RetainedCount,
     Retired,
+    SeenTables,
     Told,
     Tried,
     Trouble,
@@ -266,13 +267,14 @@ class Ledger(EntryLog):
         that the next process continues an interrupted deletion.
         """
         seams.fault("S13.delete.before")
-        for blob in blobs:
-            self.store.delete(blob.path)
-        self.store.delete(f"{folder(id)}/plan.json")
-        for name in self.store.names(folder(id)):
-            if name != "retired.json":
+        self.store.delete_files([blob.path for blob in blobs])
+        self.store.delete_files([f"{folder(id)}/plan.json"])
+        names = [name for name in self.store.names(folder(id)) if name != "retired.json"]
+        self.store.delete_files([f"{folder(id)}/{name}" for name in names if name.endswith(".json")])
+        for name in names:
+            if not name.endswith(".json"):
                 self.store.delete(f"{folder(id)}/{name}")
-        self.store.delete(f"{folder(id)}/retired.json")
+        self.store.delete_files([f"{folder(id)}/retired.json"])
         self.store.delete(folder(id))
         seams.fault("S13.delete.after")
 
@@ -311,6 +313,10 @@ class Ledger(EntryLog):
     def hint_tried(self, tried: Tried) -> None:
         """Remember that these stores were tested, so that nobody tests them again."""
         self.store.replace("tried.json", encode(tried))
+
+    def hint_seen_tables(self, seen: SeenTables) -> None:
+        """Save later processes from reading the logs of these tables."""
+        self.store.replace("tables.json", encode(seen))
 
     def hint_told(self, told: Told) -> None:
         """Remember that the hooks were notified, so that nobody notifies them again."""

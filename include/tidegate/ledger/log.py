@@ -36,6 +36,8 @@ from tidegate.records.records import (
     Request,
     RetainedCount,
     Retired,
+    SeenTable,
+    SeenTables,
     Told,
     Tried,
     Trouble,
@@ -139,6 +141,10 @@ TOO_LATE = "TOO_LATE"
 """The reason for aborting an entry whose id was used, decided and retired while its creator was paused."""
 
 
+_KNOWN = 100
+"""How many ended entries are kept."""
+
+
 class EntryLog(ManualRecords):
     """Reads the log and never writes to it. A listing only proposes, and a record may be outdated when it is used."""
 
@@ -147,6 +153,14 @@ class EntryLog(ManualRecords):
         self._ended: dict[int, Entry] = {}
         """The entries of the last view that cannot change any more. A checkpoint reads the log a dozen times, and after
         a long series of failures, which no hint can skip, these are nearly all that there is to read."""
+        self._known: dict[int, Entry] = {}
+        """Other entries with all their records. They count while the plan is there, and is the same."""
+
+    def _keep(self, entry: Entry) -> None:
+        if _has_ended(entry):
+            self._known[entry.id] = entry
+            while len(self._known) > _KNOWN:
+                del self._known[next(iter(self._known))]
 
     def view(self, run: str | None = None, reach: int | None = None) -> View:
         """Return the log from its last settled entry on, and all entries that `run` has started.
@@ -187,6 +201,9 @@ class EntryLog(ManualRecords):
         plan = self.plan(id)
         if plan is None:
             return None
+        known = self._known.get(id)
+        if known is not None and known.plan == plan:
+            return known
         try:
             entry = self._entry_of(plan)
         except Corrupt:
@@ -195,9 +212,13 @@ class EntryLog(ManualRecords):
             raise
         owned = bool(entry.acks) and all(entry.owns(acked.ack.attempt) for acked in entry.acks.values())
         if owned and entry.decision is not None and len(entry.acks) == len(plan.acks):
+            self._keep(entry)
             return entry
         again = self.plan(id)
-        return entry if again is not None and again.attempt == plan.attempt else None
+        if again is None or again.attempt != plan.attempt:
+            return None
+        self._keep(entry)
+        return entry
 
     def ids(self, after: int = 0, before: int | None = None) -> list[int]:
         """Return all entry ids in this range that have a folder, ascending: a proposal, like every listing."""
@@ -280,6 +301,11 @@ class EntryLog(ManualRecords):
         """Return the object stores that were tested before."""
         tried = self._read_hint("tried.json", Tried)
         return frozenset(tried.stores if tried is not None else ())
+
+    def seen_tables(self) -> list[SeenTable]:
+        """Return the logs of tables on object stores, as far as the hint has them."""
+        seen = self._read_hint("tables.json", SeenTables)
+        return seen.tables if seen is not None else []
 
     def told(self) -> int:
         """Return the last suspension of which the hooks were notified; 0: there is none, or the hint is lost."""
@@ -375,6 +401,11 @@ class EntryLog(ManualRecords):
         remain."""
         return self.retired(id) or self.plan(id) is None
 
+    def ends_with(self, id: int) -> bool:
+        """Return whether the log goes up to `id` as far as a listing shows, and not only as far as the hint."""
+        hint = self._hint()
+        return hint < id == max(self.ids(after=max(hint - 1, 0)), default=0)
+
     def has_plan(self, id: int) -> bool:
         """Return whether the entry exists: retention removes the plan first."""
         return self.plan(id) is not None
@@ -384,11 +415,18 @@ class EntryLog(ManualRecords):
         return self._read(f"{folder(id)}/plan.json", Plan, id)
 
     def _entry_of(self, plan: Plan) -> Entry:
-        decision = self.decision(plan.id)
+        found, *acks_found = self.store.read_all(
+            [_decision_path(plan.id), *(_ack_path(plan.id, job) for job in plan.acks)]
+        )
+        data = dict(zip(plan.acks, acks_found, strict=True))
+        decision = self._decision_in(found, plan.id)
         manifest = None
         if decision is not None and decision.manifest is not None:
             manifest = self.manifest(plan.id, decision.manifest)
-        acks = {job: acked for job in plan.acks if (acked := self.ack(plan.id, job)) is not None}
+        if decision is not None:  # what it rests on was there before it, but perhaps not when it was looked for
+            missing = [job for job in plan.acks if data[job] is None]
+            data |= zip(missing, self.store.read_all([_ack_path(plan.id, job) for job in missing]), strict=True)
+        acks = {job: acked for job in plan.acks if (acked := self._ack_in(data[job], plan.id, job)) is not None}
         verdicts = [(gate, verdict) for acked in acks.values() for gate, verdict in acked.ack.gates.items()]
         holding = {gate for gate, verdict in verdicts if verdict.outcome == "hold"}
         answers = {gate: answer for gate in sorted(holding) if (answer := self.answer(plan.id, gate)) is not None}
@@ -397,12 +435,17 @@ class EntryLog(ManualRecords):
 
     def decision(self, id: int) -> Decision | None:
         """Return the decision about `id`, if there is one."""
-        return self._read(f"{folder(id)}/decision.json", Decision, id)
+        return self._decision_in(self.store.read(_decision_path(id)), id)
+
+    def _decision_in(self, data: bytes | None, id: int) -> Decision | None:
+        return self._record_in(data, _decision_path(id), Decision, id)
 
     def ack(self, id: int, job: str) -> Acked | None:
         """Return the job's ack for `id`, with the hash that names it."""
-        path = f"{folder(id)}/acks/{job}.json"
-        data = self.store.read(path)
+        return self._ack_in(self.store.read(_ack_path(id, job)), id, job)
+
+    def _ack_in(self, data: bytes | None, id: int, job: str) -> Acked | None:
+        path = _ack_path(id, job)
         if data is None:
             return None
         ack = decode(data, Ack, self.store.url(path))
@@ -467,8 +510,9 @@ class EntryLog(ManualRecords):
 
     def pins(self) -> list[Pin]:
         """Return all pins. Listings of this folder, as of runs/, are assumed not to lag."""
-        pins = (self._read(f"pins/{name}", Pin) for name in self.store.names("pins"))
-        return [pin for pin in pins if pin is not None]
+        paths = [f"pins/{name}" for name in self.store.names("pins")]
+        found = zip(paths, self.store.read_all(paths), strict=True)
+        return [pin for path, data in found if (pin := self._record_in(data, path, Pin)) is not None]
 
     def rollbacks(self, pins: Sequence[Pin] | None = None) -> list[tuple[int, int]]:
         """Return all completed rollbacks that are retained, as (entry, target). pins: all pins, if already read."""
@@ -504,6 +548,14 @@ def is_too_late(entry: Entry) -> bool:
     The real entries there are all decided, and none of them was too late.
     """
     return entry.decision is None or entry.decision.reason == TOO_LATE
+
+
+def _decision_path(id: int) -> str:
+    return f"{folder(id)}/decision.json"
+
+
+def _ack_path(id: int, job: str) -> str:
+    return f"{folder(id)}/acks/{job}.json"
 
 
 def _key_before(moment: datetime, span: timedelta) -> str:

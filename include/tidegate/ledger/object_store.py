@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
 
 __all__ = ["ObjectStore"]
+
+_AT_ONCE = 16
+"""How many objects are read at the same time."""
 
 _NOT_IMPLEMENTED = re.compile(r"\b501\b|not( yet)? implemented|NotImplemented", re.IGNORECASE)
 
@@ -76,6 +80,12 @@ class ObjectStore(Store):
             except FileNotFoundError:
                 return None
 
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        if len(paths) < 2:
+            return super().read_all(paths)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(self.read, paths))
+
     def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
         """Return objects and common prefixes directly below. Lists only from `after` on, and not beyond `before`."""
         prefix = f"{_checked(folder)}/" if folder else ""
@@ -102,6 +112,12 @@ class ObjectStore(Store):
             for name in [*below, path]:
                 with contextlib.suppress(FileNotFoundError):
                     self._client.delete(name)
+
+    def delete_files(self, paths: Sequence[str]) -> None:
+        with self._failures("delete", paths[0] if paths else ""):
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):
+                    self._client.delete(_checked(path))
 
     def age(self, path: str) -> float | None:
         """Return the age by the store's clock alone: both the object and a probe written now carry its time."""

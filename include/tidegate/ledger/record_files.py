@@ -59,7 +59,10 @@ class Records:
 
     def _read(self, path: str, kind: type[R], id: int | None = None) -> R | None:
         """Read the record at `path`; None if there is none. id: the checkpoint that it must be about."""
-        data = self.store.read(path)
+        return self._record_in(self.store.read(path), path, kind, id)
+
+    def _record_in(self, data: bytes | None, path: str, kind: type[R], id: int | None = None) -> R | None:
+        """Return the record in the bytes that were read at `path`."""
         if data is None:
             return None
         record = decode(data, kind, self.store.url(path))

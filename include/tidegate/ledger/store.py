@@ -12,7 +12,7 @@ import os
 import shutil
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,10 @@ class Store(ABC):
     def read(self, path: str) -> bytes | None:
         """Return the file's bytes; None if there is no such file. Raise Unavailable or Corrupt if it cannot be read."""
 
+    def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
+        """Read several files, in any order."""
+        return [self.read(path) for path in paths]
+
     @abstractmethod
     def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
         """Return the names in the folder that sort after `after` and before `before`, sorted. A missing folder has
@@ -53,6 +57,11 @@ class Store(ABC):
     @abstractmethod
     def delete(self, path: str) -> None:
         """Remove a file, or a folder with everything in it. It may be missing."""
+
+    def delete_files(self, paths: Sequence[str]) -> None:
+        """Remove several files, in this order. Each may be missing; none is a folder."""
+        for path in paths:
+            self.delete(path)
 
     @abstractmethod
     def age(self, path: str) -> float | None:

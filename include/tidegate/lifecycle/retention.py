@@ -316,10 +316,11 @@ def clear_staged(pipeline: PipelineContext, entry: Entry) -> None:
     winners = {acked.ack.attempt for acked in entry.acks.values() if acked.handle in named}
     late = {acked.ack.attempt for acked in entry.acks.values() if entry.completed} - winners
     late -= superseded_attempts(pipeline.ledger, entry)  # the remaining files are live through another ack
+    contexts = pipeline.contexts(pipeline.graph.tables)
     for name, sinking in pipeline.graph.tables.items():
         if pipeline.graph.job_of(name) in without:
             continue
-        context, sink = pipeline.context(name), sinking.sink
+        context, sink = contexts[name], sinking.sink
         never = entry.completed and not entry.plan.by_interval and rolled_back and sink.skipped(entry.id, context)
         for attempt in filter(entry.owns, sink.attempts(entry.id, context)):
             if attempt in late:

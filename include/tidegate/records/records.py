@@ -22,6 +22,7 @@
     trouble.json             Trouble          a hint: the last error that no checkpoint records
     told.json                Told             a hint: the last suspension that the pipeline's hooks were notified of
     tried.json               Tried            a hint: the stores that were shown to keep conditional puts
+    tables.json              SeenTables       a hint: the logs of tables on object stores, as they were seen last
     runs/<sha of run>/<id>   (empty)          the checkpoints of a run; never deleted
     blobs/<id>-<sha>.json    (side files)     long lists of the records above, named by their hash
 
@@ -788,6 +789,33 @@ class Tried(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "tried.json"
 
     stores: list[str]
+
+
+class SeenTable(Struct, frozen=True, kw_only=True):
+    """A table's log as a publisher has seen it. It is used only while the store has the same commit at this version."""
+
+    url: str
+    version: Annotated[int, msgspec.Meta(ge=0)]
+    log_hash: Sha
+    tag: str
+    """The store's tag of the commit's file."""
+    table_id: str
+    columns: Json
+    partition_by: list[str] = []
+    properties: dict[str, str] = {}
+    writer: int
+    features: list[str] = []
+    since: Annotated[int, msgspec.Meta(ge=0)]
+    """The version of the log's own last checkpoint."""
+    transactions: dict[str, int | None] = {}
+
+
+class SeenTables(Record, frozen=True, kw_only=True):
+    """The logs of tables on object stores, after the last publication. If the hint is lost, they are read again."""
+
+    title: ClassVar[str] = "tables.json"
+
+    tables: list[SeenTable]
 
 
 class RetainedCount(Record, frozen=True, kw_only=True):

@@ -75,6 +75,8 @@ class SinkContext:
     """The pipeline's own folder, which holds its ledger, state and quarantine: an absolute path or URL."""
     spark: Callable[[], SparkSession] | None = field(default=None, compare=False, repr=False)
     """Returns a session for a sink whose target needs Spark to publish. None: this process has no Spark."""
+    seen: Head | None = None
+    """The target's head, if the caller has read it just before: then `check` need not ask again what `head` refuses."""
     through: bool = False
     """At least once: a job commits its rows itself, before the decision. This is separate from what is published after
     decisions: it has another transaction id, and folders that no clean-up touches, since tables may show their
@@ -285,6 +287,10 @@ class Sink(ABC):
             help="repair the target as its own error says",
             reason="BY_INTERVAL",
         )
+
+    def delta_table(self, context: SinkContext) -> Location | None:
+        """Return the Delta table that it publishes to; None: its target is none."""
+        return None
 
     def stages_in(self, context: SinkContext) -> Location | None:
         """Return the folder that Spark writes and this process reads: both must see the same one. None: there is

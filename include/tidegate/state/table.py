@@ -26,6 +26,7 @@ from tidegate.delta import (
     open_table,
     overwrite,
     refuse_owner,
+    reopen,
     replace,
     verify,
 )
@@ -81,6 +82,9 @@ class StateSink(ExactlyOnceSink):
         """Return where the table lies: next to the pipeline's ledger."""
         return Location(f"{context.home}/{self.folder}", context.place.options)
 
+    def delta_table(self, context: SinkContext) -> Location:
+        return self.location(context)
+
     def stages_in(self, context: SinkContext) -> Location:
         return Location(context.home, context.place.options)
 
@@ -88,7 +92,8 @@ class StateSink(ExactlyOnceSink):
         return {}
 
     def check(self, context: SinkContext) -> None:
-        self._open(context)
+        if context.seen is None:
+            self._open(context)
 
     def _open(self, context: SinkContext) -> Snapshot | None:
         snapshot = open_table(self.location(context))
@@ -113,7 +118,7 @@ class StateSink(ExactlyOnceSink):
             self._refuse_gone(location, [file.file for file in files], publication.id)
             committed = create(location, tables[-1].columns, [file.file for file in files], stamp)
         else:
-            snapshot = open_table(location, head.version)
+            snapshot = reopen(location, head.version)
             if snapshot is None or snapshot.txn(context.app_id) != head.last:
                 return None
             committed = self._publish_next(snapshot, tables[-1], stamp)
@@ -166,7 +171,7 @@ class StateSink(ExactlyOnceSink):
             return self.publish(publication, head, context)
         if head.last is not None and head.last >= publication.id:
             return None
-        snapshot = open_table(self.location(context), head.version)
+        snapshot = reopen(self.location(context), head.version)
         if snapshot is None or snapshot.txn(context.app_id) != head.last:
             return None
         committed = replace(snapshot, [], live_files(snapshot), stamp_of(publication, context))

@@ -639,18 +639,18 @@ def test_a_slow_reader_between_two_records_of_one_entry_reads_again(world, monke
     """Scenario 8 while retention is at work: what it misses must not look open."""
     world.limit(num_retained=1)
     world.checkpoint("one", rows=3)
-    decision = Ledger.decision
+    plan = Ledger.plan
 
-    def decision_late(self, id):
+    def late_after_the_plan(self, id):
+        found = plan(self, id)
         if id == 1:
-            monkeypatch.setattr(Ledger, "decision", decision)
+            monkeypatch.setattr(Ledger, "plan", plan)
             for n in range(3):
                 world.checkpoint(f"fast{n}", rows=3)
-        return decision(self, id)
+        return found
 
-    monkeypatch.setattr(Ledger, "decision", decision_late)
+    monkeypatch.setattr(Ledger, "plan", late_after_the_plan)
     assert world.ledger.entry(1) is None
-    monkeypatch.setattr(Ledger, "decision", decision)
     assert world.coordinator().complete(1, ("JOB_FAILED", "late")).state == "retired"
     world.exact()
 

@@ -8,7 +8,8 @@ the checkpoint's id on the table and continues.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
@@ -19,6 +20,8 @@ from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.located import relative_paths
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
+from tidegate.checkpoint.seen_tables import leave_hint, take_hint
+from tidegate.delta import Location
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["Report", "publish_or_wait", "publish_pending", "refuse_unpublished", "way_out"]
 
 T = TypeVar("T")
+
+_AT_ONCE = 16
+"""How many tables on object stores are asked at the same time."""
 
 LOST_RACES = 100
 """After losing this many races, the table is left to the next publisher."""
@@ -56,19 +62,35 @@ class Report:
     """In an interval pipeline: completed entries that some table does not accept as it is, and why. They hold back only
     their own interval."""
 
+    uid: str | None = None
+    """The pipeline's uid, if it is known."""
+    heads: dict[str, Head] = field(default_factory=dict)
+    """The tables' heads as they were read first."""
+    seen: View | None = None
+    """The log as it was read last, after all tables."""
+    hinted: bool = False
+    """True: readers were told of checkpoints that they did not know of."""
+
+    @property
+    def has_changed(self) -> bool:
+        """Return whether the pass has published or recorded anything."""
+        return bool(self.published) or self.hinted
+
     def covers(self, entry: Entry) -> bool:
         """Return whether every table that answered holds the completed entry, or one that replaced it."""
         return entry.id <= self.upto and (self.settled is None or entry.id in self.settled)
 
 
-def publish_pending(pipeline: PipelineContext) -> Report:
+def publish_pending(pipeline: PipelineContext, view: View | None = None, uid: str | None = None) -> Report:
     """Publish all pending entries, in one pass over all tables. A table that fails holds back only itself (P4).
 
     An error that will not resolve itself is raised once all other tables are done: it needs a person, and continuing
     would hide it.
+
+    view, uid: the log and the pipeline's uid, if the caller has just read them.
     """
-    report = Report()
-    view = pipeline.ledger.view()
+    report = Report(uid=uid)
+    view = view or pipeline.ledger.view()
     last = view.last_completed
     if last is None or last.manifest is None:
         return report
@@ -106,15 +128,21 @@ def way_out(pipeline: PipelineContext, view: View, table: str) -> str:
     )
 
 
-def publish_or_wait(pipeline: PipelineContext, interval: Interval | None = None) -> Report:
+def publish_or_wait(
+    pipeline: PipelineContext,
+    interval: Interval | None = None,
+    view: View | None = None,
+    uid: str | None = None,
+) -> Report:
     """Publish pending entries before planning on them.
 
     A stuck table holds back triggers only once too much is waiting for it. But a rollback must first be on every table
     (R3), because the next plan may read one of them.
 
     interval: the interval to be planned. If a table does not accept it, its error is raised.
+    view, uid: the log and the pipeline's uid, if the caller has just read them.
     """
-    report = publish_pending(pipeline)
+    report = publish_pending(pipeline, view, uid)
     for id, why in report.blocked.items():
         entry = pipeline.ledger.entry(id)
         if interval is not None and entry is not None and entry.interval == interval:
@@ -185,31 +213,30 @@ def _publish_tables(
     """
     failed: dict[str, TidegateError] = {}
     waiting: dict[str, _Publishing] = {}
-
-    def guarded(table: str, step: Callable[[], T]) -> T | None:
+    for table, context in pipeline.contexts(tables, report.uid).items():
+        sinking = pipeline.graph.tables.get(table)
+        if sinking is not None:
+            waiting[table] = _Publishing(pipeline, sinking, context, report)
+            continue
         try:
-            return step()
+            _refuse_orphan(pipeline, view, table)
         except TidegateError as error:
             failed[table] = error
-            waiting.pop(table, None)
-            return None
-
-    for table, context in pipeline.contexts(tables).items():
-        sinking = pipeline.graph.tables.get(table)
-        if sinking is None:
-            guarded(table, partial(_refuse_orphan, pipeline, view, table))
-        else:
-            waiting[table] = _Publishing(pipeline, sinking, context, report)
+    delta_tables = [location for each in waiting.values() if (location := each.delta_table) is not None]
+    take_hint(pipeline.ledger, delta_tables)
     for _ in range(LOST_RACES):
-        found = {table: guarded(table, each.head) for table, each in list(waiting.items())}
-        heads = {table: head for table, head in found.items() if head is not None}
+        heads = _of_each(waiting, _Publishing.head, failed)
         if not heads:
             break
+        report.heads = heads | report.heads
         reach = max((head.last for head in heads.values() if head.last is not None), default=None)
-        now = pipeline.ledger.view(reach=reach)  # after the heads: what is on the tables is in this view
-        for table, head in heads.items():
-            if guarded(table, partial(waiting[table].is_done, head, now)):
-                del waiting[table]
+        report.seen = now = pipeline.ledger.view(reach=reach)  # after the heads: it has all that is on the tables
+        done = _of_each(waiting, partial(_Publishing.is_done, heads=heads, view=now), failed)
+        for table in (table for table, is_done in done.items() if is_done):
+            del waiting[table]
+            report.upto = min(report.upto, now.last_completed.id if now.last_completed else 0)
+    if report.published:
+        leave_hint(pipeline.ledger, delta_tables)
     for table in waiting:
         failed[table] = Unavailable(
             f"sink {table!r} lost {LOST_RACES} races for its table's next version",
@@ -217,6 +244,38 @@ def _publish_tables(
             reason="BUSY_TABLE",
         )
     return {table: failed[table] for table in tables if table in failed}
+
+
+def _of_each(
+    waiting: dict[str, _Publishing], step: Callable[[_Publishing], T], failed: dict[str, TidegateError]
+) -> dict[str, T]:
+    """Return the result of a step for each table. Those that fail wait no longer.
+
+    Tables on object stores are asked at once: each answer takes its time, whatever this process does meanwhile.
+    """
+
+    def outcome(each: _Publishing) -> T | TidegateError:
+        try:
+            return step(each)
+        except TidegateError as error:
+            return error
+
+    remote = [
+        table for table, each in waiting.items() if each.delta_table is not None and not each.delta_table.is_local
+    ]
+    outcomes: dict[str, T | TidegateError] = {}
+    if len(remote) > 1:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            outcomes = dict(zip(remote, pool.map(outcome, [waiting[table] for table in remote]), strict=True))
+    outcomes |= {table: outcome(each) for table, each in waiting.items() if table not in outcomes}
+    found = {}
+    for table, result in outcomes.items():
+        if isinstance(result, TidegateError):
+            failed[table] = result
+            del waiting[table]
+        else:
+            found[table] = result
+    return found
 
 
 @dataclass
@@ -230,15 +289,21 @@ class _Publishing:
     contradicted: list[int | None] = field(default_factory=list)
     """The head that did not fit the log when both were read last."""
 
+    @property
+    def delta_table(self) -> Location | None:
+        """Where it is, if it is a Delta table."""
+        return self.sinking.sink.delta_table(self.context)
+
     def head(self) -> Head:
         """Read the table's head."""
         return self.sinking.sink.head(self.context)
 
-    def is_done(self, head: Head, view: View) -> bool:
-        """Publish the next entry, by a view of the log that is newer than the head. Return whether there is none."""
+    def is_done(self, heads: Mapping[str, Head], view: View) -> bool:
+        """Publish the next entry, by a view of the log that is newer than the head. Return whether there is none
+        after it."""
+        head = heads[self.sinking.name]
         answer = rules.on_publish(view, self.sinking.name, head.last)
         if isinstance(answer, rules.Nothing):
-            self.report.upto = min(self.report.upto, view.last_completed.id if view.last_completed else 0)
             return True
         if isinstance(answer, rules.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
@@ -258,9 +323,10 @@ class _Publishing:
             if self.head().last == head.last:
                 raise
             return False
-        if published is not None:
-            self.report.published[answer.id, self.sinking.name] = published
-        return False
+        if published is None:
+            return False
+        self.report.published[answer.id, self.sinking.name] = published
+        return isinstance(rules.on_publish(view, self.sinking.name, answer.id), rules.Nothing)
 
 
 def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int | None) -> Publication:
@@ -281,7 +347,7 @@ def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int
 
 def _write_hints(pipeline: PipelineContext, report: Report) -> None:
     """Write the hints for readers: published.json per checkpoint, then latest.json. No decision depends on them."""
-    view = pipeline.ledger.view()
+    view = report.seen or pipeline.ledger.view()
     settled: int | None = None
     last_hint: Published | None = None
     below_blocked = True
@@ -302,11 +368,13 @@ def _write_hints(pipeline: PipelineContext, report: Report) -> None:
             try:
                 if entry.plan.by_interval and existing is None:
                     publish_intervals.index_interval(pipeline, entry)
+                report.hinted |= existing is None
                 last_hint = existing or _publish_hint(pipeline, view, entry, last_hint, report)
             except Unavailable:
                 break  # only readers wait for the hint
             settled = entry.id if below_blocked else settled
     if settled is not None and settled > view.settled:
+        report.hinted = True
         pipeline.ledger.hint(LatestHint(**stamp(seams.new_id()), id=settled))
 
 

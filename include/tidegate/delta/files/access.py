@@ -26,6 +26,9 @@ __all__ = ["Location", "file_system", "locate", "told", "unavailable"]
 
 _SYNCS = 8
 
+_LOCKS = {"aws_s3_locking_provider", "s3_locking_provider"}
+"""Options that give delta-rs a lock, as it spells them."""
+
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _TOLD = 500
@@ -41,6 +44,12 @@ class Location:
     @property
     def is_local(self) -> bool:
         return not is_url(self.url)
+
+    @property
+    def has_lock(self) -> bool:
+        """Return whether delta-rs commits there under a lock of its own, since the store has no conditional put."""
+        named = _LOCKS & {name.lower() for name in self.options}
+        return not self.is_local and bool(named or os.environ.get("AWS_S3_LOCKING_PROVIDER"))
 
     def local(self, path: str) -> Path:
         """Return `path` on the local disk."""
@@ -58,6 +67,40 @@ class Location:
             return None
         except OSError as error:
             raise unavailable(self.full(path), error) from error
+
+    def read_tagged(self, path: str) -> tuple[bytes, str] | None:
+        """Return an object's bytes and its tag, another one for other bytes; an empty tag: the store has none."""
+        try:
+            with _in_bucket(self) as (client, prefix):
+                found = client.get(prefix + path)
+                return bytes(found.bytes()), found.meta["e_tag"] or ""
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unavailable(self.full(path), error) from error
+
+    def tags(self, folder: str, after: str) -> dict[str, str]:
+        """Return the tags of the objects directly in a folder whose names come after `after`, by name. A listing may
+        lag."""
+        try:
+            with _in_bucket(self) as (client, prefix):
+                below = f"{prefix}{folder}/"
+                found = [meta for batch in client.list(below, offset=below + after) for meta in batch]
+        except OSError as error:
+            raise unavailable(self.full(folder), error) from error
+        names = {meta["path"].removeprefix(below): meta["e_tag"] or "" for meta in found}
+        return {name: tag for name, tag in names.items() if "/" not in name}
+
+    def put_new(self, path: str, data: bytes) -> str | None:
+        """Put an object by one conditional request, and return its tag. None: there is one already. Raise OSError if
+        that is not known."""
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        with _in_bucket(self) as (client, prefix):
+            try:
+                return str(client.put(prefix + path, data, mode="create")["e_tag"] or "")
+            except (AlreadyExistsError, PreconditionError):
+                return None
 
     def open(self, path: str) -> Any:
         """Open the file as a pyarrow input, for readers that need parts of it."""

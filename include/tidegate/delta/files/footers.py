@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -28,6 +29,10 @@ __all__ = [
 
 _REQUESTS = 16
 """How many files of an object store are looked at at the same time."""
+
+STAGED = "tidegate"
+"""The folder of a table in which everything is staged: below it a sink's, a checkpoint's, and an attempt's."""
+_ATTEMPT = 4
 
 _TEXT_BYTES = 32 << 20
 """Columns with longer texts get no bounds: reading them would cost more than a skipped file saves."""
@@ -110,15 +115,26 @@ def _rows_in(location: Location, path: str) -> int:
 
 def missing_files(location: Location, files: Iterable[StagedFile]) -> list[str]:
     """Return those of `files` that are gone or have another size."""
+    wanted = list(files)
 
     def is_missing(file: StagedFile) -> bool:
         return location.size(file.path) != file.size
 
     if location.is_local:
-        return [file.path for file in files if is_missing(file)]
-    wanted = list(files)
+        return [file.path for file in wanted if is_missing(file)]
+    folders = Counter(filter(None, map(_attempt_folder, wanted)))
     with ThreadPoolExecutor(_REQUESTS) as pool:
-        return [file.path for file, missing in zip(wanted, pool.map(is_missing, wanted), strict=True) if missing]
+        listings = pool.map(location.walk, [folder for folder, count in folders.items() if count > 1])
+        listed = {found for listing in listings for found in listing}
+        unlisted = [file for file in wanted if (file.path, file.size) not in listed]  # a listing may lag
+        return [file.path for file, missing in zip(unlisted, pool.map(is_missing, unlisted), strict=True) if missing]
+
+
+def _attempt_folder(file: StagedFile) -> str:
+    """Return the folder that one attempt staged the file in, with no other attempt's files; empty: it was not
+    staged."""
+    parts = file.path.split("/")
+    return "/".join(parts[:_ATTEMPT]) if parts[0] == STAGED and len(parts) > _ATTEMPT else ""
 
 
 def _staged(location: Location, folder: str, path: str, schema: Json, partition_by: Sequence[str]) -> StagedFile:

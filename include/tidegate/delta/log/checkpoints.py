@@ -40,26 +40,39 @@ log = logging.getLogger(__name__)
 _EVERY = 100
 """Commits between two checkpoints, where the table does not say; as in delta-rs."""
 
+_EVERY_IN_BUCKET = 20
+"""The same on an object store, where a new process reads each commit since the last checkpoint by a request."""
+
 _HINT = "_last_checkpoint"
 _ASIDE = "torn-"
 """Prefix of the files that were put aside: no engine takes them for a part of the log."""
 _UNFINISHED = re.compile(r"([0-9]{20})\.checkpoint\.parquet\.[0-9a-z-]+\.tmp")
 
 
-def checkpoint_if_due(location: Location, version: int, configuration: Mapping[str, str]) -> None:
-    """Make a checkpoint of `version`, the head, if one is due. If that fails, the next commit tries again."""
+def checkpoint_if_due(
+    location: Location, version: int, configuration: Mapping[str, str], since: int | None = None
+) -> bool:
+    """Make a checkpoint of `version`, the head, if one is due. If that fails, the next commit tries again.
+
+    since: the version of the last one, as far as the caller knows. Return whether there is a newer one now.
+    """
     from deltalake.exceptions import DeltaError
 
     interval = configuration.get("delta.checkpointInterval", "")
-    every = int(interval) if interval.isdigit() and int(interval) else _EVERY
+    usual = _EVERY if location.is_local else _EVERY_IN_BUCKET
+    every = int(interval) if interval.isdigit() and int(interval) else usual
+    if since is not None and version - since < every:
+        return False
     has_hint = location.size(f"{LOG}/{_HINT}") is not None
     before = last_checkpoint(location) if has_hint else -1
     if version - before < every:
-        return
+        return before > (since or 0)
     try:
         _make(location, version, before)
+        return True
     except (DeltaError, OSError, TidegateError) as error:
         log.warning("%s: no checkpoint of its log was made at version %d: %s", location.url, version, told(error))
+        return False
 
 
 def sync_checkpoint(location: Location) -> None:
@@ -115,11 +128,14 @@ def put_aside(location: Location) -> list[str]:
 
 def _make(location: Location, version: int, before: int) -> None:
     """Make a durable checkpoint of `version`, then the hint that names it."""
+    from tidegate.delta.log.snapshot import handle
+
+    if not location.is_local:
+        handle(location, version).create_checkpoint()
+        return
     name, id = f"{version:020d}.checkpoint.parquet", seams.new_id()
     folder = location.local(LOG)
     with _aside(location, since=before, upto=version) as copy:
-        from tidegate.delta.log.snapshot import handle
-
         handle(copy, version).create_checkpoint()
         for file in (name, _HINT):
             _put(copy.local(LOG) / file, folder / file, folder / f"{file}.{id}.tmp")

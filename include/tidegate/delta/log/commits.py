@@ -12,6 +12,7 @@ No I/O at import, and none may happen before a process forks.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,11 +24,9 @@ from tidegate.delta.files.access import Location, told
 from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.delta.log.checkpoints import checkpoint_if_due, sync_checkpoint
-from tidegate.delta.log.files import Commit, read_commit
-from tidegate.delta.log.snapshot import (
-    Snapshot,
-    open_table,
-)
+from tidegate.delta.log.commit_file import can_be_put, commit_file
+from tidegate.delta.log.files import Commit, last_checkpoint, log_path, read_commit
+from tidegate.delta.log.snapshot import Snapshot, advance, open_table
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.records.records import Json
 
@@ -147,6 +146,8 @@ def replace(
     snapshot: Snapshot, added: Sequence[StagedFile], removed: Sequence[LiveFile], stamp: CommitStamp
 ) -> Committed | None:
     """Add `added` and remove `removed` in the version right after `snapshot`. With neither, the commit is a fence."""
+    if can_be_put(snapshot, removed):
+        return _put(snapshot, commit_file(snapshot, added, removed, stamp), stamp)
 
     def attempt() -> None:
         snapshot.handle.create_write_transaction(
@@ -159,6 +160,26 @@ def replace(
         )
 
     return commit_at(snapshot.location, snapshot.version + 1, stamp, attempt, snapshot.configuration)
+
+
+def _put(snapshot: Snapshot, data: bytes, stamp: CommitStamp) -> Committed | None:
+    """Put a commit's file right after `snapshot` by one conditional request, on an object store."""
+    location, version = snapshot.location, snapshot.version + 1
+    tag: str | None = None
+
+    def attempt() -> Commit | None:
+        nonlocal tag
+        tag = location.put_new(log_path(version), data)
+        return Commit(location, version, data) if tag is not None else None
+
+    committed = commit_at(location, version, stamp, attempt, snapshot.configuration)
+    if committed is None or not tag:
+        return committed
+    since = snapshot.since
+    if checkpoint_if_due(location, version, snapshot.configuration, since):
+        since = last_checkpoint(location)
+    advance(dataclasses.replace(snapshot, since=since), Commit(location, version, data), tag)
+    return committed
 
 
 def overwrite(snapshot: Snapshot, schema: Json, files: Sequence[StagedFile], stamp: CommitStamp) -> Committed | None:
@@ -205,18 +226,20 @@ def commit_at(
     """Run a commit that can only become `version`, then read that version: the log says what happened.
 
     A failure after the commit (its answer got lost, the checkpoint that delta-rs writes next failed) is a
-    success; a success report is not believed either.
+    success; a success report of delta-rs is not believed either. An attempt that returns the commit has put it itself,
+    on a store that keeps the condition.
     """
     from deltalake.exceptions import DeltaError, DeltaProtocolError, SchemaMismatchError
 
     error: Exception | None = None
+    known: object = None
     seams.fault(stamp.faults[0])
     try:
-        attempt()
+        known = attempt()
     except (DeltaError, OSError) as raised:
         error = raised
     seams.fault(stamp.faults[1])
-    commit = read_commit(location, version)
+    commit = known if isinstance(known, Commit) else read_commit(location, version)
     if commit is not None:
         if not stamp.made(commit):
             return None

@@ -43,9 +43,7 @@ _FIELD_RULES = {
 
 def spark_reasons(snapshot: Snapshot) -> list[str]:
     """Return why appends to this table must go through delta-spark; empty: delta-rs commits them."""
-    protocol = snapshot.handle.protocol()
-    features = set(protocol.reader_features or ()) | set(protocol.writer_features or ())
-    reasons = [f"the table feature {feature}" for feature in sorted(features - _HARMLESS)]
+    reasons = [f"the table feature {feature}" for feature in sorted(snapshot.protocol.features - _HARMLESS)]
     for key, value in sorted(snapshot.configuration.items()):
         if key.startswith("delta.constraints."):
             reasons.append(f"the check constraint {key.removeprefix('delta.constraints.')!r}")

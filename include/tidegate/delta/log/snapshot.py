@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,21 +13,24 @@ import msgspec
 from tidegate.delta.files.access import Location, unavailable
 from tidegate.delta.log.checkpoints import do_without_torn, torn_checkpoints
 from tidegate.delta.log.files import (
+    LOG,
+    Commit,
     check_tail,
     half_a_log,
     has_log,
     last_checkpoint,
     log_path,
+    parse_log_name,
     read_commit,
     refuse_unreadable,
 )
 from tidegate.errors import Corrupt, TidegateError
-from tidegate.records.records import Json
+from tidegate.records.records import Json, SeenTable
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Snapshot", "find", "handle", "open_table", "recall", "remember"]
+__all__ = ["Protocol", "Snapshot", "advance", "believe", "find", "handle", "open_table", "recall", "reopen", "seen"]
 
 
 def find(location: Location, version: int | None) -> DeltaTable | None:
@@ -71,19 +74,22 @@ def handle(location: Location, version: int | None) -> DeltaTable:
     return DeltaTable(location.url, version=version, storage_options=dict(location.options))
 
 
-_CAPACITY = 16
-
+_CAPACITY = 64
+_COMMITS = 20
+"""How many new commits are read one by one; after more of them the table is opened anew."""
 
 _Key = tuple[int, str, frozenset[tuple[str, str]]]
 
 
 @dataclass(frozen=True)
 class _Cached:
-    """A snapshot, and the sizes of the commit files that it was replayed from."""
+    """A snapshot, and by what it is seen to be valid still."""
 
     snapshot: Snapshot
-    since: int
-    sizes: tuple[int | None, ...]
+    sizes: tuple[int | None, ...] = ()
+    """On local disks: the sizes of the commit files below the head, back to the log's last checkpoint."""
+    tag: str = ""
+    """On an object store: its tag of the head's commit file."""
 
 
 _cache: dict[_Key, _Cached] = {}
@@ -93,33 +99,123 @@ _lock = threading.Lock()
 
 
 def recall(location: Location, version: int | None) -> Snapshot | None:
-    """Return the snapshot of `version` (None: of the head) if it is remembered and still valid."""
+    """Return the snapshot of `version` (None: of the head) if it is remembered and still valid, or moved on from it."""
     cached = _cache.get(_key(location))
     if cached is None or version not in (None, cached.snapshot.version):
         return None
+    if not location.is_local:
+        return _followed(cached, is_head=version is None)
     snapshot = cached.snapshot
     commit = read_commit(location, snapshot.version)
-    if commit is None or commit.sha != snapshot.log_hash or _sizes(snapshot, cached.since) != cached.sizes:
+    if commit is None or commit.sha != snapshot.log_hash or _sizes(snapshot) != cached.sizes:
         return None
     moved = version is None and location.size(log_path(snapshot.version + 1)) is not None
     return None if moved else snapshot
 
 
-def remember(snapshot: Snapshot) -> None:
+def _followed(cached: _Cached, *, is_head: bool) -> Snapshot | None:
+    """Return the snapshot after all commits that one listing shows; None: the table has to be opened."""
+    snapshot = cached.snapshot
+    location, head = snapshot.location, _name(snapshot.version)
+    tags = location.tags(LOG, after=_name(snapshot.version - 1))
+    tag = tags.get(head)
+    if tag is None:  # the listing lags, or the commit is gone
+        found = location.read_tagged(log_path(snapshot.version))
+        tag = found[1] if found is not None else ""
+    if not tag or tag != cached.tag:
+        return None
+    logged = [file for name in tags if (file := parse_log_name(name)) is not None and file.kind == "commit"]
+    newer = sorted(file.version for file in logged if file.version > snapshot.version)
+    if not newer or not is_head:
+        return snapshot
+    if newer != [*range(snapshot.version + 1, newer[-1] + 1)] or len(newer) > _COMMITS:
+        return None
+    following: Snapshot | None = snapshot
+    for version in newer:
+        found = location.read_tagged(log_path(version))
+        if found is None or following is None:
+            return None
+        following = advance(following, Commit(location, version, found[0]), found[1])
+    return following
+
+
+def advance(snapshot: Snapshot, commit: Commit, tag: str) -> Snapshot | None:
+    """Remember the table after one more commit on an object store, and return it. None: it may look different now."""
+    if commit.changes_layout:
+        return None
+    known = snapshot.known_txns | {txn["appId"]: txn["version"] for txn in commit.actions_of("txn")}
+    after = replace(snapshot, version=commit.version, log_hash=commit.sha, known_txns=known, opened=[])
+    _keep(_Cached(after, tag=tag))
+    return after
+
+
+def seen(location: Location) -> SeenTable | None:
+    """Return what is remembered of a table on an object store, for other processes."""
+    cached = _cache.get(_key(location))
+    if cached is None or not cached.tag:
+        return None
+    snapshot = cached.snapshot
+    return SeenTable(
+        url=location.url,
+        version=snapshot.version,
+        log_hash=snapshot.log_hash,
+        tag=cached.tag,
+        table_id=snapshot.table_id,
+        columns=snapshot.schema,
+        partition_by=list(snapshot.partition_by),
+        properties=dict(snapshot.configuration),
+        writer=snapshot.protocol.writer,
+        features=sorted(snapshot.protocol.features),
+        since=snapshot.since,
+        transactions=snapshot.known_txns,
+    )
+
+
+def believe(location: Location, table: SeenTable) -> None:
+    """Remember a table as another process has seen it, unless this one has seen it itself."""
+    snapshot = Snapshot(
+        location=location,
+        version=table.version,
+        table_id=table.table_id,
+        schema=table.columns,
+        partition_by=tuple(table.partition_by),
+        configuration=table.properties,
+        protocol=Protocol(table.writer, frozenset(table.features)),
+        log_hash=table.log_hash,
+        since=table.since,
+        known_txns=dict(table.transactions),
+    )
+    if table.tag and _key(location) not in _cache:
+        _keep(_Cached(snapshot, tag=table.tag))
+
+
+def _remember(snapshot: Snapshot) -> None:
+    if snapshot.location.is_local:
+        _keep(_Cached(snapshot, sizes=_sizes(snapshot)))
+        return
+    name = _name(snapshot.version)
+    tag = snapshot.location.tags(LOG, after=_name(snapshot.version - 1)).get(name, "")
+    if tag:
+        _keep(_Cached(snapshot, tag=tag))
+
+
+def _keep(cached: _Cached) -> None:
     """Keep it, in place of an older one of the same table, and at most _CAPACITY in all."""
-    key, since = _key(snapshot.location), last_checkpoint(snapshot.location)
+    key = _key(cached.snapshot.location)
     with _lock:
         _cache.pop(key, None)
-        _cache[key] = _Cached(snapshot, since, _sizes(snapshot, since))
+        _cache[key] = cached
         while len(_cache) > _CAPACITY:
             del _cache[next(iter(_cache))]
 
 
-def _sizes(snapshot: Snapshot, since: int) -> tuple[int | None, ...]:
-    """Sizes of the commit files below the head; object stores neither tear them nor are worth so many requests."""
-    if not snapshot.location.is_local:
-        return ()
-    return tuple(snapshot.location.size(log_path(version)) for version in range(since, snapshot.version))
+def _name(version: int) -> str:
+    """Return the name of a version's commit; before the first one, one that comes before all."""
+    return log_path(version).rpartition("/")[2] if version >= 0 else ""
+
+
+def _sizes(snapshot: Snapshot) -> tuple[int | None, ...]:
+    return tuple(snapshot.location.size(log_path(version)) for version in range(snapshot.since, snapshot.version))
 
 
 def _key(location: Location) -> _Key:
@@ -128,8 +224,17 @@ def _key(location: Location) -> _Key:
 
 
 @dataclass(frozen=True)
+class Protocol:
+    """What the table asks of those who write to it."""
+
+    writer: int
+    features: frozenset[str]
+    """Of readers and writers; empty in tables that have only versions."""
+
+
+@dataclass(frozen=True)
 class Snapshot:
-    """A table as of one version. Everything was read when it was opened; it never advances by itself."""
+    """A table as of one version. It never advances by itself."""
 
     location: Location
     version: int
@@ -137,11 +242,29 @@ class Snapshot:
     schema: Json
     partition_by: tuple[str, ...]
     configuration: Mapping[str, str]
+    protocol: Protocol
     log_hash: str
-    handle: DeltaTable
-    """Shared with all who opened the same version (see `find`): for reads, and commits of file actions."""
-    _txns: dict[str, int | None] = field(default_factory=dict, repr=False, compare=False)
+    since: int
+    """The version of the log's last checkpoint when the table was opened; 0: perhaps there is none."""
+    known_txns: dict[str, int | None] = field(default_factory=dict, repr=False, compare=False)
     """Looked up before: each time costs a millisecond, and more in a table with many transactions."""
+    opened: list[DeltaTable] = field(default_factory=list, repr=False, compare=False)
+    """The handle, if it was needed before."""
+
+    @property
+    def handle(self) -> DeltaTable:
+        """delta-rs' view, shared with all who opened the same version: for reads, and commits of file actions."""
+        if not self.opened:
+            opened = handle(self.location, self.version)
+            if str(opened.metadata().id) != self.table_id:
+                raise Corrupt(
+                    f"{self.location.url} was dropped and made again while it was read",
+                    expected=f"version {self.version} of the table {self.table_id}",
+                    help="look again: the next step sees the new table, and tells what it lacks",
+                    reason="OTHER_TABLE",
+                )
+            self.opened.append(opened)
+        return self.opened[0]
 
     def own_handle(self) -> DeltaTable:
         """Return a handle of its own, for an operation that advances its handle."""
@@ -149,9 +272,17 @@ class Snapshot:
 
     def txn(self, app_id: str) -> int | None:
         """Return the last transaction version of `app_id`, or None."""
-        if app_id not in self._txns:
-            self._txns[app_id] = self.handle.transaction_version(app_id)
-        return self._txns[app_id]
+        if app_id not in self.known_txns:
+            self.known_txns[app_id] = self.handle.transaction_version(app_id)
+        return self.known_txns[app_id]
+
+
+def reopen(location: Location, version: int | None) -> Snapshot | None:
+    """Return the table as of a version that the caller has just seen to be its head, without another request."""
+    cached = _cache.get(_key(location)) if not location.is_local else None
+    if cached is not None and cached.snapshot.version == version:
+        return cached.snapshot
+    return open_table(location, version)
 
 
 def open_table(location: Location, version: int | None = None) -> Snapshot | None:
@@ -165,7 +296,7 @@ def open_table(location: Location, version: int | None = None) -> Snapshot | Non
         return None
     number = opened.version()
     head = check_tail(location, number)
-    metadata = opened.metadata()
+    metadata, protocol = opened.metadata(), opened.protocol()
     snapshot = Snapshot(
         location=location,
         version=number,
@@ -173,9 +304,14 @@ def open_table(location: Location, version: int | None = None) -> Snapshot | Non
         schema=msgspec.json.decode(opened.schema().to_json()),
         partition_by=tuple(metadata.partition_columns),
         configuration=dict(metadata.configuration),
+        protocol=Protocol(
+            protocol.min_writer_version,
+            frozenset(protocol.reader_features or ()) | frozenset(protocol.writer_features or ()),
+        ),
         log_hash=head.sha,
-        handle=opened,
+        since=last_checkpoint(location),
+        opened=[opened],
     )
     if version is None:
-        remember(snapshot)
+        _remember(snapshot)
     return snapshot

@@ -111,6 +111,9 @@ class QuarantineSink(ExactlyOnceSink):
         """Return the table's path below the pipeline's folder."""
         return f"{home}/{self.folder}"
 
+    def delta_table(self, context: SinkContext) -> Location:
+        return Location(self.path(context.home), context.place.options)
+
     def _appending(self, context: SinkContext) -> DeltaAppend:
         return DeltaAppend(self.path(context.home), schema_evolution="add")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -27,6 +26,7 @@ from tidegate.delta import (
     owner_of,
     refuse_owner,
     refuse_unsafe,
+    reopen,
     required_columns,
     schema_problems,
     verify,
@@ -107,8 +107,11 @@ class DeltaSink(ExactlyOnceSink):
     def relative_path(self) -> str | None:
         return self.path if is_relative(self.path) else None
 
-    def stages_in(self, context: SinkContext) -> Location:
+    def delta_table(self, context: SinkContext) -> Location:
         return locate(context.place, self.path)
+
+    def stages_in(self, context: SinkContext) -> Location:
+        return self.delta_table(context)
 
     def describe(self) -> Json:
         return {
@@ -126,12 +129,14 @@ class DeltaSink(ExactlyOnceSink):
         return problems + property_problems(self.properties)
 
     def check(self, context: SinkContext) -> None:
+        if context.seen is not None and context.seen.last is not None:
+            return
         snapshot = self.open(context)
         if snapshot is None or snapshot.txn(context.app_id) is None:
-            refuse_unsafe_store(locate(context.place, self.path))
+            refuse_unsafe_store(self.delta_table(context))
 
     def try_out(self, context: SinkContext) -> None:
-        refuse_unsafe_store(locate(context.place, self.path))
+        refuse_unsafe_store(self.delta_table(context))
 
     def head(self, context: SinkContext) -> Head:
         snapshot = self.open(context)
@@ -144,13 +149,13 @@ class DeltaSink(ExactlyOnceSink):
         is_published = head.last is not None and head.last >= publication.id
         if is_published and interval is None and not publication.through:
             return None  # The caller finds it in the head that it reads next.
-        location = locate(context.place, self.path)
+        location = self.delta_table(context)
         batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
         folder = f"{entry_folder(context, publication.id)}/{MERGED}{seams.new_id()}"
         if head.version is None:
             committed = self._publish_first(location, batches, stamp, folder)
         else:
-            snapshot = open_table(location, head.version)
+            snapshot = reopen(location, head.version)
             if snapshot is None or snapshot.txn(context.app_id) != head.last:
                 return None
             self.refuse_target(snapshot, context)
@@ -174,7 +179,7 @@ class DeltaSink(ExactlyOnceSink):
     def gone(self, committables: Sequence[Json], context: SinkContext) -> list[str]:
         batches = [typed.convert(committable, StagedBatch) for committable in committables]
         files = [file for batch in batches for file in (*batch.files, *batch.deletes)]
-        return missing_files(locate(context.place, self.path), files)
+        return missing_files(self.delta_table(context), files)
 
     def way_back(
         self, to: int | None, known: PublishedTable | None, committables: Sequence[Json], context: SinkContext
@@ -187,8 +192,8 @@ class DeltaSink(ExactlyOnceSink):
     def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         if head.last is not None and head.last >= publication.id:
             return None
-        location = locate(context.place, self.path)
-        snapshot = open_table(location, head.version)
+        location = self.delta_table(context)
+        snapshot = reopen(location, head.version)
         if snapshot is None or snapshot.txn(context.app_id) != head.last:
             return None
         self.refuse_target(snapshot, context)
@@ -198,32 +203,32 @@ class DeltaSink(ExactlyOnceSink):
     def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         if head.version is None or head.last is None or head.last < publication.id:
             return False  # The transaction never goes back, so it is at or above all that was published.
-        snapshot = open_table(locate(context.place, self.path), head.version)
+        snapshot = reopen(self.delta_table(context), head.version)
         return snapshot is not None and is_published(snapshot, publication, context)
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
         snapshot = self.open(context)
         find = publication_of if context.by_interval else find_commit
         committed = find(snapshot, context.app_id, id) if snapshot else None
-        return published(locate(context.place, self.path), committed, None)
+        return published(self.delta_table(context), committed, None)
 
     def verify(self, at: PublishedTable, context: SinkContext) -> None:
-        verify(locate(context.place, self.path), at.version, at.log_hash)
+        verify(self.delta_table(context), at.version, at.log_hash)
 
     def attempts(self, id: int, context: SinkContext) -> list[str]:
-        location, folder = locate(context.place, self.path), entry_folder(context, id)
+        location, folder = self.delta_table(context), entry_folder(context, id)
         names = {path[len(folder) + 1 :].split("/")[0] for path, _ in location.walk(folder)}
         return sorted(name for name in names if not name.startswith(MERGED))
 
     def discard(self, context: SinkContext, staging: Staging) -> None:
-        locate(context.place, self.path).remove_folder(staging.folder(context))
+        self.delta_table(context).remove_folder(staging.folder(context))
 
     # --- for subclasses ------------------------------------------------------------------------------------
 
     def open(self, context: SinkContext) -> Snapshot | None:
         """Open the table's latest version. Raise Invalid if this sink may not publish there. None: there is no table
         yet."""
-        snapshot = open_table(locate(context.place, self.path))
+        snapshot = open_table(self.delta_table(context))
         if snapshot is not None:
             self.refuse_target(snapshot, context)
         return snapshot
@@ -259,7 +264,7 @@ class DeltaSink(ExactlyOnceSink):
             changes = differences(schema, snapshot.schema)
             problems = [change.text for change in changes if change.kind not in allowed]
         if problems:
-            url = locate(context.place, self.path).url
+            url = self.delta_table(context).url
             raise Invalid(
                 "\n    ".join([f"sink {context.sink}: the output does not fit {url}:", *problems]),
                 expected="names and types of the table" if snapshot else "columns that a Delta table can hold",
@@ -349,8 +354,7 @@ class DeltaSink(ExactlyOnceSink):
 def refuse_unsafe_store(location: Location) -> None:
     """Raise Invalid if two publishers could commit the same version there, so that the later one overwrites the
     other."""
-    locked = {"aws_s3_locking_provider", "s3_locking_provider"} & {name.lower() for name in location.options}
-    if location.is_local or locked or os.environ.get("AWS_S3_LOCKING_PROVIDER"):
+    if location.is_local or location.has_lock:
         return  # with a lock of its own, delta-rs needs no condition
     from tidegate.ledger.object_store import ObjectStore
 

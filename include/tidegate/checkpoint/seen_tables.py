@@ -1,0 +1,37 @@
+"""What the logs of tables on object stores look like, from one process to the next.
+
+A new process would replay each table's log by a request for every commit since the log's last checkpoint, and under
+Airflow each task is a new process. So whoever publishes leaves a hint in the ledger, and others start from it: one
+listing per table tells whether the store still has that commit, and which ones came after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from tidegate import seams
+from tidegate.delta import Location, believe, seen
+from tidegate.errors import Unavailable
+from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.records.records import SeenTables
+
+__all__ = ["leave_hint", "take_hint"]
+
+
+def take_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
+    """Start from what others have seen of these tables, as far as this process has seen none of them itself."""
+    unseen = {table.url: table for table in tables if not table.is_local and seen(table) is None}
+    if not unseen:
+        return
+    for known in ledger.seen_tables():
+        if known.url in unseen:
+            believe(unseen[known.url], known)
+
+
+def leave_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
+    """Leave what this process has seen of these tables."""
+    known = [found for table in tables if not table.is_local and (found := seen(table)) is not None]
+    if known:
+        with contextlib.suppress(Unavailable):  # it only costs time
+            ledger.hint_seen_tables(SeenTables(**stamp(seams.new_id()), tables=known))
