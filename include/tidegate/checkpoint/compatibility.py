@@ -37,6 +37,7 @@ __all__ = [
     "PUT_BACK",
     "additions",
     "check",
+    "check_gates",
     "check_targets",
     "left_behind",
     "may_lose",
@@ -122,6 +123,10 @@ def check_targets(
     for name, sinking in graph.tables.items():
         seen = heads.get(name) if heads is not None else None
         sinking.sink.check(SinkContext(graph.name, uid, name, place, graph.by_interval, ledger.home, seen=seen))
+
+
+def check_gates(graph: Graph, place: Place) -> None:
+    """Check that every gate can judge."""
     for gated in graph.gates:
         gated.gate.check(GateContext(graph.name, gated.name, place))
 

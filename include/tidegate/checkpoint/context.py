@@ -72,6 +72,12 @@ class PipelineContext:
         more: Any = {"by_interval": self.graph.by_interval, "home": home, "spark": self.spark}
         return {sink: SinkContext(name, uid, sink, self.place, **more) for sink in sinks}
 
+    def all_in_buckets(self, uid: str) -> bool:
+        """Return whether every target is a Delta table on an object store."""
+        contexts = self.contexts(self.graph.tables, uid)
+        tables = [sinking.sink.delta_table(contexts[name]) for name, sinking in self.graph.tables.items()]
+        return all(table is not None and not table.is_local for table in tables)
+
     def entry_and_base(self, id: int) -> tuple[Entry | None, Entry | None]:
         """Return an entry and its base; no entry if it is retired. A lost base is an error, unless the entry no longer
         needs it."""

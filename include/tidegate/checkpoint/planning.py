@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.checkpoint import control
-from tidegate.checkpoint.compatibility import check_targets, left_behind, planned_ranges, refusals, refuse
+from tidegate.checkpoint.compatibility import check_gates, check_targets, left_behind, planned_ranges, refusals, refuse
 from tidegate.checkpoint.context import CheckpointSettings
 from tidegate.checkpoint.pacing import pace_of
 from tidegate.checkpoint.publishing.publish import Report
@@ -82,9 +82,11 @@ class Plans:
         drain = special.drain or control.draining(view)
         if drain is not None:
             self._refuse_end()
-        check_targets(
-            self.graph, self.ledger, self.place, looked.heads if looked else {}, looked.uid if looked else None
-        )
+        if looked is None:
+            check_targets(self.graph, self.ledger, self.place)
+        elif not looked.needless:
+            check_targets(self.graph, self.ledger, self.place, looked.heads, looked.uid)
+        check_gates(self.graph, self.place)
         base = view.get(answer.base)
         config: Json = self.settings.record()
         if base is not None:

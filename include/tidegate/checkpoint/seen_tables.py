@@ -8,6 +8,7 @@ listing per table tells whether the store still has that commit, and which ones 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable
 
 from tidegate import seams
@@ -17,6 +18,12 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.records.records import SeenTables
 
 __all__ = ["leave_hint", "take_hint"]
+
+_EVERY = 10
+"""A process that goes on and on leaves a hint once per so many publications: who begins later reads a few commits."""
+
+_left: dict[tuple[int, str], int] = {}
+"""How often this process has published, by pipeline."""
 
 
 def take_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
@@ -30,7 +37,11 @@ def take_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
 
 
 def leave_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
-    """Leave what this process has seen of these tables."""
+    """Leave what this process has seen of these tables, the first time, and then now and then."""
+    key = os.getpid(), ledger.home
+    _left[key] = _left.get(key, -1) + 1
+    if _left[key] % _EVERY:
+        return
     known = [found for table in tables if not table.is_local and (found := seen(table)) is not None]
     if known:
         with contextlib.suppress(Unavailable):  # it only costs time

@@ -10,7 +10,7 @@ from tidegate import seams
 from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.ledger.log import EntryLog
 from tidegate.ledger.record_files import Created, folder, stamp
-from tidegate.ledger.store import CLOCK, LocalStore
+from tidegate.ledger.store import CLOCK, LocalStore, Store
 from tidegate.protocol.view import Acked
 from tidegate.records.codec import encode, sha256
 from tidegate.records.interval import Interval
@@ -72,7 +72,13 @@ def folder_ledger(folder: str, pipeline: str, options: Mapping[str, str]) -> Led
 
 
 class Ledger(EntryLog):
-    """The source of truth about a pipeline's checkpoints. Stateless: every call reads the store."""
+    """The source of truth about a pipeline's checkpoints. Every call reads the store: nothing is remembered but what
+    cannot change, and even that counts only while it is there."""
+
+    def __init__(self, store: Store, pipeline: str) -> None:
+        super().__init__(store, pipeline)
+        self._indexed = ""
+        """The last path of the index of runs that was made durable here: nobody ever deletes it."""
 
     @property
     def home(self) -> str:
@@ -171,6 +177,8 @@ class Ledger(EntryLog):
         """Record permanently that the run has started this entry. To be called before the entry is decided."""
         seams.fault("S2.run.before")
         path = f"runs/{run_key(plan.run)}/{entry_name(plan.id)}"
+        if path == self._indexed:
+            return
         try:
             created = self.store.create(path, b"")
         except Unavailable:
@@ -179,6 +187,7 @@ class Ledger(EntryLog):
             created = False
         if not created:
             self.store.sync(path)  # W2: it outlives the decision that follows
+        self._indexed = path
         seams.fault("S2.run.after")
 
     def create_ack(self, ack: Ack) -> Created[Ack]:

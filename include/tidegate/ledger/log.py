@@ -156,7 +156,9 @@ class EntryLog(ManualRecords):
         self._known: dict[int, Entry] = {}
         """Other entries with all their records. They count while the plan is there, and is the same."""
 
-    def _keep(self, entry: Entry) -> None:
+    def remember(self, entry: Entry) -> None:
+        """Keep an entry whose records were all read or created here, if none will follow. It counts only while its
+        plan is there."""
         if _has_ended(entry):
             self._known[entry.id] = entry
             while len(self._known) > _KNOWN:
@@ -212,12 +214,12 @@ class EntryLog(ManualRecords):
             raise
         owned = bool(entry.acks) and all(entry.owns(acked.ack.attempt) for acked in entry.acks.values())
         if owned and entry.decision is not None and len(entry.acks) == len(plan.acks):
-            self._keep(entry)
+            self.remember(entry)
             return entry
         again = self.plan(id)
         if again is None or again.attempt != plan.attempt:
             return None
-        self._keep(entry)
+        self.remember(entry)
         return entry
 
     def ids(self, after: int = 0, before: int | None = None) -> list[int]:

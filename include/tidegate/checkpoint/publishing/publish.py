@@ -8,7 +8,7 @@ the checkpoint's id on the table and continues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -36,7 +36,14 @@ from tidegate.state.table import STATE
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["Report", "publish_or_wait", "publish_pending", "refuse_unpublished", "way_out"]
+__all__ = [
+    "Report",
+    "publish_or_wait",
+    "publish_pending",
+    "refuse_damaged",
+    "refuse_unpublished",
+    "way_out",
+]
 
 T = TypeVar("T")
 
@@ -64,6 +71,8 @@ class Report:
 
     uid: str | None = None
     """The pipeline's uid, if it is known."""
+    needless: bool = False
+    """True: no table was looked at, since nothing can have changed there but by others."""
     heads: dict[str, Head] = field(default_factory=dict)
     """The tables' heads as they were read first."""
     seen: View | None = None
@@ -110,6 +119,20 @@ def publish_pending(pipeline: PipelineContext, view: View | None = None, uid: st
         if not isinstance(stuck, Unavailable):
             raise stuck
     return report
+
+
+def refuse_damaged(pipeline: PipelineContext, tables: Iterable[str]) -> None:
+    """Raise an error if one of these tables contradicts the log, or may not be published to. Publishes nothing."""
+    names = [name for name in tables if name in pipeline.graph.tables]
+    waiting = _waiting(pipeline, names, Report())
+    failed: dict[str, TidegateError] = {}
+    while waiting and not failed:
+        heads = _of_each(waiting, _Publishing.head, failed)
+        view = _view_after(pipeline, heads)
+        answers = _of_each(waiting, partial(_Publishing.answer, heads=heads, view=view), failed)
+        waiting = {name: each for name, each in waiting.items() if answers.get(name) is None}
+    for error in failed.values():
+        raise error
 
 
 def _let_go(view: View, table: str) -> bool:
@@ -212,31 +235,26 @@ def _publish_tables(
     One look at the log is for all tables: it comes after all their heads were read.
     """
     failed: dict[str, TidegateError] = {}
-    waiting: dict[str, _Publishing] = {}
-    for table, context in pipeline.contexts(tables, report.uid).items():
-        sinking = pipeline.graph.tables.get(table)
-        if sinking is not None:
-            waiting[table] = _Publishing(pipeline, sinking, context, report)
-            continue
+    waiting = _waiting(pipeline, [table for table in tables if table in pipeline.graph.tables], report)
+    looked_at = _delta_tables(waiting)
+    for table in tables:
         try:
-            _refuse_orphan(pipeline, view, table)
+            if table not in waiting:
+                _refuse_orphan(pipeline, view, table)
         except TidegateError as error:
             failed[table] = error
-    delta_tables = [location for each in waiting.values() if (location := each.delta_table) is not None]
-    take_hint(pipeline.ledger, delta_tables)
     for _ in range(LOST_RACES):
         heads = _of_each(waiting, _Publishing.head, failed)
         if not heads:
             break
         report.heads = heads | report.heads
-        reach = max((head.last for head in heads.values() if head.last is not None), default=None)
-        report.seen = now = pipeline.ledger.view(reach=reach)  # after the heads: it has all that is on the tables
+        report.seen = now = _view_after(pipeline, heads)
         done = _of_each(waiting, partial(_Publishing.is_done, heads=heads, view=now), failed)
         for table in (table for table, is_done in done.items() if is_done):
             del waiting[table]
             report.upto = min(report.upto, now.last_completed.id if now.last_completed else 0)
     if report.published:
-        leave_hint(pipeline.ledger, delta_tables)
+        leave_hint(pipeline.ledger, looked_at)
     for table in waiting:
         failed[table] = Unavailable(
             f"sink {table!r} lost {LOST_RACES} races for its table's next version",
@@ -244,6 +262,24 @@ def _publish_tables(
             reason="BUSY_TABLE",
         )
     return {table: failed[table] for table in tables if table in failed}
+
+
+def _waiting(pipeline: PipelineContext, tables: Sequence[str], report: Report) -> dict[str, _Publishing]:
+    contexts = pipeline.contexts(tables, report.uid)
+    waiting = {name: _Publishing(pipeline, pipeline.graph.tables[name], contexts[name], report) for name in tables}
+    take_hint(pipeline.ledger, _delta_tables(waiting))
+    return waiting
+
+
+def _delta_tables(waiting: Mapping[str, _Publishing]) -> list[Location]:
+    return [location for each in waiting.values() if (location := each.delta_table) is not None]
+
+
+def _view_after(pipeline: PipelineContext, heads: Mapping[str, Head]) -> View:
+    """Return the log, after the tables' heads were read: all that is on the tables is in it."""
+    return pipeline.ledger.view(
+        reach=max((head.last for head in heads.values() if head.last is not None), default=None)
+    )
 
 
 def _of_each(
@@ -298,19 +334,25 @@ class _Publishing:
         """Read the table's head."""
         return self.sinking.sink.head(self.context)
 
+    def answer(self, heads: Mapping[str, Head], view: View) -> rules.Publish | rules.Nothing | None:
+        """Return what is to be published next. None: look again. Raise an error if table and log contradict each
+        other."""
+        head = heads[self.sinking.name]
+        answer = rules.on_publish(view, self.sinking.name, head.last)
+        if not isinstance(answer, rules.Damaged):
+            return answer
+        # Others may have published and moved the log's hint on since the head was read.
+        if head.last in self.contradicted:
+            raise mismatch_error(self.pipeline, view, self.sinking, head.last, answer.why)
+        self.contradicted = [head.last]
+        return None
+
     def is_done(self, heads: Mapping[str, Head], view: View) -> bool:
         """Publish the next entry, by a view of the log that is newer than the head. Return whether there is none
         after it."""
-        head = heads[self.sinking.name]
-        answer = rules.on_publish(view, self.sinking.name, head.last)
-        if isinstance(answer, rules.Nothing):
-            return True
-        if isinstance(answer, rules.Damaged):
-            # Others may have published and moved the log's hint on since the head was read.
-            if head.last in self.contradicted:
-                raise mismatch_error(self.pipeline, view, self.sinking, head.last, answer.why)
-            self.contradicted = [head.last]
-            return False
+        head, answer = heads[self.sinking.name], self.answer(heads, view)
+        if answer is None or isinstance(answer, rules.Nothing):
+            return answer is not None
         entry = view.get(answer.id)
         assert entry is not None
         sink = self.sinking.sink
@@ -359,7 +401,7 @@ def _write_hints(pipeline: PipelineContext, report: Report) -> None:
             break
         if not entry.completed:
             continue
-        existing = pipeline.ledger.published(entry.id)
+        existing = pipeline.ledger.published(entry.id) if not _is_published_here(entry, report) else None
         if existing is None and view.rolled_back_by(entry.id) is not None:
             continue  # it never will be
         if existing is None and _waits_for(entry, report.stuck):
@@ -402,6 +444,13 @@ def _publish_hint(
     published = Published(**stamp(seams.new_id()), id=entry.id, tables=tables, home=home, paths=paths)
     pipeline.ledger.create_published(published)
     return published
+
+
+def _is_published_here(entry: Entry, report: Report) -> bool:
+    """Return whether this very pass has published the entry to each table that it has rows for."""
+    assert entry.manifest is not None
+    owed = [name for name, part in entry.manifest.tables.items() if rules.has_unpublished(part)]
+    return bool(owed) and all((entry.id, name) in report.published for name in owed)
 
 
 def _waits_for(entry: Entry, stuck: dict[str, TidegateError]) -> bool:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.checkpoint.manifests import all_below
+from tidegate.checkpoint.publishing.publish import refuse_damaged
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
@@ -294,6 +295,7 @@ class Attempt:
         plan."""
         if spark is not None:  # the tests' toys need no Spark
             refuse_other_disks(spark, self._staged_in() + (self._states_in() if on_one_machine(spark) else []))
+            refuse_damaged(self.coordinator, self._tables_in_buckets())
         if self.by_hand is not None:
             made_streams = self.by_hand.streams
             sources = [sourcing.name for sourcing in self.job.sources if sourcing.name in made_streams]
@@ -325,18 +327,29 @@ class Attempt:
                 context = SourceContext(self.graph.name, sourcing.name, self.coordinator.place, self.coordinator.ledger)
                 sourcing.source.verify(self.coordinator.ledger.unpack(self.plan.sources[sourcing.name].splits), context)
 
+    def _sinks(self) -> dict[str, Sink]:
+        """Return all that the job stages for: its sinks, states and quarantines."""
+        sinks: dict[str, Sink] = {sinking.name: sinking.sink for sinking in self.job.sinks}
+        for stage in self.job.operators:
+            sinks |= stage.states
+        for gate in self.job.gates:
+            sinks |= gate.quarantine
+        return sinks
+
     def _staged_in(self) -> list[Location]:
         """Return the folders that Spark writes to and this process reads."""
-        job = self.job
-        sinks: dict[str, Sink] = {sinking.name: sinking.sink for sinking in job.sinks}
-        for stage in job.operators:
-            sinks |= stage.states
-        for gate in job.gates:
-            sinks |= gate.quarantine
+        job, sinks = self.job, self._sinks()
         contexts = self.coordinator.contexts(sinks)
         locations = [sink.stages_in(contexts[name]) for name, sink in sinks.items()]
         beside = Location(self.coordinator.ledger.home, self.coordinator.place.options)
         return [location for location in (*locations, beside if job.gives else None) if location is not None]
+
+    def _tables_in_buckets(self) -> list[str]:
+        """Return the tables that a trigger need not have looked at."""
+        sinks = self._sinks()
+        contexts = self.coordinator.contexts(sinks)
+        tables = {name: sink.delta_table(contexts[name]) for name, sink in sinks.items()}
+        return [name for name, table in tables.items() if table is not None and not table.is_local]
 
     def _states_in(self) -> list[Location]:
         """Return the folders of the states: workers write there, if they are on this machine."""
