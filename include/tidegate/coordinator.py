@@ -107,13 +107,11 @@ class Coordinator(PipelineContext):
                 control.refuse(self, view, kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # publish first: a source may read a table with pending entries
-                    if self._needs_no_look(view, uid):
-                        report = publish.Report(needless=True)
-                    else:
-                        report = publish.publish_or_wait(self, wanted.interval if wanted else None, view, uid)
                     published = completed
-                    if report.has_changed:
-                        continue
+                    if not self._needs_no_look(view, uid):
+                        report = publish.publish_or_wait(self, wanted.interval if wanted else None, view, uid)
+                        continue  # that took time: plan on the log as it is now
+                    report = publish.Report(needless=True)
                 try:
                     plan = self._plan(
                         answer, view, run, kind, wanted, CheckpointOptions(standing, drain, aligned), report
@@ -253,7 +251,7 @@ class Coordinator(PipelineContext):
                 sha = self.ledger.create_manifest(manifest)
                 self.ledger.index_run(entry.plan)
                 decided = self.decide(decision(id, "completed", manifest=sha))
-                if decided.manifest == sha:
+                if decided.manifest == sha and self.ledger.plan(id) == entry.plan:  # it is not retired since
                     self.ledger.remember(replace(entry, decision=decided, manifest=manifest))
                     return _decided(decided)
             elif isinstance(answer, rules.Undecided):

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 from tests.kit.fake_store import FakeStore
@@ -38,6 +38,7 @@ class Shelf:
     url: str
     folder: str
     log: list[ShelfCommit] = field(default_factory=list)
+    is_local: ClassVar[bool] = True
 
     def path(self, name: str) -> str:
         """Where a file lies in the store."""
@@ -266,7 +267,7 @@ def states_in_memory(stores: Callable[[], Iterable[FakeStore]], most: int) -> It
 
     remembered = dataclasses.make_dataclass("Here", [], bases=(Remembered,), namespace={"most": most}, init=False)
     nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-    tables = {"open_table": open_table, "live_files": live_files}
+    tables = {"open_table": open_table, "reopen": open_table, "live_files": live_files}
     own = {"replace": replace, "overwrite": overwrite, "find_commit": find_commit}
     own |= {"forget_log": nothing, "refuse_owner": nothing, "verify": nothing, "missing_files": missing_files}
     with (

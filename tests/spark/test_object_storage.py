@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.s3 import SECRET, S3Server, s3
+from tests.kit.s3 import BUCKET, SECRET, S3Server, s3
 from tidegate import Pipeline
+from tidegate.delta import Location
+from tidegate.errors import TidegateError
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 from tidegate.spark.jars import jars_folder
@@ -91,3 +93,20 @@ def test_a_store_that_asks_to_slow_down_is_asked_again(server: S3Server, tmp_pat
         finally:
             server.treat()
         refuse_differences(world, 1)
+
+
+def test_a_table_that_somebody_dropped_stops_the_next_checkpoint_before_it_is_decided(
+    server: S3Server, tmp_path: Path
+) -> None:
+    """The trigger looks at no table in a bucket when all is published; the job does."""
+    with run(shop(), tmp_path, settings=SPARK | server.settings("dropped")) as world:
+        for number in (1, 2):
+            land(server, "dropped", number)
+            world.checkpoint()
+        Location(f"s3://{BUCKET}/dropped/data/rows", server.options).remove_folder("_delta_log")
+        land(server, "dropped", 3)
+        with pytest.raises(TidegateError, match="contradict each other"):
+            world.checkpoint()
+        records = sorted(server.objects("dropped/ledger/shop/checkpoints/").items())
+        outcomes = [json.loads(data)["outcome"] for key, data in records if key.endswith("decision.json")]
+        assert outcomes == ["completed", "completed", "aborted"]

@@ -417,18 +417,13 @@ class EntryLog(ManualRecords):
         return self._read(f"{folder(id)}/plan.json", Plan, id)
 
     def _entry_of(self, plan: Plan) -> Entry:
-        found, *acks_found = self.store.read_all(
-            [_decision_path(plan.id), *(_ack_path(plan.id, job) for job in plan.acks)]
-        )
-        data = dict(zip(plan.acks, acks_found, strict=True))
-        decision = self._decision_in(found, plan.id)
+        decision = self.decision(plan.id)
         manifest = None
         if decision is not None and decision.manifest is not None:
             manifest = self.manifest(plan.id, decision.manifest)
-        if decision is not None:  # what it rests on was there before it, but perhaps not when it was looked for
-            missing = [job for job in plan.acks if data[job] is None]
-            data |= zip(missing, self.store.read_all([_ack_path(plan.id, job) for job in missing]), strict=True)
-        acks = {job: acked for job in plan.acks if (acked := self._ack_in(data[job], plan.id, job)) is not None}
+        found = self.store.read_all([_ack_path(plan.id, job) for job in plan.acks])
+        read = ((job, self._ack_in(data, plan.id, job)) for job, data in zip(plan.acks, found, strict=True))
+        acks = {job: acked for job, acked in read if acked is not None}
         verdicts = [(gate, verdict) for acked in acks.values() for gate, verdict in acked.ack.gates.items()]
         holding = {gate for gate, verdict in verdicts if verdict.outcome == "hold"}
         answers = {gate: answer for gate in sorted(holding) if (answer := self.answer(plan.id, gate)) is not None}
@@ -437,10 +432,7 @@ class EntryLog(ManualRecords):
 
     def decision(self, id: int) -> Decision | None:
         """Return the decision about `id`, if there is one."""
-        return self._decision_in(self.store.read(_decision_path(id)), id)
-
-    def _decision_in(self, data: bytes | None, id: int) -> Decision | None:
-        return self._record_in(data, _decision_path(id), Decision, id)
+        return self._read(f"{folder(id)}/decision.json", Decision, id)
 
     def ack(self, id: int, job: str) -> Acked | None:
         """Return the job's ack for `id`, with the hash that names it."""
@@ -550,10 +542,6 @@ def is_too_late(entry: Entry) -> bool:
     The real entries there are all decided, and none of them was too late.
     """
     return entry.decision is None or entry.decision.reason == TOO_LATE
-
-
-def _decision_path(id: int) -> str:
-    return f"{folder(id)}/decision.json"
 
 
 def _ack_path(id: int, job: str) -> str:

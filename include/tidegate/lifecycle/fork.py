@@ -194,14 +194,15 @@ def _is_theirs(sink: Sink, parent_sink: str, snapshot: CheckpointSnapshot, to: P
 
 def _claim(ledger: Ledger, origin: Origin) -> PipelineRecord:
     """Claim the new pipeline's identity and return it. The first claim determines the origin."""
-    started = ledger.begun()
-    if started is None and ledger.claim() is None:
-        ledger.identity()  # Corrupt if the folder contains something else
-        ledger.create_claim(
-            PipelineRecord(**stamp(seams.new_id()), uid=seams.new_id(), name=ledger.pipeline, origin=origin)
-        )
-    identity = started or ledger.claim() or ledger.begun()
-    assert identity is not None
+    identity = None
+    while identity is None:  # again, if somebody has just let go of the claim that was seen
+        started = ledger.begun()
+        if started is None and ledger.claim() is None:
+            ledger.identity()  # Corrupt if the folder contains something else
+            ledger.create_claim(
+                PipelineRecord(**stamp(seams.new_id()), uid=seams.new_id(), name=ledger.pipeline, origin=origin)
+            )
+        identity = started or ledger.claim() or ledger.begun()
     existing = identity.origin
     if not _same(existing, origin):
         source = (

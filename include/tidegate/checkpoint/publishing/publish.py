@@ -19,8 +19,8 @@ from tidegate.checkpoint import troubles
 from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.located import relative_paths
 from tidegate.checkpoint.publishing import intervals as publish_intervals
+from tidegate.checkpoint.publishing.seen_tables import leave_hint, take_hint
 from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
-from tidegate.checkpoint.seen_tables import leave_hint, take_hint
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -77,13 +77,6 @@ class Report:
     """The tables' heads as they were read first."""
     seen: View | None = None
     """The log as it was read last, after all tables."""
-    hinted: bool = False
-    """True: readers were told of checkpoints that they did not know of."""
-
-    @property
-    def has_changed(self) -> bool:
-        """Return whether the pass has published or recorded anything."""
-        return bool(self.published) or self.hinted
 
     def covers(self, entry: Entry) -> bool:
         """Return whether every table that answered holds the completed entry, or one that replaced it."""
@@ -410,13 +403,11 @@ def _write_hints(pipeline: PipelineContext, report: Report) -> None:
             try:
                 if entry.plan.by_interval and existing is None:
                     publish_intervals.index_interval(pipeline, entry)
-                report.hinted |= existing is None
                 last_hint = existing or _publish_hint(pipeline, view, entry, last_hint, report)
             except Unavailable:
                 break  # only readers wait for the hint
             settled = entry.id if below_blocked else settled
     if settled is not None and settled > view.settled:
-        report.hinted = True
         pipeline.ledger.hint(LatestHint(**stamp(seams.new_id()), id=settled))
 
 

@@ -8,7 +8,7 @@ delta-rs, and so do tables whose features it has to check.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -18,9 +18,6 @@ from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.delta.log.snapshot import Snapshot
 from tidegate.records.records import Json
-
-if TYPE_CHECKING:
-    from tidegate.delta.log.commits import CommitStamp
 
 __all__ = ["can_be_put", "commit_file"]
 
@@ -44,7 +41,11 @@ def can_be_put(snapshot: Snapshot, removed: Sequence[LiveFile]) -> bool:
 
 
 def commit_file(
-    snapshot: Snapshot, added: Sequence[StagedFile], removed: Sequence[LiveFile], stamp: CommitStamp
+    snapshot: Snapshot,
+    added: Sequence[StagedFile],
+    removed: Sequence[LiveFile],
+    tags: Json,
+    transactions: Mapping[str, int],
 ) -> bytes:
     """Return the file of the commit right after `snapshot`."""
     millis = int(seams.now().timestamp() * 1000)
@@ -53,10 +54,10 @@ def commit_file(
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": _text(list(snapshot.partition_by))},
         "engineInfo": _ENGINE,
-        **stamp.tags(),
+        **tags,
     }
     actions: list[Json] = [{"commitInfo": info}]
-    actions += [{"txn": {"appId": app_id, "version": id}} for app_id, id in stamp.transactions().items()]
+    actions += [{"txn": {"appId": app_id, "version": id}} for app_id, id in transactions.items()]
     actions += [{"add": _add(file, millis)} for file in added]
     actions += [{"remove": _remove(file, millis)} for file in removed]
     return b"".join(msgspec.json.encode(action) + b"\n" for action in actions)

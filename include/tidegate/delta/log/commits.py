@@ -147,7 +147,8 @@ def replace(
 ) -> Committed | None:
     """Add `added` and remove `removed` in the version right after `snapshot`. With neither, the commit is a fence."""
     if can_be_put(snapshot, removed):
-        return _put(snapshot, commit_file(snapshot, added, removed, stamp), stamp)
+        file = commit_file(snapshot, added, removed, stamp.tags(), stamp.transactions())
+        return _put(snapshot, file, stamp)
 
     def attempt() -> None:
         snapshot.handle.create_write_transaction(
