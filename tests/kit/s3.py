@@ -70,8 +70,19 @@ class S3Server:
         yield counts
         counts.update({method: number - before.get(method, 0) for method, number in self._counts().items()})
 
+    @contextlib.contextmanager
+    def counted_by_client(self) -> Iterator[collections.Counter[str]]:
+        """The requests of a block, by who asked: "spark", which is Hadoop in a JVM, or "python"."""
+        counts: collections.Counter[str] = collections.Counter()
+        before = self._asked_for("clients")
+        yield counts
+        counts.update({who: number - before.get(who, 0) for who, number in self._asked_for("clients").items()})
+
     def _counts(self) -> dict[str, int]:
-        return dict(json.loads(self._ask("GET", f"{_CONTROL}counts")))
+        return self._asked_for("counts")
+
+    def _asked_for(self, what: str) -> dict[str, int]:
+        return dict(json.loads(self._ask("GET", f"{_CONTROL}{what}")))
 
     def _ask(self, method: str, path: str, data: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/octet-stream"}
@@ -112,6 +123,7 @@ class Treated:
     def __init__(self, application: Callable[..., Iterable[bytes]]) -> None:
         self._application = application
         self._counts: collections.Counter[str] = collections.Counter()
+        self._clients: collections.Counter[str] = collections.Counter()
         self._how: dict[str, Any] = {"delay_s": 0.0, "fail_every": 0}
         self._asked = 0
 
@@ -121,8 +133,9 @@ class Treated:
             if method == "POST":
                 self._how = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
             start_response("200 OK", [("Content-Type", "application/json")])
-            return [json.dumps(self._counts).encode()]
+            return [json.dumps(self._clients if path.endswith("clients") else self._counts).encode()]
         self._counts[method] += 1
+        self._clients["spark" if "java" in environ.get("HTTP_USER_AGENT", "").lower() else "python"] += 1
         self._asked += 1
         time.sleep(self._how["delay_s"])
         if self._how["fail_every"] and self._asked % self._how["fail_every"] == 0:
