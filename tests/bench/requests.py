@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SEEN = tuple(Shape(*shape) for shape in ((1, 1, 1), (2, 2, 1), (3, 3, 1), (1, 1, 2), (1, 5, 1), (1, 10, 1)))
-UNSEEN = (Shape(3, 5, 1), Shape(3, 10, 1), Shape(2, 5, 3))
+UNSEEN = (Shape(3, 10, 1), Shape(2, 5, 3))
 FEW_SEEN, FEW_UNSEEN = (Shape(1, 1, 1), Shape(2, 3, 1), Shape(1, 3, 1), Shape(1, 1, 2)), (Shape(2, 4, 2),)
 TOLERATED = 0.05
 """How far the formula may be from what is counted."""
@@ -71,6 +72,8 @@ def run(options: Options) -> Result:
             if not options.quick:  # a new one: it lists a bucket by looking at all that is in there
                 servers.close()
                 server = servers.enter_context(s3())
+    counts = {f"{shape.jobs}-{shape.tables}-{shape.sources}": rounds for shape, rounds in counted.items()}
+    options.folder("requests").joinpath("counted.json").write_text(json.dumps(counts, indent=1))
     found = fit({shape: counted[shape] for shape in seen})
     wrong = [text for shape in unseen if (text := difference(found, shape, counted[shape], TOLERATED))]
     ten = Shape(1, 10, 1)
@@ -130,8 +133,9 @@ class Bucket:
         report = step("publish", control.publish)
         assert not report.stuck, report.stuck
         assert step("record", lambda: remember(control.ledger, control.place.options)) == 1
-        records = self.server.objects(f"{self.folder}/ledger/counted/checkpoints/{id:08d}/")
-        counts[BYTES] = sum(map(len, records.values()))
+        if self.made > self.retained:
+            records = self.server.objects(f"{self.folder}/ledger/counted/checkpoints/{id:08d}/")
+            counts[BYTES] = sum(map(len, records.values()))
         step("retire", control.retire)
         return dict(counts)
 
