@@ -60,12 +60,12 @@ def test_every_trigger_gets_an_id_of_its_own(results):
 
 
 def test_the_constants_that_are_written_down_are_those_of_the_code(results):
-    """Else: `.venv/bin/python -m tests.bench.requests` writes new ones. Few checkpoints are retained here."""
+    """Else: `make scale` writes new ones. Few checkpoints are retained here, and no file of the history is merged."""
     counted, told = Constants.from_json(results["requests"]["constants"]), documented()
     shape = Shape(2, 4, 2)
     for step in (*STEPS[:-1], BYTES):
         expected = told.of(step, shape, 5, 5)
-        assert counted.of(step, shape, 5, 5) == pytest.approx(expected, rel=0.1, abs=3), step
+        assert counted.of(step, shape, 5, 5) == pytest.approx(expected, rel=0.15, abs=3), step
 
 
 def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
