@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-kafka kafka test test-fast lint docs bench fuzz soak cuts lives matrix connectors chaos clean
+.PHONY: help setup run run-kafka kafka test test-fast lint docs bench scale fuzz soak cuts lives matrix connectors chaos clean
 export PYTHON S3
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,6 +45,9 @@ docs: setup ## make a site of docs/, in .cache/site; every warning is an error
 
 bench: setup ## measure against the rivals. NAME=append, all without
 	$(BIN)/python -m tests.bench $(NAME)
+
+scale: setup ## count again what docs/operations/scale.md says of requests and of large states, and write it there
+	$(BIN)/python -m tests.bench.requests && $(BIN)/python -m tests.bench.large_state
 
 fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to replay one; KIND=years, busy, hours or aside for other days
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),20000) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.bench import __main__ as bench
+from tests.bench.formula import BYTES, STEPS, Constants, Shape, documented
 from tests.bench.harness import ROOT, Budget, Options, Result, in_turn
 from tests.kit.jvm import OPTIONS
 
@@ -24,6 +25,9 @@ KEYS = {
     "pipelined": {"rival_s", "ratio", "channel_ratio"},
     "dag": {"rival_s", "ratio", "extra_s"},
     "parse": {"rival_s", "ratio", "extra_s"},
+    "requests": {"requests", "requests_no_commits", "bytes", "constants"},
+    "large_state": {"100 GB", "1 TB", "10 TB"},
+    "pipelines": {"airflow_cpu_s", "file_cpu_s", "serialized_bytes", "rows_by_run"},
     "ledger": {"latest_s", "page_s", "distinct_ids"},
     "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "http_p95_s", "written_p50_s", "files"},
     "postgres": {"rival_s", "ratio", "ratio_upsert"},
@@ -55,13 +59,22 @@ def test_every_trigger_gets_an_id_of_its_own(results):
     assert results["ledger"]["distinct_ids"] == 8
 
 
+def test_the_constants_that_are_written_down_are_those_of_the_code(results):
+    """Else: `make scale` writes new ones. Few checkpoints are retained here, and no file of the history is merged."""
+    counted, told = Constants.from_json(results["requests"]["constants"]), documented()
+    shape = Shape(2, 4, 2)
+    for step in (*STEPS[:-1], BYTES):
+        expected = told.of(step, shape, 5, 5)
+        assert counted.of(step, shape, 5, 5) == pytest.approx(expected, rel=0.15, abs=3), step
+
+
 def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     with pytest.raises(SystemExit) as stopped:
         bench.main(["apend"])
     assert stopped.value.code == 2
     assert (
         "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, latency, "
-        "dag, parse, ledger, page, postgres, kafka, floor" in capsys.readouterr().err
+        "dag, parse, requests, large_state, pipelines, ledger, page, postgres, kafka, floor" in capsys.readouterr().err
     )
 
 

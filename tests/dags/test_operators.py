@@ -506,7 +506,7 @@ def test_a_deadline_that_passes_while_spark_starts_says_so(tmp_path: Path):
         def cancel(self) -> None:
             raise AssertionError("there is nothing to cancel")
 
-    operator: Any = SimpleNamespace(job="main", sessions=lambda task: contextlib.nullcontext(Starting()))
+    operator: Any = SimpleNamespace(job="main", sessions=lambda task, job: contextlib.nullcontext(Starting()))
     task: Any = SimpleNamespace(
         coordinator=world.coordinator(), step=lambda what: None, more_time=lambda plan, job: lambda: 0.0
     )
@@ -844,6 +844,35 @@ def test_what_a_person_is_asked_shows_what_was_found_and_only_shows_it():
     assert "| once\\|\\<b\\> | critical | 3 | 3 of 9 rows break it | hold |" in text
     assert "'\\<script\\>', '\\[x\\]\\(javascript:1\\)', 0\n" in text
     assert "After 60 s without an answer: approve." in text
+
+
+def test_a_jobs_task_has_its_own_pool_and_queue_in_airflow():
+    pipeline = some_pipeline(jobs={"main": {"priority_weight": 5}})
+    own = {"pool": "gpu", "pool_slots": 2, "queue": "large", "executor": "LocalExecutor"}
+    every = pipeline.source("all", Files("all/*.json", schema="id long"))
+    every.job("scoring", spark={"spark.sql.shuffle.partitions": 400}, **own).sink("every", DeltaAppend("every"))
+    dag = build_dag(pipeline, default_args={"pool": "others", "queue": "others"})
+    scoring, main = dag.get_task("job_scoring"), dag.get_task("job_main")
+    assert {name: getattr(scoring, name) for name in own} == own
+    assert (main.pool, main.queue, main.priority_weight) == ("others", "others", 5)
+    assert (dag.get_task("complete").pool, dag.get_task("complete").priority_weight) == ("others", 1)
+    assert "- Has of its own: `executor = LocalExecutor`, `pool = gpu`, " in scoring.doc_md
+    assert "`spark.sql.shuffle.partitions = 400`" in scoring.doc_md
+    assert "| `jobs.scoring.pool` | gpu | code |" in dag.doc_md
+
+
+@pytest.mark.parametrize(
+    ("own", "told"),
+    [
+        ({"pool_slots": 0}, "jobs.main.pool_slots = 0 (code): expected"),
+        ({"pool": ["gpu"]}, "pool is the name of an Airflow pool"),
+        ({"spark.executor.memory": "8g"}, "spark.mode = 'connect' (default) runs all jobs in one Spark"),
+    ],
+)
+def test_what_a_job_cannot_have_is_refused_when_the_dag_is_built(own: dict[str, object], told: str):
+    with pytest.raises(Invalid) as refused:
+        build_dag(some_pipeline(jobs={"main": own}))
+    assert told in str(refused.value)
 
 
 def test_a_gate_is_a_task_between_its_job_and_the_end():

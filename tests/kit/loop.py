@@ -22,8 +22,10 @@ class Session:
 
     def __init__(self) -> None:
         self.dropped = 0
+        self.jobs: list[str | None] = []
 
-    def __call__(self) -> Any:
+    def __call__(self, job: str | None = None) -> Any:
+        self.jobs.append(job)
         return None
 
     def drop(self) -> None:

@@ -79,8 +79,19 @@ class S3Server:
         yield requests
         requests += json.loads(self._ask("GET", f"{_CONTROL}asked"))
 
+    @contextlib.contextmanager
+    def counted_by_client(self) -> Iterator[collections.Counter[str]]:
+        """The requests of a block, by who asked: "spark", which is Hadoop in a JVM, or "python"."""
+        counts: collections.Counter[str] = collections.Counter()
+        before = self._asked_for("clients")
+        yield counts
+        counts.update({who: number - before.get(who, 0) for who, number in self._asked_for("clients").items()})
+
     def _counts(self) -> dict[str, int]:
-        return dict(json.loads(self._ask("GET", f"{_CONTROL}counts")))
+        return self._asked_for("counts")
+
+    def _asked_for(self, what: str) -> dict[str, int]:
+        return dict(json.loads(self._ask("GET", f"{_CONTROL}{what}")))
 
     def _ask(self, method: str, path: str, data: bytes | None = None) -> bytes:
         headers = {"Content-Type": "application/octet-stream"}
@@ -122,6 +133,7 @@ class Treated:
         self._application = application
         self._counts: collections.Counter[str] = collections.Counter()
         self._requests: collections.deque[str] = collections.deque(maxlen=10_000)
+        self._clients: collections.Counter[str] = collections.Counter()
         self._how: dict[str, Any] = {"delay_s": 0.0, "fail_every": 0}
         self._asked = 0
 
@@ -134,9 +146,10 @@ class Treated:
             if path.endswith("asked"):
                 requests = [self._requests.popleft() for _ in range(len(self._requests))]
                 return [json.dumps(requests).encode()]
-            return [json.dumps(self._counts).encode()]
+            return [json.dumps(self._clients if path.endswith("clients") else self._counts).encode()]
         self._counts[method] += 1
         self._requests.append(f"{method} {path}?{unquote(environ.get('QUERY_STRING', ''))}")
+        self._clients["spark" if "java" in environ.get("HTTP_USER_AGENT", "").lower() else "python"] += 1
         self._asked += 1
         time.sleep(self._how["delay_s"])
         if self._how["fail_every"] and self._asked % self._how["fail_every"] == 0:

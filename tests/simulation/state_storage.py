@@ -267,11 +267,11 @@ def states_in_memory(stores: Callable[[], Iterable[FakeStore]], most: int) -> It
 
     remembered = dataclasses.make_dataclass("Here", [], bases=(Remembered,), namespace={"most": most}, init=False)
     nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-    tables = {"open_table": open_table, "reopen": open_table, "live_files": live_files}
+    tables = {"open_table": open_table, "live_files": live_files}
     own = {"replace": replace, "overwrite": overwrite, "find_commit": find_commit}
     own |= {"forget_log": nothing, "refuse_owner": nothing, "verify": nothing, "missing_files": missing_files}
     with (
-        mock.patch.multiple(table, Location=shelf, **tables, **own),
+        mock.patch.multiple(table, Location=shelf, reopen=open_table, **tables, **own),
         mock.patch.object(table, "create", create),
         mock.patch.multiple(verify_files, Location=shelf, **tables),
         mock.patch.multiple(snapshot, Location=shelf, missing_files=missing_files),

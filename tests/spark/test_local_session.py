@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.kit.jvm import QUICK
+from tidegate.config.spark_keys import _SERVER_PREFIXES, FIXED, STATIC_SQL_KEYS
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.spark.conf import _SERVER_PREFIXES, FIXED, STATIC_SQL_KEYS
-from tidegate.spark.session import SparkSettings, session, translated
+from tidegate.spark.session import ReusedSession, SparkSettings, session, translated
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +89,21 @@ def test_sessions_have_their_own_keys_and_views(spark, settings):
         assert spark.conf.get("spark.sql.shuffle.partitions") == "2"
         other.range(1).createOrReplaceTempView("only_mine")
         assert not spark.catalog.tableExists("only_mine")
+    assert spark.range(1).count() == 1
+
+
+def test_jobs_have_a_session_of_their_own_if_their_settings_differ(spark, settings):
+    scoring = replace(settings, conf=QUICK | {"spark.sql.shuffle.partitions": "7"})
+    with ReusedSession(settings, {"scoring": scoring}) as sessions:
+        opened = []
+        sessions.opened = lambda: opened.append(1)
+        partitions = [sessions(job).conf.get("spark.sql.shuffle.partitions") for job in ("main", "scoring", "other")]
+        assert partitions == ["2", "7", "2"]
+        assert sessions() is sessions("main") is sessions("other")
+        assert sessions("scoring") is sessions("scoring")
+        assert len(opened) == 2
+        sessions.drop()
+        assert sessions("scoring").range(1).count() == 1
     assert spark.range(1).count() == 1
 
 

@@ -36,6 +36,28 @@ rows = rows.repartition(2).withColumn("file", udf(same, "long")("file"))
 """
 
 
+APART = """
+TOLD = ("spark.executor.memory", "spark.driver.memory", "spark.cores.max", "spark.sql.shuffle.partitions")
+def told(name):
+    def tell(rows):
+        conf = rows.sparkSession.sparkContext.getConf()
+        (HERE / name).write_text(" ".join(conf.get(key, "-") for key in TOLD))
+        return rows
+    return tell
+
+pipeline.stage(seen, name="here")(told("told_main")).sink("here", DeltaAppend(pipeline.name + "/here"))
+OWN = {
+    "spark.executor.memory": "600m",
+    "spark.driver.memory": "768m",
+    "spark.cores.max": 1,
+    "spark.sql.shuffle.partitions": 3,
+}
+apart = pipeline.stage(seen.job("apart", spark=OWN, pool="small"), name="apart")(told("told_apart"))
+apart.sink("apart", DeltaAppend(pipeline.name + "/apart"))
+"""
+"""A second job, with more memory and fewer cores than the first."""
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch, Cluster(tmp_path_factory.mktemp("cluster")) as started:
@@ -46,9 +68,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def made(cluster: Cluster, tmp_path: Path) -> Made:
+    return Project(tmp_path / "project").pipeline("sent", stage=STAGE, spark=submitted_to(cluster)).feed()
+
+
+def submitted_to(cluster: Cluster) -> dict[str, object]:
     conf = {"spark.executor.memory": "512m", "spark.sql.shuffle.partitions": "2"}
-    spark = {"mode": "submit", "master": cluster.master, "memory": "1g", "conf": conf}
-    return Project(tmp_path / "project").pipeline("sent", stage=STAGE, spark=spark).feed()
+    return {"mode": "submit", "master": cluster.master, "memory": "1g", "conf": conf}
 
 
 class Run:
@@ -77,13 +102,18 @@ class Run:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_a_checkpoint_is_made_by_the_workers_of_a_cluster(made: Made, cluster: Cluster):
+def test_a_checkpoint_is_made_by_the_workers_of_a_cluster_and_each_job_has_its_own(cluster: Cluster, tmp_path: Path):
+    made = Project(tmp_path / "project").pipeline("cut", stage=STAGE, gate=APART, spark=submitted_to(cluster)).feed()
     executors = cluster.executors
     run = Run(made)
     assert run.task("trigger") == {"checkpoint": 1, "done": False}
     assert run.task("job_main") == {"checkpoint": 1}
     assert run.task("job_main") == {"checkpoint": 1}  # done already: nothing is submitted again
     assert cluster.executors == executors + 2
+    assert (made.folder / "told_main").read_text() == "512m 1g - 2"
+    assert run.task("job_apart") == {"checkpoint": 1}
+    assert cluster.executors == executors + 3, "with one core there is one"
+    assert (made.folder / "told_apart").read_text() == "600m 768m 1 3"
     assert run.task("complete") == {"checkpoint": 1}
     made.check(1)
     work = made.entries[0].acks["main"].ack.stats.spark

@@ -189,13 +189,25 @@ try:
     tidegate.testing.SinkContract
 except Invalid as error:
     print(error.reason, error.help)
-pipeline = Pipeline("orders")
+pipeline = Pipeline("orders", spark={"mode": "submit"})
 source = tidegate.testing.TestSource("id long", [{"id": 1}])
-pipeline.source("in", source).sink("out", DeltaAppend("tables/out"))
+rows = pipeline.source("in", source)
+rows.sink("out", DeltaAppend("tables/out"))
+told = {}
+
+
+def seen(rows):
+    told[len(told)] = rows.sparkSession.conf.get("spark.sql.shuffle.partitions")
+    return rows
+
+
+first = pipeline.stage(rows, name="first")(seen)
+own = {"spark.sql.shuffle.partitions": 3, "spark.executor.memory": "100g"}
+pipeline.stage(first.job("second", spark=own), name="second")(seen).sink("too", DeltaAppend("tables/too"))
 with tidegate.testing.run(pipeline, sys.argv[1]) as running:
     running.checkpoint()
     with tidegate.testing.local_spark() as spark:
-        print(spark.range(3).count(), running.rows("out"))
+        print(spark.range(3).count(), running.rows("out"), told)
 """
 
 
@@ -204,4 +216,4 @@ def test_it_works_without_pytest_and_opens_spark_by_itself(tmp_path: Path) -> No
     command = [sys.executable, "script.py", str(tmp_path / "run")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["NOT_INSTALLED pip install pytest", "3 [{'id': 1}]"]
+    assert done.stdout.splitlines() == ["NOT_INSTALLED pip install pytest", "3 [{'id': 1}] {0: '2', 1: '3'}"]

@@ -309,14 +309,27 @@ BAD_VALUES = [
     ("spark.conf.spark.driver.memory", "1g", "use the setting spark.memory"),
     ("spark.conf.spark.x", [1], "a text, a number or true/false"),
     ("spark.conf", "a=b", "a table"),
+    ("jobs.scoring.pool_slots", 0, "pool_slots is a whole number from 1"),
+    ("jobs.scoring.pool_slots", True, "pool_slots is a whole number from 1"),
+    ("jobs.scoring.pool", 7, "pool is the name of an Airflow pool"),
+    ("jobs.scoring.queue", "", "queue is the name of a queue"),
+    ("jobs.scoring.priority_weight", "high", "priority_weight is a whole number"),
+    ("jobs.scoring.memory", "8g", "'memory' is no option of a job: write pool, "),
+    ("jobs.Scoring.pool", "big", "job name 'Scoring' is not allowed"),
+    ("jobs.scoring.spark.spark.executor.memory", "8g", "write jobs.scoring.spark.executor.memory"),
+    ("jobs.scoring.spark.executor.memory", [8], "a text, a number or true/false"),
+    ("jobs.scoring", "big", "no option of a job"),
 ]
+NO_OPTIONS = ("jobs.scoring", "jobs.scoring.memory", "jobs.scoring.spark.spark.executor.memory")
+"""Nobody knows what their values are."""
 
 
 @pytest.mark.parametrize(("key", "value", "allowed"), BAD_VALUES)
 def test_a_bad_value_is_refused_with_key_value_source_and_range(project, key, value, allowed):
     message = refusal(project, code={key: value})
     assert f"\n  - {key} = " in message
-    shown = "***" if "@" in str(value) or "conf" in key else ascii(value)[:40].rstrip("'\"")
+    hidden = "@" in str(value) or "conf" in key or key in NO_OPTIONS
+    shown = "***" if hidden else ascii(value)[:40].rstrip("'\"")
     assert shown in message
     assert "(code): expected " in message
     assert allowed in message
@@ -422,3 +435,72 @@ def test_connections_are_tables_by_name_and_their_options_are_never_shown(projec
 def test_an_option_of_no_connection_is_refused(project):
     with pytest.raises(Invalid, match="names no option of a connection"):
         load(project, code={"connections": {"password": CANARY}})
+
+
+# -- what single jobs have of their own ------------------------------------------------------------------
+
+OWN = {"jobs": {"scoring": {"pool": "big", "spark": {"executor.memory": "8g", "sql.shuffle.partitions": 400}}}}
+
+
+def test_each_layer_adds_to_what_a_job_has_of_its_own(project):
+    settings = load(
+        project,
+        toml="[spark]\nmode = 'submit'\n[jobs.scoring]\nqueue = 'gpu'\npool_slots = 2\n[jobs.main]\npool = 'small'\n",
+        code=OWN,
+        cli={"jobs.scoring.spark.executor.memory": "16g", "jobs.scoring.spark.driver.memory": "4g"},
+    )
+    scoring = settings.job("scoring")
+    assert scoring.airflow == {"queue": "gpu", "pool_slots": 2, "pool": "big"}
+    assert scoring.spark == {
+        "spark.executor.memory": "16g",
+        "spark.driver.memory": "4g",
+        "spark.sql.shuffle.partitions": "400",
+    }
+    assert (settings.job("main").airflow, settings.job("main").spark) == ({"pool": "small"}, {})
+    assert settings.job("other").airflow == {}
+    origins = {row.key: row.origin for row in settings.shown() if row.key.startswith("jobs.")}
+    assert origins["jobs.scoring.pool"] == "code"
+    assert origins["jobs.scoring.queue"].endswith("tidegate.toml line 4")
+    assert origins["jobs.scoring.spark.executor.memory"] == "-D"
+
+
+def test_a_job_cannot_have_memory_of_its_own_in_a_spark_that_all_share(project):
+    told = refusal(project, code=OWN)
+    assert "jobs.scoring.spark.executor.memory = '8g' (code): expected keys of a session" in told
+    assert "spark.mode = 'connect' (default) runs all jobs in one Spark" in told
+    assert "spark.mode = 'submit'" in told
+    assert "shuffle" not in told, "sessions may differ in that"
+    assert "spark.mode = 'local' (code)" in refusal(project, code={**OWN, "spark": {"mode": "local"}})
+    assert "jobs.main.spark.driver.memory" in refusal(project, code={"jobs": {"main": {"spark.driver.memory": "1g"}}})
+
+
+def test_run_another_way_this_once_it_does_without(project):
+    """As in a test, or on the machine of a developer: the code is the one that is deployed."""
+    settings = load(project, code={**OWN, "spark": {"mode": "submit"}}, cli={"spark.mode": "local"})
+    assert settings.job("scoring").spark == {"spark.sql.shuffle.partitions": "400"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("spark.sql.session.timeZone", "CET", "days and hours must not depend on who runs the job"),
+        ("spark.master", "yarn", "Use the setting `master`"),
+        ("spark.submit.deployMode", "cluster", "Use mode submit as it is"),
+        ("spark.jars.packages", "a:b:c", "nothing is downloaded at run time"),
+        ("spark.x y", "1", "a key that begins with"),
+        ("spark.driver.memory", "plenty", "at least 512m"),
+    ],
+)
+def test_what_spark_conf_may_not_say_a_job_may_not_either(project, key, value, told):
+    refused = refusal(project, code={"spark": {"mode": "submit"}, "jobs": {"scoring": {key: value}}})
+    assert f"jobs.scoring.{key} = " in refused
+    assert told in refused
+
+
+def test_passwords_of_a_job_are_not_shown(project):
+    secret = {"scoring": {"spark.hadoop.fs.s3a.secret.key": CANARY, "pool": "big"}}
+    settings = load(project, code={"spark": {"mode": "submit"}, "jobs": secret})
+    assert settings.shown_of_job("scoring") == {"pool": "big", "spark.hadoop.fs.s3a.secret.key": "***"}
+    assert CANARY not in repr(settings) + repr(settings.shown()) + repr(settings.record()) + repr(
+        settings.job("scoring")
+    )

@@ -25,7 +25,17 @@ from tidegate.protocol.view import Entry
 from tidegate.records.names import NAME, check_name
 from tidegate.records.place import is_url
 
-__all__ = ["Target", "entry_of", "load_pipeline", "open_root", "open_target", "override", "pipeline_names", "program"]
+__all__ = [
+    "Target",
+    "entry_of",
+    "load_pipeline",
+    "open_root",
+    "open_target",
+    "override",
+    "pipeline_names",
+    "program",
+    "refuse_unknown_jobs",
+]
 
 
 @dataclass(frozen=True)
@@ -60,6 +70,22 @@ class Target:
         """Return a command line about this pipeline, for users to copy."""
         root_option = ["-D", f"root={self.settings.root}"] if self.settings.origins["root"] == "-D" else []
         return " ".join([program(), verb, *map(shlex.quote, [self.argument, *map(str, words), *root_option])])
+
+
+def refuse_unknown_jobs(graph: Graph, settings: Settings) -> None:
+    """Raise Invalid if -D sets something for a job that the pipeline does not have.
+
+    tidegate.toml may: it is for all pipelines of a project.
+    """
+    given = {entry.partition(".")[0] for entry in settings.jobs if settings.origins[f"jobs.{entry}"] == "-D"}
+    unknown = sorted(given - {job.name for job in graph.jobs})
+    if unknown:
+        raise Invalid(
+            f"-D sets something for job {', '.join(map(repr, unknown))}, which pipeline {graph.name!r} does not have",
+            expected=" or ".join(job.name for job in graph.jobs),
+            help="correct the name",
+            reason="UNKNOWN_JOB",
+        )
 
 
 def open_target(text: str, overrides: Mapping[str, str], *, started: bool = True) -> Target:

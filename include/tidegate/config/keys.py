@@ -12,12 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tidegate.errors import Invalid
 from tidegate.records.masking import has_login
+from tidegate.records.names import check_name
 from tidegate.records.place import is_url
 
 __all__ = [
     "DESCRIPTIONS",
+    "DRIVER_MEMORY",
     "ENV_PREFIX",
+    "JOB_OPTIONS",
     "KEYS",
     "MODES",
     "RETENTIONS",
@@ -177,10 +181,53 @@ def _entry(value: object) -> str:
     return str(value)
 
 
+def _label(value: object) -> str:
+    """Accept the name of something in Airflow."""
+    text = _text(value)
+    if len(text) > LONGEST_LABEL or text != text.strip():
+        raise Bad
+    return text
+
+
+LONGEST_LABEL = 256
+"""The longest name of a pool, a queue or an executor that Airflow's database takes."""
+
+JOB_OPTIONS: Mapping[str, tuple[str, Callable[[object], Any]]] = {
+    "pool": ("the name of an Airflow pool", _label),
+    "pool_slots": ("a whole number from 1 to 1000000", _whole(1)),
+    "queue": ("the name of a queue of Airflow's workers", _label),
+    "executor": ("the name of one of Airflow's executors", _label),
+    "priority_weight": ("a whole number from 0 to 1000000", _whole(0)),
+}
+"""What a job may have of its own in Airflow, each with what it accepts. Beside these it may have settings of Spark."""
+
+
+def _job_entry(name: str, value: object) -> str:
+    """Parse what one job has of its own: jobs.NAME.pool, or jobs.NAME.spark.executor.memory."""
+    job, _, option = name.partition(".")
+    try:
+        check_name("job", job)
+    except Invalid as error:
+        raise Bad(f"{error.what} ({error.expected})") from None
+    if option.startswith("spark.spark."):
+        raise Bad(f"Spark's key already begins with 'spark.': write jobs.{job}.{option.removeprefix('spark.')}")
+    if option.startswith("spark."):
+        return _entry(value)
+    if option not in JOB_OPTIONS:
+        raise Bad(f"{option!r} is no option of a job: write {', '.join(JOB_OPTIONS)}, or one of Spark's keys, spark.…")
+    expected, parse = JOB_OPTIONS[option]
+    try:
+        return str(parse(value))
+    except Bad:
+        raise Bad(f"{option} is {expected}") from None
+
+
+DRIVER_MEMORY = "spark.driver.memory"
+"""For all jobs this is the setting `spark.memory`; a submitted job may have its own."""
 _OWNED_CONF = {
     "spark.master": "spark.master",
     "spark.remote": "spark.remote",
-    "spark.driver.memory": "spark.memory",
+    DRIVER_MEMORY: "spark.memory",
 }
 
 
@@ -192,7 +239,7 @@ def parse_entry(key: Key, name: str, value: object) -> str:
         raise Bad(f"tidegate sets {name!r}: use the setting {_OWNED_CONF[name]}")
     if key.name == "connections" and not all(name.partition(".")):
         raise Bad(f"{name!r} names no option of a connection: write connections.NAME.OPTION")
-    return _entry(value)
+    return _job_entry(name, value) if key.name == "jobs" else _entry(value)
 
 
 MODES = ("exactly_once", "at_least_once")
@@ -212,6 +259,7 @@ GAPS = ("told", "expected")
 
 _SPAN = 'a duration such as 30, "90 s", "10 min", "1 h" or "1 day", from {} to 366 days'
 _CONNECTIONS = "a table for each name, with texts, numbers or true/false"
+_JOBS = "a table for each job, with its settings of Spark, pool, pool_slots, queue, executor and priority_weight"
 _PATH = "a folder (relative paths start from the project folder) or a URL without a password"
 
 KEYS: Mapping[str, Key] = {
@@ -261,6 +309,7 @@ KEYS: Mapping[str, Key] = {
         Key("spark.idle_timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
         Key("spark.start_timeout", "90 s", _SPAN.format("1 s"), _duration(1)),
         Key("spark.conf", {}, 'a table of Spark settings, "spark.…" = value', _entry, table=True),
+        Key("jobs", {}, _JOBS, _entry, table=True),
     )
 }
 
@@ -347,5 +396,9 @@ DESCRIPTIONS: Mapping[str, str] = {
     "spark.idle_timeout": "After how long without clients the Spark server that tidegate started ends itself.",
     "spark.start_timeout": "How long one try of a task waits for a Spark server to start.",
     "spark.conf": "Further Spark settings for the sessions that tidegate starts.",
+    "jobs": (
+        "What single jobs have of their own, such as `jobs.scoring.spark.executor.memory`, `jobs.scoring.pool` or "
+        "`jobs.main.queue`. In `tidegate.toml` it holds for each pipeline that has a job of that name."
+    ),
 }
 """The effect of each setting, shown by `tidegate help settings` and `tidegate config --help`."""

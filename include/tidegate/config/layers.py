@@ -19,10 +19,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tidegate.config.keys import ENV_PREFIX, KEYS, Bad, Key, duration_text, parse_entry
-from tidegate.config.settings import RestartSettings, Settings, SparkOptions
+from tidegate.config.keys import DRIVER_MEMORY, ENV_PREFIX, KEYS, Bad, Key, duration_text, parse_entry
+from tidegate.config.settings import RestartSettings, Settings, SparkOptions, is_harmless_entry
+from tidegate.config.spark_keys import OF_THE_CLUSTER, check_spark_key, is_session_key
 from tidegate.errors import Invalid
-from tidegate.records.masking import MASK, is_harmless, without_logins
+from tidegate.records.masking import MASK, without_logins
 from tidegate.records.place import is_url
 
 __all__ = ["FILE_NAME", "load_settings"]
@@ -225,6 +226,38 @@ def _check_spark(values: dict[str, Any], origins: dict[str, str], problems: list
             f"spark.remote ({origins['spark.remote']}): expected none, {why} starts a Spark of its own for each job,"
             " on spark.master"
         )
+    _check_jobs(values, origins, problems)
+
+
+def _check_jobs(values: dict[str, Any], origins: dict[str, str], problems: list[str]) -> None:
+    """Check each job's own settings of Spark: its keys, and whether the mode can give them to one job alone."""
+    mode = values["spark.mode"]
+    for entry, value in values["jobs"].items():
+        full, key = f"jobs.{entry}", entry.partition(".")[2]
+        if not key.startswith("spark."):
+            continue
+        shown = f"{full} = {_short(full, value)} ({origins[full]})"
+        if key == DRIVER_MEMORY and mode == "submit":
+            try:
+                KEYS["spark.memory"].parse(value)
+            except Bad:
+                problems.append(f"{shown}: expected {KEYS['spark.memory'].expected}")
+            continue
+        if key != DRIVER_MEMORY and not (mode == "submit" and key in OF_THE_CLUSTER):
+            try:
+                check_spark_key(key, value)
+            except Invalid as error:
+                expected = f" Expected: {error.expected}." if error.expected else ""
+                problems.append(f"{shown}: {error.what}{expected} {error.help}")
+                continue
+        # With -D somebody runs it another way this once, such as in a test: it then does without.
+        if mode != "submit" and not is_session_key(key) and origins["spark.mode"] != "-D":
+            problems.append(
+                f"{shown}: expected keys of a session, spark.sql.… or spark.databricks.…, because spark.mode ="
+                f" {mode!r} ({origins['spark.mode']}) runs all jobs in one Spark, whose memory, cores and executors"
+                " they share; set it for all with spark.conf (memory with spark.memory), or give each job a Spark"
+                " application of its own with spark.mode = 'submit'"
+            )
 
 
 def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) -> Settings:
@@ -272,6 +305,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
             start_timeout=values["spark.start_timeout"],
             conf=MappingProxyType(values["spark.conf"]),
         ),
+        jobs=MappingProxyType(values["jobs"]),
         project=project,
         origins=MappingProxyType(origins),
     )
@@ -286,7 +320,9 @@ def _absolute(path: str, project: Path) -> str:
 def _short(key: str, value: object) -> str:
     """Show a wrong value in a message: no possible secret, no control characters, not a page long."""
     meant = key if key in KEYS else next(iter(difflib.get_close_matches(key, KEYS, n=1, cutoff=0.8)), None)
-    if (meant is None or KEYS[meant].table) and not is_harmless(key.removeprefix("spark.conf.")):
+    table = next((KEYS[name] for name in ("jobs", "spark.conf") if key.startswith(f"{name}.")), KEYS["spark.conf"])
+    harmless = is_harmless_entry(table, key.removeprefix(f"{table.name}."))
+    if (meant is None or KEYS[meant].table) and not harmless:
         return MASK
     text = without_logins(str(value) if isinstance(value, Path) else ascii(value))
     return text if len(text) <= 80 else f"{text[:77]}…"

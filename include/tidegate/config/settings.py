@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tidegate.config.keys import KEYS, Key, duration_text
+from tidegate.config.keys import JOB_OPTIONS, KEYS, Key, duration_text
+from tidegate.config.spark_keys import is_session_key
 from tidegate.records.masking import MASK, is_harmless, without_logins
 from tidegate.records.place import Place
 
-__all__ = ["RestartSettings", "Settings", "Shown", "SparkOptions", "masked"]
+__all__ = ["JobOptions", "RestartSettings", "Settings", "Shown", "SparkOptions", "is_harmless_entry", "masked"]
 
 NEVER = ("interval", "idle_timeout", "savepoint_interval")
 """Durations that may be None, written as "never"."""
@@ -28,6 +29,16 @@ class SparkOptions:
     idle_timeout: float
     start_timeout: float
     conf: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class JobOptions:
+    """What one job has of its own. `spark` may hold a login, like `spark.conf`, and overrides it."""
+
+    airflow: Mapping[str, str | int]
+    """Of its task in Airflow: pool, pool_slots, queue, executor, priority_weight, as far as they are set."""
+    spark: Mapping[str, str] = field(repr=False)
+    """Only what the mode can give to a single job."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +109,8 @@ class Settings:
     storage_options: Mapping[str, str] = field(repr=False)
     connections: Mapping[str, str] = field(repr=False)
     spark: SparkOptions
+    jobs: Mapping[str, str] = field(repr=False)
+    """By "job.option" (config/keys.py: JOB_OPTIONS) or "job.spark.…"."""
     project: Path
     origins: Mapping[str, str] = field(repr=False)
     """Where each value came from, by key; an entry of a table by "key.entry"."""
@@ -105,6 +118,20 @@ class Settings:
     def place(self) -> Place:
         """Return the place where relative paths of sources and sinks start."""
         return Place(self.data, self.storage_options, str(self.project), self.connections)
+
+    def job(self, name: str) -> JobOptions:
+        """Return what this job has of its own."""
+        own = {entry.partition(".")[2]: value for entry, value in self.jobs.items() if entry.partition(".")[0] == name}
+        airflow = {option: JOB_OPTIONS[option][1](value) for option, value in own.items() if option in JOB_OPTIONS}
+        alone = self.spark.mode == "submit"
+        spark = {key: value for key, value in own.items() if key not in airflow and (alone or is_session_key(key))}
+        return JobOptions(airflow, spark)
+
+    def shown_of_job(self, name: str) -> dict[str, str]:
+        """Return what this job has of its own, for display."""
+        options = self.job(name)
+        own = {**options.airflow, **options.spark}
+        return {key: _public(KEYS["jobs"], f"{name}.{key}", str(value)) for key, value in sorted(own.items())}
 
     def shown(self) -> list[Shown]:
         """Return every effective value with its origin, for display."""
@@ -143,9 +170,17 @@ def _public(key: Key, name: str, value: Any) -> str:
         return duration_text(value)
     if isinstance(value, bool):
         return str(value).lower()
-    if key.secret or (key.table and not is_harmless(name)):
+    if key.secret or (key.table and not is_harmless_entry(key, name)):
         return MASK
     return "" if value is None else without_logins(str(value))
+
+
+def is_harmless_entry(key: Key, name: str) -> bool:
+    """Return whether the value of an entry of a table may be shown."""
+    if key.name == "jobs":
+        option = name.partition(".")[2]
+        return option in JOB_OPTIONS or is_harmless(option)
+    return is_harmless(name)
 
 
 def masked(record: Mapping[str, Any]) -> dict[str, Any]:

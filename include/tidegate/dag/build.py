@@ -122,8 +122,9 @@ def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings
             task_id=job_task(job.name),
             job=job.name,
             task_display_name=f"job {job.name}",
-            doc_md=document.job_text(job, at_least_once=graph.at_least_once),
+            doc_md=document.job_text(job, settings.shown_of_job(job.name), at_least_once=graph.at_least_once),
             **for_jobs(settings),
+            **settings.job(job.name).airflow,
             **shared,
         )
     complete = CompleteOperator(

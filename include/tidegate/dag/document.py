@@ -5,6 +5,8 @@ Airflow shows Markdown, but neither images nor mermaid: the picture is text.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tidegate.config import Settings
 from tidegate.pipeline.graph.graph import Graph, Job
 from tidegate.pipeline.graph.nodes import GateNode
@@ -68,8 +70,8 @@ def _cell(text: str) -> str:
     return without_logins(text).replace("|", "\\|").replace("\n", " ") or "–"
 
 
-def job_text(job: Job, *, at_least_once: bool = False) -> str:
-    """Return the documentation of a job's task."""
+def job_text(job: Job, own: Mapping[str, str], *, at_least_once: bool = False) -> str:
+    """Return the documentation of a job's task. own: its own settings, for display."""
     parts = [
         ("Reads", [s.name for s in job.sources]),
         ("Takes from other jobs", list(job.takes)),
@@ -77,6 +79,7 @@ def job_text(job: Job, *, at_least_once: bool = False) -> str:
         ("Stages rows for", [s.name for s in job.sinks]),
         ("Sends to other jobs", list(job.gives)),
     ]
+    parts.append(("Has of its own", [f"{key} = {without_logins(value)}" for key, value in own.items()]))
     lines = "\n".join(f"- {title}: {', '.join(f'`{name}`' for name in names)}" for title, names in parts if names)
     stages = "What it stages is out of sight until `complete` has decided."
     if at_least_once:

@@ -71,7 +71,7 @@ class Observer:
 class SessionSource(Protocol):
     """Returns the Spark session for the jobs: `tidegate.spark.session.ReusedSession`."""
 
-    def __call__(self) -> SparkSession: ...
+    def __call__(self, job: str | None = None) -> SparkSession: ...
     def drop(self) -> None: ...
 
 
@@ -280,7 +280,7 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
     def attempt() -> Ack:
         observer.step(plan, "getting Spark ready")
         warm_gates(coordinator.graph)
-        return run_job(coordinator, plan.id, job, session(), lambda doing: observer.step(plan, doing))
+        return run_job(coordinator, plan.id, job, session(job), lambda doing: observer.step(plan, doing))
 
     while True:
         try:

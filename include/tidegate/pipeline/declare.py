@@ -25,6 +25,7 @@ from tidegate.pipeline.graph.graph import Graph, build_graph
 from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SinkNode, SourceNode, StageNode
 from tidegate.pipeline.hooks import Hook, OnSuspended, Preparing, Triggering, make_hook, once_each
 from tidegate.records.codec import sha256
+from tidegate.records.names import check_name
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sinks.base import Sink
@@ -61,15 +62,42 @@ class Stream:
         self._outputs = outputs
         self.into_job = into_job
 
-    def job(self, name: str, *, aligned: bool = False) -> Stream:
+    def job(
+        self,
+        name: str,
+        *,
+        aligned: bool = False,
+        spark: Mapping[str, object] | None = None,
+        pool: str | None = None,
+        pool_slots: int | None = None,
+        queue: str | None = None,
+        executor: str | None = None,
+        priority_weight: int | None = None,
+    ) -> Stream:
         """Run what follows in another job: a task of its own, with its own Spark job and ack.
 
             slow = clean.job("scoring").process(…)      # a channel carries `clean`: staged once, read by all
 
         Later operators stay in that job. Jobs run in parallel. aligned: every checkpoint waits for it, even with
         `unaligned = true`.
+
+        spark: settings of Spark for this job only, such as {"spark.executor.memory": "8g"}; they override `spark.conf`.
+            With `spark.mode = "submit"` any, otherwise only those of a session (`spark.sql.…`).
+        pool, pool_slots, queue, executor, priority_weight: of its task in Airflow, as for any operator there.
+
+        All of these are settings, `jobs.scoring.spark.executor.memory` or `jobs.scoring.pool`, and do not belong to the
+        code of the pipeline: changing them changes no state and no checkpoint.
         """
         self.pipeline._aligned |= {name} if aligned else set()
+        airflow = {
+            "pool": pool,
+            "pool_slots": pool_slots,
+            "queue": queue,
+            "executor": executor,
+            "priority_weight": priority_weight,
+        }
+        own = {option: value for option, value in airflow.items() if value is not None}
+        self.pipeline._set_for_job(name, {**own, **_spark_keys(name, spark)})
         return Stream(self.pipeline, self.name, self._outputs, name)
 
     def __getitem__(self, output: str) -> Stream:
@@ -301,6 +329,21 @@ class Stream:
         return f"Stream({self.name!r})"
 
 
+def _spark_keys(job: str, spark: Mapping[str, object] | None) -> Mapping[str, object]:
+    """Return a job's settings of Spark, if all of them are called like Spark's keys."""
+    if spark is None:
+        return {}
+    wrong = [key for key in spark if not str(key).startswith("spark.")] if isinstance(spark, Mapping) else [spark]
+    if wrong:
+        raise Invalid(
+            f"job {job!r} has spark={spark if not isinstance(spark, Mapping) else sorted(map(str, wrong))!r}",
+            expected='a dict of Spark\'s own keys, such as {"spark.executor.memory": "8g"}',
+            help="write each key as Spark's documentation does, beginning with spark.",
+            reason="BAD_PIPELINE",
+        )
+    return spark
+
+
 def job_of(inputs: Sequence[Stream | str]) -> str | None:
     """Return the job that `.job(…)` names for these streams; None if it names none."""
     streams = [stream for stream in inputs if isinstance(stream, Stream) and stream.into_job is not None]
@@ -342,6 +385,7 @@ class Pipeline:
         self._on_suspended: list[OnSuspended] = []
         self._hooks: list[Hook] = []
         self._aligned: set[str] = set()
+        self._set_by_jobs: dict[str, dict[str, object]] = {}
 
     def source(
         self,
@@ -433,6 +477,24 @@ class Pipeline:
         graph = build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place, mode)
         hooks, aligned = once_each(self._hooks), frozenset(self._aligned)
         return replace(graph, on_suspended=tuple(self._on_suspended), hooks=hooks, aligned=aligned)
+
+    def _set_for_job(self, name: str, options: Mapping[str, object]) -> None:
+        """Make a job's own options settings. Several calls of `.job(…)` may each say some, but not the same twice."""
+        if not options:
+            return
+        said = self._set_by_jobs.setdefault(check_name("job", name), {})
+        for option, value in options.items():
+            if said.setdefault(option, value) != value:
+                raise Invalid(
+                    f"job {name!r} is declared with {option}={said[option]!r} and with {option}={value!r}",
+                    expected="one value",
+                    help="say it in one place: the other calls of .job(…) need only the name",
+                    reason="BAD_PIPELINE",
+                )
+        given = self.settings.get("jobs")
+        jobs = given if isinstance(given, Mapping) else {}
+        before = jobs.get(name)
+        self.settings["jobs"] = {**jobs, name: {**(before if isinstance(before, Mapping) else {}), **said}}
 
     def _ungated(self, stream: str) -> str:
         """Return the stream before all gates that it has passed."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Literal
 
+from tidegate.config.spark_keys import FIXED, OF_THE_CLUSTER, check_spark_key, is_session_key
 from tidegate.errors import Invalid
 from tidegate.records.place import LOCAL_WRITES
 from tidegate.spark.class_archive import archive_options
@@ -23,9 +24,7 @@ from tidegate.spark.jars import jar_paths
 from tidegate.spark.storage.object_storage import FILE_SYSTEMS
 
 __all__ = [
-    "FIXED",
     "STARTS",
-    "STATIC_SQL_KEYS",
     "SparkSettings",
     "on_loopback",
     "properties",
@@ -34,74 +33,6 @@ __all__ = [
 ]
 
 _DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
-_DELTA_CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-_COMMITTER = "mapreduce.fileoutputcommitter"
-
-# What the user cannot change, and why. The first value is ours, the others are as safe. Keys that begin with
-# mapreduce are Hadoop's: the user may also have written them with `spark.hadoop.` in front.
-FIXED: dict[str, tuple[tuple[str, ...], str]] = {
-    "spark.sql.session.timeZone": (("UTC",), "days and hours must not depend on who runs the job"),
-    "spark.sql.parquet.outputTimestampType": (("TIMESTAMP_MICROS",), "the Delta log needs their statistics"),
-    "spark.sql.parquet.writeLegacyFormat": (("false",), "delta-rs must read what Spark writes"),
-    f"{_COMMITTER}.algorithm.version": (("1",), "version 2 leaves files of failed tasks in the folder"),
-    f"{_COMMITTER}.marksuccessfuljobs": (("false",), "a staged folder holds data files only"),
-    "spark.sql.sources.commitProtocolClass": (
-        (
-            "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
-            "org.apache.spark.internal.io.cloud.PathOutputCommitProtocol",
-        ),
-        "a staged folder must hold exactly the files of successful tasks",
-    ),
-    "spark.sql.parquet.output.committer.class": (
-        (
-            "org.apache.parquet.hadoop.ParquetOutputCommitter",
-            "org.apache.spark.internal.io.cloud.BindingParquetOutputCommitter",
-        ),
-        "a staged folder must hold exactly the files of successful tasks",
-    ),
-    "spark.sql.catalog.spark_catalog": ((_DELTA_CATALOG,), "tables are Delta tables"),
-    "spark.ui.enabled": (("false",), "the web UI asks nobody who they are"),
-    "spark.driver.host": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
-    "spark.driver.bindAddress": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
-    "spark.connect.grpc.binding.address": (("127.0.0.1",), "the embedded Spark is not reachable from outside"),
-    "spark.connect.grpc.binding.port": (("0",), "the server takes a free port and tells which"),
-}
-
-# Settings that have another way to be set. The text completes "Use …".
-_ELSEWHERE = {
-    "spark.master": "the setting `master`",
-    "spark.driver.memory": "the setting `memory`",
-    "spark.remote": "the setting `remote`",
-    "spark.api.mode": "the setting `mode`",
-    "spark.connect.authenticate.token": "the token that is made anew for each server; there is nothing to set",
-    "spark.connect.grpc.interceptor.classes": "a server of your own and the setting `remote`",
-    "spark.submit.deployMode": "mode submit as it is: the driver runs beside the task, so that it ends with the task",
-    "spark.pyspark.python": "the Python that runs tidegate: workers must be the same",
-    "spark.pyspark.driver.python": "the Python that runs tidegate: workers must be the same",
-    "spark.jars.packages": "`spark.jars` with files: nothing is downloaded at run time",
-    "spark.jars.repositories": "`spark.jars` with files: nothing is downloaded at run time",
-    "spark.jars.ivySettings": "`spark.jars` with files: nothing is downloaded at run time",
-}
-
-# Keys that look like session keys, but that Spark reads only at its start (StaticSQLConf of 4.2; a test compares this
-# list with Spark's own).
-STATIC_SQL_KEYS = frozenset(
-    "spark.sql." + key
-    for key in """
-    broadcastExchange.maxThreadThreshold
-    cache.serializer catalogImplementation codegen.cache.maxEntries codegen.comments debug
-    defaultUrlStreamHandlerFactory.enabled event.truncate.length extensions extensions.test.loadFromCp
-    filesourceTableRelationCacheSize globalTempDatabase hive.thriftServer.singleSession
-    legacy.sessionInitWithConfigDefaults metadataCacheTTLSeconds queryExecutionListeners
-    resultQueryStage.maxThreadThreshold shuffleExchange.maxThreadThreshold sources.disabledJdbcConnProviderList
-    sources.schemaStringLengthThreshold streaming.streamingQueryListeners streaming.ui.enabled
-    streaming.ui.enabledCustomMetricList streaming.ui.retainedProgressUpdates streaming.ui.retainedQueries
-    subquery.maxThreadThreshold ui.retainedExecutions warehouse.dir
-    """.split()  # noqa: SIM905
-)
-_SESSION_PREFIXES = ("spark.sql.", "spark.databricks.")
-_SERVER_PREFIXES = ("spark.sql.catalog.", "spark.sql.hive.", "spark.sql.connect.ui.")
-_KEY = re.compile(r"spark\.[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 _MASTER = re.compile(r"local|local\[(\*|[1-9]\d*)(,\s*\d+)?\]|local-cluster\[(\d+),(\d+),\d+\]")
 _CLUSTER = re.compile(r"(spark|k8s)://[^\s@]+|yarn")
 _LOOPBACK = re.compile(r"local\b.*|spark://(127\.[\d.]+|localhost|\[::1\])(:\d+)?")
@@ -119,8 +50,6 @@ _COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _SHORT_PAUSES_MB = 8 * 1024
 """With a larger heap, the pauses of a stop-the-world collector cost more than it saves."""
-# Where executors are on other machines, only the user knows how these reach the driver, and where their Python is.
-_OF_THE_CLUSTER = frozenset({"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"})
 
 # Our values that differ from Spark's, the same for all settings. `spark.conf` may override them.
 _DEFAULTS = {
@@ -213,8 +142,8 @@ class SparkSettings:
         if not self.home.is_absolute():
             raise _bad("home", str(self.home), "an absolute path")
         for key, value in self.conf.items():
-            if self.mode != "submit" or key not in _OF_THE_CLUSTER:
-                _check(key, value)
+            if self.mode != "submit" or key not in OF_THE_CLUSTER:
+                check_spark_key(key, value)
 
 
 def on_loopback(master: str) -> bool:
@@ -242,7 +171,7 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         # Spark's own ports, too, answer nobody else on this machine. In local mode Spark generates a secret by itself.
         ours["spark.authenticate"] = "true"
     fixed = {_hadoop(key): values[0] for key, (values, _) in FIXED.items()}
-    wished = {key: value for key, value in settings.conf.items() if not _of_session(key)}
+    wished = {key: value for key, value in settings.conf.items() if not is_session_key(key)}
     merged = ours | fixed | wished
     merged["spark.jars"] = _joined(jars, wished.get("spark.jars", ""))
     merged["spark.sql.extensions"] = _joined([_DELTA_EXTENSION], wished.get("spark.sql.extensions", ""))
@@ -251,7 +180,7 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
 
 def session_conf(settings: SparkSettings) -> dict[str, str]:
     """Return the settings of each session. A remote server has its own configuration, so it gets ours here."""
-    wished = {key: value for key, value in settings.conf.items() if _of_session(key)}
+    wished = {key: value for key, value in settings.conf.items() if is_session_key(key)}
     if settings.remote is None:
         return wished
     if unknown := sorted(settings.conf.keys() - wished.keys()):
@@ -260,7 +189,7 @@ def session_conf(settings: SparkSettings) -> dict[str, str]:
             expected="session keys only (spark.sql.…, spark.databricks.…)",
             help="Set it where the server is started, or leave out `remote` to use the embedded server.",
         )
-    fixed = {key: values[0] for key, (values, _) in FIXED.items() if _of_session(key) or key.startswith("mapreduce")}
+    fixed = {key: values[0] for key, (values, _) in FIXED.items() if is_session_key(key) or key.startswith("mapreduce")}
     return fixed | {"spark.databricks.delta.snapshotPartitions": "2"} | wished
 
 
@@ -271,29 +200,6 @@ def properties(conf: Mapping[str, str]) -> str:
         escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
         lines.append(f"{key}={escaped}\n")
     return "".join(lines)
-
-
-def _check(key: str, value: str) -> None:
-    """Raise Invalid for keys that are not Spark's, and for values that would break a promise."""
-    if not isinstance(value, str) or not _KEY.fullmatch(key):
-        raise Invalid(
-            f"The Spark configuration has {key!r} with a value of type {type(value).__name__}.",
-            expected="a key that begins with `spark.`, and text as its value",
-            help="Write numbers and true/false in quotes; Hadoop's keys begin with `spark.hadoop.`.",
-        )
-    if key in _ELSEWHERE:
-        raise Invalid(f"{key} cannot be set in the Spark configuration.", help=f"Use {_ELSEWHERE[key]}.")
-    values, why = FIXED.get(key.removeprefix("spark.hadoop.")) or ((value,), "")
-    if value not in values:
-        raise Invalid(
-            f"{key} cannot be set to {value!r}: {why}.",
-            expected=" or ".join(values),
-            help="Leave it out; a stage that needs it otherwise converts in its own code.",
-        )
-
-
-def _of_session(key: str) -> bool:
-    return key.startswith(_SESSION_PREFIXES) and not key.startswith(_SERVER_PREFIXES) and key not in STATIC_SQL_KEYS
 
 
 def _hadoop(key: str) -> str:

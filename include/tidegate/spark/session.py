@@ -13,11 +13,13 @@ opens its own.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, cast
 
 from tidegate.config import Settings
+from tidegate.config.keys import DRIVER_MEMORY
 from tidegate.errors import Invalid, Unavailable
 from tidegate.spark import local_session
 from tidegate.spark.conf import SparkSettings, session_conf
@@ -33,6 +35,7 @@ __all__ = [
     "ReusedSession",
     "SparkSettings",
     "control_settings",
+    "reused_session",
     "session",
     "spark_settings",
     "translate",
@@ -89,39 +92,43 @@ def session(settings: SparkSettings) -> Iterator[SparkSession]:
 
 
 class ReusedSession:
-    """Call it for the session; `drop` one that failed. Released at the end of the `with` block."""
+    """Call it for the session; `drop` one that failed. Released at the end of the `with` block.
 
-    def __init__(self, settings: SparkSettings) -> None:
+    of_jobs: the settings of jobs that have some of their own. Each of them gets a session of its own.
+    """
+
+    def __init__(self, settings: SparkSettings, of_jobs: Mapping[str, SparkSettings] = MappingProxyType({})) -> None:
         self.settings = settings
         self.opened: Callable[[], None] = lambda: None
         """Called each time a session has been opened."""
-        self._held: contextlib.ExitStack | None = None
-        self._session: SparkSession | None = None
+        self._of_jobs = of_jobs
+        self._held = contextlib.ExitStack()
+        self._sessions: dict[str | None, SparkSession] = {}
 
-    def __call__(self) -> SparkSession:
-        """Return the session, opened now if there is none."""
-        if self._session is None:
-            resources = contextlib.ExitStack()
-            self._session = resources.enter_context(session(self.settings))
-            self._held = resources
+    def __call__(self, job: str | None = None) -> SparkSession:
+        """Return the session, opened now if there is none. job: the job that is to run in it."""
+        own = job if job in self._of_jobs else None
+        if own not in self._sessions:
+            settings = self.settings if own is None else self._of_jobs[own]
+            self._sessions[own] = self._held.enter_context(session(settings))
             self.opened()
-        return self._session
+        return self._sessions[own]
 
     def drop(self) -> None:
-        """Release a session that failed, or may have: the next call opens another, on a new server if need be."""
-        resources, self._held, self._session = self._held, None, None
-        if resources is not None:
-            with contextlib.suppress(Exception):
-                resources.close()
+        """Release sessions of which one failed, or may have: the next call opens another, on a new server if need
+        be."""
+        resources, self._held, self._sessions = self._held, contextlib.ExitStack(), {}
+        with contextlib.suppress(Exception):
+            resources.close()
 
     def cancel(self) -> None:
-        """Cancel what runs in the session now. May be called from another thread."""
-        if self._session is not None:
+        """Cancel what runs in the sessions now. May be called from another thread."""
+        for opened in list(self._sessions.values()):
             with contextlib.suppress(Exception):
                 if self.settings.mode == "local":
-                    self._session.sparkContext.cancelAllJobs()
+                    opened.sparkContext.cancelAllJobs()
                 else:
-                    self._session.interruptAll()
+                    opened.interruptAll()
 
     def __enter__(self) -> ReusedSession:
         return self
@@ -130,33 +137,47 @@ class ReusedSession:
         self.drop()
 
 
-def spark_settings(settings: Settings) -> SparkSettings:
-    """Return the runtime's view of the settings: the embedded server belongs to the project folder."""
+def spark_settings(settings: Settings, job: str | None = None) -> SparkSettings:
+    """Return the runtime's view of the settings: the embedded server belongs to the project folder.
+
+    job: with what this job has of its own.
+    """
     spark = settings.spark
     stores = hadoop_options(settings.storage_options) if spark.remote is None else {}
+    own = dict(settings.job(job).spark) if job is not None else {}
+    memory = own.pop(DRIVER_MEMORY, spark.memory)
     return SparkSettings(
         mode=cast(Literal["connect", "local", "submit"], spark.mode),
         remote=spark.remote,
-        conf=stores | dict(spark.conf),
+        conf=stores | dict(spark.conf) | own,
         idle_timeout=spark.idle_timeout,
         start_timeout=spark.start_timeout,
         home=settings.project.absolute() / ".tidegate" / "spark",
         master=spark.master,
-        memory=spark.memory,
+        memory=memory,
         python_path=(settings.project.absolute(),),
+    )
+
+
+def reused_session(settings: Settings) -> ReusedSession:
+    """Return the sessions for all jobs of a pipeline in one process: one for those that have nothing of their own."""
+    jobs = {entry.partition(".")[0] for entry in settings.jobs}
+    return ReusedSession(
+        spark_settings(settings), {job: spark_settings(settings, job) for job in jobs if settings.job(job).spark}
     )
 
 
 _ANYWHERE = ("spark.sql.", "spark.databricks.", "spark.hadoop.", "spark.jars")
 
 
-def control_settings(settings: Settings) -> SparkSettings:
+def control_settings(settings: Settings, job: str | None = None) -> SparkSettings:
     """Return the settings for `trigger` and `complete`, which need Spark only for tables that delta-rs cannot publish.
 
     If jobs are submitted to a cluster, the embedded server does it, with the user's settings for tables and storage.
+    job: if they are for the task of a job, which is submitted or runs in that session.
     """
     spark = spark_settings(settings)
     if spark.mode != "submit":
-        return spark
+        return spark_settings(settings, job)
     conf = {key: value for key, value in spark.conf.items() if key.startswith(_ANYWHERE)}
     return replace(spark, mode="connect", master="local[*]", conf=conf)

@@ -29,7 +29,7 @@ from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.ledger.refusals import no_such_sink, without_versions
 from tidegate.records.place import is_url
 from tidegate.records.records import Json
-from tidegate.spark.session import ReusedSession, session, spark_settings
+from tidegate.spark.session import reused_session, session, spark_settings
 from tidegate.testing.crashes import Crash, crash_at
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ def run(
     waits = replace(seams.current(), sleep=lambda seconds: seams.Seams().sleep(min(seconds, _LONGEST_WAIT_S)))
     with contextlib.ExitStack() as resources:
         resources.enter_context(seams.installed(waits))
-        sessions: SessionSource = (
-            _GivenSession(spark) if spark is not None else ReusedSession(spark_settings(effective))
-        )
+        sessions: SessionSource = _GivenSession(spark) if spark is not None else reused_session(effective)
         resources.callback(sessions.drop)
         yield RunningPipeline(pipeline, effective, sessions)
 
@@ -159,7 +157,7 @@ class _GivenSession:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def __call__(self) -> SparkSession:
+    def __call__(self, job: str | None = None) -> SparkSession:
         return self._spark
 
     def drop(self) -> None:

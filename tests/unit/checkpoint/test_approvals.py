@@ -213,7 +213,7 @@ def test_a_loop_that_is_held_says_so_and_goes_on_with_the_answer(world):
             self.waits.append(why)
 
     class NoSpark:
-        def __call__(self) -> Any:
+        def __call__(self, job: str | None = None) -> Any:
             return None
 
         def drop(self) -> None:

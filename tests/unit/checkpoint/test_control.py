@@ -143,7 +143,7 @@ def test_the_loop_goes_on_after_failures_but_not_after_a_person_said_stop(world:
 
 
 class _no_spark:
-    def __call__(self) -> None:
+    def __call__(self, job: str | None = None) -> None:
         return None
 
     def drop(self) -> None: ...
@@ -229,7 +229,7 @@ def test_a_hook_that_fails_changes_nothing_and_the_others_are_told(
 
 def test_the_loop_tells_the_hooks_too(world: ToyWorld) -> None:
     class Broken:
-        def __call__(self) -> None:
+        def __call__(self, job: str | None = None) -> None:
             raise Invalid("the stage is broken")
 
         def drop(self) -> None: ...

@@ -60,7 +60,7 @@ def test_in_these_lives_much_is_passed_by_published_late_and_rolled_back(tmp_pat
 class NoSpark:
     """Toys need none."""
 
-    def __call__(self) -> Any:
+    def __call__(self, job: str | None = None) -> Any:
         return None
 
     def drop(self) -> None:

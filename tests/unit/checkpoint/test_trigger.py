@@ -8,6 +8,7 @@ import pytest
 from tests.kit.toy_world import ToyWorld, quietly
 from tests.kit.toys import ToyFeed, ToySource
 from tidegate.checkpoint import troubles
+from tidegate.checkpoint.compatibility import check
 from tidegate.checkpoint.planning import Plans
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.ledger import Ledger, LocalStore
@@ -34,6 +35,20 @@ def test_a_plan_says_what_is_to_be_done(world):
     assert plan.timeout_s == 600.0
     assert plan.config == {"num_retained": 100}
     assert plan.code_fingerprint == world.coordinator().graph.code_fingerprint()
+
+
+def test_a_job_with_more_memory_continues_from_where_it_was(world):
+    for number, memory in enumerate(("1g", "8g", "8g"), 1):
+        world.limits = replace(
+            world.limits, recorded={"jobs": {"main.spark.executor.memory": memory, "main.pool": memory}}
+        )
+        coordinator = world.coordinator()
+        base = world.ledger.view().last_completed
+        assert base is None or check(coordinator, base) == []
+        assert world.checkpoint(f"run {number}", rows=3) == number
+        plan = world.ledger.plan(number)
+        assert (plan.base, plan.config["jobs"]["main.pool"]) == (number - 1 or None, memory)
+    world.exact()
 
 
 def test_a_retried_trigger_adopts_what_the_run_has(world):

@@ -44,6 +44,7 @@ def test_each_job_says_what_it_takes_and_what_it_gives(tidegate, folder):
         "remembers": ["state.totals"],
         "sends": [],
         "stages": ["totals"],
+        "settings": {},
     }
     text = tidegate("plan", "cut:two").out
     assert "operator · aggregate, in job totals" in text
@@ -54,6 +55,17 @@ def test_each_job_says_what_it_takes_and_what_it_gives(tidegate, folder):
 def test_without_jobs_of_its_own_it_is_one(tidegate):
     (job,) = tidegate("plan", "cut:one", "--json").json["jobs"]
     assert (job["job"], job["runs"], job["sends"]) == ("main", ["checked", "totals"], [])
+
+
+def test_each_job_says_what_it_has_of_its_own(tidegate):
+    own = ["-D", "jobs.totals.pool=small", "-D", "jobs.totals.spark.sql.shuffle.partitions=4"]
+    first, second = tidegate("plan", "cut:two", "--json", *own).json["jobs"]
+    assert first["settings"] == {}
+    assert second["settings"] == {"pool": "small", "spark.sql.shuffle.partitions": "4"}
+    assert "  settings   pool = small\n             spark.sql.shuffle" in tidegate("plan", "cut:two", *own).out
+    refused = tidegate("plan", "cut:two", "-D", "jobs.total.pool=small", "--json")
+    assert (refused.code, refused.json["error"]["reason"]) == (2, "UNKNOWN_JOB")
+    assert "main or totals" in refused.json["error"]["expected"]
 
 
 def test_what_cannot_be_a_pipeline_is_told_as_everywhere(tidegate):

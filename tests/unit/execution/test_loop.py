@@ -37,6 +37,7 @@ def test_so_many_checkpoints_in_a_row(one, world):
     world.feed_more(9)
     assert [outcome.state for outcome in one.run(checkpoints=3)] == ["completed"] * 3
     assert one.told.of("completed") == [1, 2, 3]
+    assert one.session.jobs == ["main"] * 3, "a job may have settings of its own"
     world.exact()
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from tests.kit.declarations import one_problem, sink, source
 from tidegate import Pipeline
+from tidegate.config import load_settings
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaUpsert
 
@@ -138,3 +139,75 @@ def test_at_least_once_a_job_takes_ahead_unless_something_is_to_meet_behind_it()
     joined.sink("pairs", sink("pairs"))
     assert p.graph().ahead == ("free", "joined")
     assert p.graph(mode="exactly_once").ahead == ()
+
+
+# -- what a job has of its own ---------------------------------------------------------------------------
+
+
+def scoring(**own):
+    """A pipeline with two jobs, and the stream that the second one takes."""
+    p = Pipeline("p", spark={"mode": "submit"})
+    clean = stage(p, "clean", p.source("in", source()))
+    clean.sink("clean", sink("clean"))
+    stage(p, "scored", clean.job("scoring", **own)).sink("scores", sink("scores"))
+    return p, clean
+
+
+def test_what_a_job_is_declared_with_are_settings_of_that_job(tmp_path):
+    p, _ = scoring(spark={"spark.executor.memory": "8g", "spark.dynamicAllocation.enabled": True}, pool="gpu")
+    settings = load_settings(code=p.settings, env={}, start=tmp_path)
+    assert settings.job("scoring").airflow == {"pool": "gpu"}
+    assert settings.job("scoring").spark == {
+        "spark.executor.memory": "8g",
+        "spark.dynamicAllocation.enabled": "true",
+    }
+    assert (settings.job("main").airflow, settings.job("main").spark) == ({}, {})
+
+
+def test_the_main_job_has_its_own_by_the_pipelines_settings(tmp_path):
+    jobs = {"main": {"pool": "small"}, "scoring": {"queue": "q"}}
+    p = Pipeline("p", jobs=jobs)
+    clean = stage(p, "clean", p.source("in", source()))
+    stage(p, "scored", clean.job("scoring", pool="gpu")).sink("scores", sink("scores"))
+    p.graph()
+    settings = load_settings(code=p.settings, env={}, start=tmp_path)
+    assert settings.job("main").airflow == {"pool": "small"}
+    assert settings.job("scoring").airflow == {"queue": "q", "pool": "gpu"}
+    assert jobs == {"main": {"pool": "small"}, "scoring": {"queue": "q"}}, "what the user wrote stays as it is"
+
+
+def test_more_memory_is_no_other_code():
+    small, large = (scoring(spark={"spark.executor.memory": size}, pool=size)[0] for size in ("1g", "8g"))
+    assert (
+        small.graph().code_fingerprint() == large.graph().code_fingerprint() == scoring()[0].graph().code_fingerprint()
+    )
+
+
+def test_a_job_that_is_named_again_need_not_say_it_again_and_may_not_say_otherwise():
+    p, clean = scoring(pool="gpu")
+    clean.job("scoring")
+    clean.job("scoring", pool="gpu", queue="fast")
+    assert p.settings["jobs"] == {"scoring": {"pool": "gpu", "queue": "fast"}}
+    with pytest.raises(Invalid, match="job 'scoring' is declared with pool='gpu' and with pool='cpu'"):
+        clean.job("scoring", pool="cpu")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({"spark": {"executor.memory": "8g"}}, "executor.memory"), ({"spark": ["spark.executor.memory=8g"]}, "a dict of")],
+)
+def test_settings_of_spark_are_called_as_spark_calls_them(given, told):
+    with pytest.raises(Invalid) as refused:
+        scoring(**given)
+    assert told in str(refused.value)
+
+
+def test_options_for_a_job_that_nothing_runs_in_are_refused():
+    p, clean = scoring()
+    clean.job("training", pool="gpu")  # its stream is thrown away
+    told = "job 'training' has options of its own, but nothing runs in it: its jobs are main, scoring"
+    assert one_problem(p).endswith(told)
+    for settings in ({"jobs": {"scorring": {"pool": "gpu"}}}, {"jobs.scorring.pool": "gpu"}):
+        other = Pipeline("p", **settings)
+        stage(other, "clean", other.source("in", source())).sink("clean", sink("clean"))
+        assert "job 'scorring' has options of its own" in one_problem(other)

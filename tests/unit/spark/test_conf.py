@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.config.spark_keys import FIXED
 from tidegate.errors import Invalid
-from tidegate.spark.conf import FIXED, SparkSettings, properties, server_conf, session_conf
+from tidegate.spark.conf import SparkSettings, properties, server_conf, session_conf
 
 SCRATCH = Path("/scratch")
 

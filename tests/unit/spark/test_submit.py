@@ -12,8 +12,8 @@ import pytest
 from tidegate.config import load_settings
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.execution.submitted import find_pipeline
-from tidegate.spark.conf import SparkSettings
-from tidegate.spark.session import control_settings, session
+from tidegate.spark.conf import SparkSettings, server_conf, session_conf
+from tidegate.spark.session import control_settings, session, spark_settings
 from tidegate.spark.submit import ERROR_FILE, REQUEST_FILE, DriverFailure, DriverRequest, prepared
 
 PIPELINE = "from tidegate import Pipeline\nmine = Pipeline({name!r})\n"
@@ -109,6 +109,32 @@ def test_nothing_else_takes_a_session_from_a_cluster(tmp_path: Path):
     assert (control.mode, control.master) == ("connect", "local[*]")
     assert control.conf["spark.hadoop.a"] == "b"
     assert "spark.driver.host" not in control.conf
+
+
+def test_each_job_is_submitted_with_its_own_memory_and_executors(tmp_path: Path):
+    shared = {"spark.executor.memory": "1g", "spark.executor.cores": "2", "spark.sql.shuffle.partitions": 10}
+    own = {"spark.driver.memory": "4g", "spark.executor.memory": "8g", "spark.sql.shuffle.partitions": 400}
+    code = {
+        "spark": {"mode": "submit", "master": "yarn", "memory": "1g", "conf": shared},
+        "jobs": {"scoring": {**own, "spark.dynamicAllocation.enabled": True}},
+    }
+    settings = load_settings(code=code, env={}, start=tmp_path)
+    main, scoring = (conf(spark_settings(settings, job), tmp_path) for job in ("main", "scoring"))
+    told = ("spark.driver.memory", "spark.executor.memory", "spark.executor.cores", "spark.sql.shuffle.partitions")
+    assert [main[key] for key in told] == ["1g", "1g", "2", "10"]
+    assert [scoring[key] for key in told] == ["4g", "8g", "2", "400"]
+    assert scoring["spark.dynamicAllocation.enabled"] == "true"
+    assert "spark.dynamicAllocation.enabled" not in main
+    assert control_settings(settings, "scoring").memory == "1g", "what publishes for it is no application of its own"
+
+
+def test_jobs_with_settings_of_their_own_share_one_server(tmp_path: Path):
+    code = {"jobs": {"scoring": {"spark.sql.shuffle.partitions": 400}}}
+    settings = load_settings(code=code, env={}, start=tmp_path)
+    main, scoring = spark_settings(settings, "main"), control_settings(settings, "scoring")
+    assert server_conf(main, tmp_path) == server_conf(scoring, tmp_path)
+    assert session_conf(main) == {}
+    assert session_conf(scoring) == {"spark.sql.shuffle.partitions": "400"}
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from typing import Any
 
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
-from tidegate.cli.targets import open_target
+from tidegate.cli.targets import open_target, refuse_unknown_jobs
 from tidegate.pipeline.graph.graph import Graph, Job
 from tidegate.pipeline.picture import picture
 from tidegate.records.records import Json
@@ -35,7 +36,8 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings, started=False)
     graph = coordinator_of(target).graph
-    jobs = [_job_document(graph, job) for job in graph.jobs]
+    refuse_unknown_jobs(graph, target.settings)
+    jobs = [_job_document(graph, job, target.settings.shown_of_job(job.name)) for job in graph.jobs]
     mode = target.settings.mode
     out.document({"pipeline": graph.name, "code": graph.code_fingerprint(), "mode": mode, "jobs": jobs})
     out.line(picture(graph))
@@ -48,10 +50,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
         for key in ("reads", "takes", "runs", "remembers", "sends", "stages"):
             if job[key]:
                 out.line(f"  {key:<10} {', '.join(job[key])}")
+        for key, value in job["settings"].items():
+            out.line(f"  {'settings' if key == next(iter(job['settings'])) else '':<10} {key} = {value}")
     return 0
 
 
-def _job_document(graph: Graph, job: Job) -> Json:
+def _job_document(graph: Graph, job: Job, own: Mapping[str, str]) -> Json:
     return {
         "job": job.name,
         "after": list(job.after),
@@ -61,4 +65,5 @@ def _job_document(graph: Graph, job: Job) -> Json:
         "remembers": [name for stage in job.operators for name in stage.states],
         "sends": list(job.gives),
         "stages": [*(sink.name for sink in job.sinks), *(name for gated in job.gates for name in gated.quarantine)],
+        "settings": dict(own),
     }

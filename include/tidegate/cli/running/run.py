@@ -11,13 +11,13 @@ from tidegate.cli.inspect.read import as_of, print_sinks, sink_document
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.running.interrupts import Interrupts
 from tidegate.cli.running.progress import ProgressPrinter, progress_for
-from tidegate.cli.targets import Target, open_target
+from tidegate.cli.targets import Target, open_target, refuse_unknown_jobs
 from tidegate.config import Settings
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, TidegateError
 from tidegate.execution.loop import Schedule, run_checkpoints
 from tidegate.records.records import Published
-from tidegate.spark.session import ReusedSession, spark_settings
+from tidegate.spark.session import reused_session
 from tidegate.state.table import STATE
 
 __all__ = ["add_parser", "count", "data_interval", "refuse_submit", "run", "run_loop"]
@@ -64,6 +64,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     refuse_submit(target.settings)
     place = target.settings.place()
     coordinator = Coordinator(target.pipeline.graph(place, target.settings.mode), target.ledger, target.settings, place)
+    refuse_unknown_jobs(coordinator.graph, target.settings)
     schedule = _schedule(args, target.settings)
     progress = progress_for(out)
     stopped = False
@@ -159,7 +160,7 @@ def run_loop(
     coordinator: Coordinator, schedules: list[Schedule], progress: ProgressPrinter, settings: Settings, out: Output
 ) -> bool:
     """Run the loop with signal handlers and Spark sessions around it. Return True if the user stopped it."""
-    sessions = ReusedSession(spark_settings(settings))
+    sessions = reused_session(settings)
     notice = None if out.terminal else out.err_fd
     with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
         sessions.opened = interrupts.install  # Spark takes over the signals when it starts

@@ -127,11 +127,11 @@ class Step(BaseOperator):
             over.set()
 
     @contextlib.contextmanager
-    def sessions(self, task: Task) -> Iterator[ReusedSession]:
+    def sessions(self, task: Task, job: str | None = None) -> Iterator[ReusedSession]:
         """Spark, opened when asked for, let go of when the task is told to end."""
         from tidegate.spark.session import ReusedSession, control_settings
 
-        with ReusedSession(control_settings(task.settings)) as sessions:
+        with ReusedSession(control_settings(task.settings, job)) as sessions:
             self._cancel = sessions.cancel
             task.coordinator.spark = sessions  # for the targets that only delta-spark can publish to
             try:
@@ -270,7 +270,7 @@ class JobOperator(Step):
         from tidegate.execution.job.run_job import run_job
 
         warm_gates(task.coordinator.graph)
-        with self.sessions(task) as sessions, deadline(left, sessions.cancel, task.more_time(plan, self.job)):
+        with self.sessions(task, self.job) as sessions, deadline(left, sessions.cancel, task.more_time(plan, self.job)):
             task.step("getting Spark ready")
             try:
                 spark = sessions()

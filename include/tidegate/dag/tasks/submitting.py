@@ -48,7 +48,7 @@ def submitting(task: Task, checkpoint: int, job: str) -> Iterator[SparkSubmit]:
         job=job,
         task={"pid": here.pid, "start": here.start} if here else None,
     )
-    with prepared(spark_settings(task.settings), request) as submission:
+    with prepared(spark_settings(task.settings, job), request) as submission:
         process = SparkSubmit(task, submission, checkpoint, job)
         try:
             yield process

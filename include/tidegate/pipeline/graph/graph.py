@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tidegate.errors import Invalid
 from tidegate.pipeline.graph.event_time import event_time_problems
 from tidegate.pipeline.graph.fingerprint import function_fingerprint, logic_of
-from tidegate.pipeline.graph.jobs import ahead, cut, job_problems, jobs_of, overtakable
+from tidegate.pipeline.graph.jobs import ahead, cut, job_problems, jobs_of, option_problems, overtakable
 from tidegate.pipeline.graph.nodes import (
     GateNode,
     Job,
@@ -334,6 +334,7 @@ def build_graph(
         problems += event_time_problems(sources, ordered)
         problems += update_problems(ordered, sinks)
         problems += job_problems(ordered, sinks)
+        problems += option_problems(settings, ordered, sinks)
         problems += against_problems(ordered, jobs_of(ordered, sinks))
         problems += lookup_problems(ordered, sinks, jobs_of(ordered, sinks), updating_streams(ordered))
     if cycle:

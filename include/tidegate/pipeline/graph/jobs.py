@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tidegate.pipeline.graph.nodes import Job, Node, SinkNode, SourceNode, StageNode
 
-__all__ = ["MAIN", "ahead", "cut", "job_problems", "jobs_of", "overtakable", "share_of"]
+__all__ = ["MAIN", "ahead", "cut", "job_problems", "jobs_of", "option_problems", "overtakable", "share_of"]
 
 T = TypeVar("T")
 
@@ -96,6 +96,18 @@ def job_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str
     return [
         f"jobs {', '.join(sorted(waiting))} wait for each other ({'; '.join(edges)}): "
         "put the stages between them into one of them, with .job(…)"
+    ]
+
+
+def option_problems(settings: Mapping[str, object], ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str]:
+    """List the jobs to which the pipeline's code gives options, and which it does not have."""
+    dotted = {key.split(".")[1] for key in settings if key.startswith("jobs.")}
+    given = settings.get("jobs")
+    named = dotted | {str(name).partition(".")[0] for name in (given if isinstance(given, Mapping) else ())}
+    jobs = _places(ordered, sinks).jobs
+    return [
+        f"job {name!r} has options of its own, but nothing runs in it: its jobs are {', '.join(jobs)}"
+        for name in sorted(named - set(jobs))
     ]
 
 
