@@ -25,6 +25,7 @@ BENCHES = {
     "dag": "a whole DAG run under a real scheduler, against one with empty tasks",
     "parse": "import of a DAG file, against Airflow alone",
     "ledger": "latest, a list page and many triggers at once on a ledger with a long history",
+    "scale": "a trigger after a million landed files or 100,000 checkpoints; the requests of one in a bucket",
     "page": "a page of the history of 10,000 checkpoints, and one row more",
     "postgres": "a checkpoint into PostgreSQL, rows added and rows replaced, against Spark's JDBC writer",
     "kafka": "a million records from topic to topic, exactly once, against Structured Streaming, at least once",

@@ -25,6 +25,7 @@ KEYS = {
     "dag": {"rival_s", "ratio", "extra_s"},
     "parse": {"rival_s", "ratio", "extra_s"},
     "ledger": {"latest_s", "page_s", "distinct_ids"},
+    "scale": {"trigger_s", "growth", "requests"},
     "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "http_p95_s", "written_p50_s", "files"},
     "postgres": {"rival_s", "ratio", "ratio_upsert"},
     "kafka": {"rival_s", "ratio", "ratio_cores", "plan_s"},
