@@ -95,12 +95,16 @@ class World:
             self.wrong.append(f"{what}: {found!r}, expected {expected!r}")
 
 
-def coordinator(root: str, declare: Callable[[Pipeline], None], options: Mapping[str, str] | None = None) -> Coordinator:
+def coordinator(
+    root: str, declare: Callable[[Pipeline], None], options: Mapping[str, str] | None = None
+) -> Coordinator:
     """The real one; of the pipeline's one job nobody runs more than the ack."""
     place = Place(root, dict(options or {}))
     pipeline = Pipeline(PIPELINE)
     declare(pipeline)
-    return Coordinator(pipeline.graph(place), open_ledger(f"{root}/ledger", PIPELINE, dict(options or {})), Limits(), place)
+    return Coordinator(
+        pipeline.graph(place), open_ledger(f"{root}/ledger", PIPELINE, dict(options or {})), Limits(), place
+    )
 
 
 def ticking(root: str, tables: Sequence[str], options: Mapping[str, str] | None = None) -> Coordinator:
