@@ -126,13 +126,13 @@ def ack(ledger: Ledger, plan: Plan, committables: Mapping[str, Json]) -> None:
     ledger.create_ack(Ack(**stamp(ATTEMPT), id=plan.id, job=JOB, prev=prev, sinks=sinks, stats=JobStats()))
 
 
-def stage(control: Coordinator, sink: str, id: int) -> Json:
+def stage(control: Coordinator, sink: str, id: int, interval: Interval | None = None) -> Json:
     """Write a file with one row, and return what the ack says of it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     context = control.context(sink)
-    location, folder = locate(context.place, f"tables/{sink}"), Staging(id, ATTEMPT).folder(context)
+    location, folder = locate(context.place, f"tables/{sink}"), Staging(id, ATTEMPT, interval).data_folder(context)
     with location.create(f"{folder}/part-00000.parquet") as out:
         pq.write_table(pa.table({"id": [id]}), out)
     batch = StagedBatch(columns=COLUMNS, files=sync_and_list(location, folder, COLUMNS, written=1))

@@ -330,15 +330,10 @@ class EntryLog(ManualRecords):
     def _noted(self, id: int) -> bool:
         """Return whether the entry exists, and is completed and published on all tables."""
         ended = self._ended.get(id)
-        if ended is not None and ended.aborted:
+        if (ended is not None and ended.aborted) or self.published(id) is None:
             return False
         decision = self.decision(id)
-        return (
-            decision is not None
-            and decision.outcome == "completed"
-            and self.published(id) is not None
-            and not self._going(id)
-        )
+        return decision is not None and decision.outcome == "completed" and not self._going(id)
 
     def _last(self, listed: list[int], reach: int) -> int:
         """Return the highest entry. A listing may miss one that is known to exist."""

@@ -13,6 +13,7 @@ import msgspec
 from tidegate.delta.files.access import Location, unavailable
 from tidegate.delta.log.checkpoints import do_without_torn, torn_checkpoints
 from tidegate.delta.log.files import (
+    CommitMark,
     check_tail,
     half_a_log,
     has_log,
@@ -142,10 +143,28 @@ class Snapshot:
     """Shared with all who opened the same version (see `find`): for reads, and commits of file actions."""
     _txns: dict[str, int | None] = field(default_factory=dict, repr=False, compare=False)
     """Looked up before: each time costs a millisecond, and more in a table with many transactions."""
+    _marks: dict[int, CommitMark] = field(default_factory=dict, repr=False, compare=False)
+    """The commits that were looked at before."""
 
     def own_handle(self) -> DeltaTable:
         """Return a handle of its own, for an operation that advances its handle."""
         return handle(self.location, self.version)
+
+    def mark(self, version: int) -> CommitMark | None:
+        """Return who made a version, up to this one; None: its commit file is gone."""
+        if version not in self._marks:
+            commit = read_commit(self.location, version)
+            if commit is None:
+                return None
+            self._marks[version] = CommitMark.of(commit)
+        return self._marks[version]
+
+    def inherit_marks(self, older: Snapshot) -> None:
+        """Take on what an older snapshot has looked at, if it is one of the same log."""
+        if older._marks and older.version < self.version:
+            mark = self.mark(older.version)
+            if mark is not None and mark.sha == older.log_hash:
+                self._marks.update(older._marks)
 
     def txn(self, app_id: str) -> int | None:
         """Return the last transaction version of `app_id`, or None."""
@@ -177,5 +196,7 @@ def open_table(location: Location, version: int | None = None) -> Snapshot | Non
         handle=opened,
     )
     if version is None:
+        if (older := _cache.get(_key(location))) is not None:
+            snapshot.inherit_marks(older.snapshot)
         remember(snapshot)
     return snapshot

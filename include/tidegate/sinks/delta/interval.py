@@ -104,10 +104,10 @@ def _is_disowned(snapshot: Snapshot, interval: Interval, id: int | None) -> bool
     """Return whether somebody has disowned what checkpoint `id` published for the interval
     (sinks/delta/disowned.py)."""
     for version in range(snapshot.version, -1, -1):
-        commit = read_commit(snapshot.location, version)
-        if commit is None:
+        mark = snapshot.mark(version)
+        if mark is None:
             break
-        tags = commit.tags()
+        tags = mark.tags
         if tags.get("tidegate.checkpoint") == id:
             if tags.get("tidegate.disowned") == interval.key:
                 return True

@@ -137,7 +137,7 @@ class DeltaSink(ExactlyOnceSink):
         snapshot = self.open(context)
         if snapshot is None:
             return Head(version=None, last=None)
-        return Head(version=snapshot.version, last=snapshot.txn(context.app_id))
+        return Head(version=snapshot.version, last=snapshot.txn(context.app_id), opened=snapshot)
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         interval = publication.interval
@@ -198,7 +198,9 @@ class DeltaSink(ExactlyOnceSink):
     def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         if head.version is None or head.last is None or head.last < publication.id:
             return False  # The transaction never goes back, so it is at or above all that was published.
-        snapshot = open_table(locate(context.place, self.path), head.version)
+        location, snapshot = locate(context.place, self.path), head.opened
+        if not isinstance(snapshot, Snapshot) or snapshot.location != location:
+            snapshot = open_table(location, head.version)
         return snapshot is not None and is_published(snapshot, publication, context)
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:
