@@ -147,6 +147,7 @@ class EntryLog(ManualRecords):
         self._ended: dict[int, Entry] = {}
         """The entries of the last view that cannot change any more. A checkpoint reads the log a dozen times, and after
         a long series of failures, which no hint can skip, these are nearly all that there is to read."""
+        self._day_pins: dict[str, Pin] = {}
 
     def view(self, run: str | None = None, reach: int | None = None) -> View:
         """Return the log from its last settled entry on, and all entries that `run` has started.
@@ -461,9 +462,14 @@ class EntryLog(ManualRecords):
         return self._read("discarded.json", Discarded)
 
     def pins(self) -> list[Pin]:
-        """Return all pins. Listings of this folder, as of runs/, are assumed not to lag."""
-        pins = (self._read(f"pins/{name}", Pin) for name in self.store.names("pins"))
-        return [pin for pin in pins if pin is not None]
+        """Return all pins. Listings of this folder, as of runs/, are assumed not to lag.
+
+        Each pin of a day is read once: its name says which entry it is about.
+        """
+        names = self.store.names("pins")
+        pins = {name: self._day_pins.get(name) or self._read(f"pins/{name}", Pin) for name in names}
+        self._day_pins = {name: pin for name, pin in pins.items() if pin is not None and pin.kind == "day"}
+        return [pin for pin in pins.values() if pin is not None]
 
     def rollbacks(self, pins: Sequence[Pin] | None = None) -> list[tuple[int, int]]:
         """Return all completed rollbacks that are retained, as (entry, target). pins: all pins, if already read."""
