@@ -52,7 +52,11 @@ def run(options: Options) -> Result:
 
 
 def world(options: Options, name: str, kind: type[World], size: int) -> World:
-    """Made once, and found again by later runs, which have made some more checkpoints."""
+    """Most are made once, and found again by later runs, which have made some more checkpoints."""
+    if not kind.lasting:
+        folder = options.folder(f"scale-{name}-{size}")
+        kind.made(folder, size)
+        return kind(folder)
     sources = (scale_worlds.__file__, ledger.__file__, records.__file__)
     made_by = sha256(b"".join(Path(source).read_bytes() for source in sources))[:8]
     return kind(options.cached(f"scale-{name}-{size}-{made_by}", lambda folder: kind.made(folder, size)))

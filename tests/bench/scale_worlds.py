@@ -12,7 +12,7 @@ import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ from tests.bench.overhead import make_history
 from tests.kit.limits import Limits
 from tidegate import Pipeline, seams
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
-from tidegate.delta import CommitStamp, create, locate, owner_of, sync_and_list
+from tidegate.delta import CommitStamp, StagedFile, append, create, locate, open_table, owner_of, sync_and_list
 from tidegate.delta.log import snapshot
 from tidegate.ledger import Ledger, open_ledger
 from tidegate.ledger.ledger import stamp
@@ -56,6 +56,9 @@ def triggered(control: Coordinator, **options: Any) -> Plan:
 
 class World:
     """One pipeline in a folder."""
+
+    lasting: ClassVar[bool] = True
+    """Whether it is as good after many runs as after few."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -279,7 +282,9 @@ class Target(World):
 
 
 class Input(World):
-    """A table of so many files that is read: the first plan, and one after a commit with one more file."""
+    """A table of so many files that is read from its beginning, a thousand at a time."""
+
+    lasting = False
 
     @staticmethod
     def declared(root: str) -> Coordinator:
@@ -297,12 +302,62 @@ class Input(World):
         self.finish(plan)
 
 
+class Days(World):
+    """An interval pipeline whose input and target are tables of so many files, one for each hour."""
+
+    @staticmethod
+    def declared(root: str) -> Coordinator:
+        table = DeltaTable("tables/input", by_interval="at")
+        return coordinator(root, lambda p: p.source("files", table).sink(SINK, DeltaAppend(f"tables/{SINK}")))
+
+    @classmethod
+    def made(cls, root: Path, size: int) -> None:
+        control = cls.declared(str(root))
+        files = [_hour_file(f"old/{number:08d}/part-0.parquet", hour(number)) for number in range(size)]
+        write_table(control, "input", files)
+        write_table(control, SINK, files)
+
+    def run(self, clock: Clock) -> None:
+        ids = self.control.ledger.ids()
+        at = hour(100 + (ids[-1] if ids else 0))
+        plan = clock.part("table_hours", lambda: triggered(self.control, interval=(at.start, at.end)))
+        files = self.control.ledger.unpack(plan.sources["files"].splits)["files"]
+        self.expect("the files of an hour", len(files), 1)
+        ack(self.control.ledger, plan, {SINK: stage(self.control, SINK, plan.id, at) | {"since": 0}})
+        self.expect(f"checkpoint {plan.id}", self.control.complete(plan.id).state, "completed")
+        snapshot._cache.clear()
+        report = clock.part("table_hours_publish", self.control.publish)
+        self.expect("what is published", set(report.published), {(plan.id, SINK)})
+        self.control.retire()
+
+
+def write_table(control: Coordinator, name: str, files: Sequence[StagedFile]) -> None:
+    """A table whose log names these files; they need not exist, for nobody reads them."""
+    from deltalake import DeltaTable as Handle
+
+    location = locate(control.place, f"tables/{name}")
+    columns = COLUMNS | {"fields": [*COLUMNS["fields"], {**COLUMNS["fields"][0], "name": "at", "type": "timestamp"}]}
+    assert create(location, columns, files, CommitStamp("history", 0, "history", 0, ATTEMPT, ("history-owner", 0)))
+    Handle(location.url).create_checkpoint()
+    table = open_table(location)
+    assert table is not None
+    assert append(table, [], CommitStamp("history", 1, "history", 0, ATTEMPT, ("history-owner", 0)))
+
+
+def _hour_file(path: str, at: Interval) -> StagedFile:
+    first = at.start.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    bounds = {"at": first, "id": 1}
+    stats = {"numRecords": 1, "minValues": bounds, "maxValues": bounds, "nullCount": {"at": 0, "id": 0}}
+    return StagedFile(path=path, size=999, rows=1, stats=msgspec.json.encode(stats).decode())
+
+
 WORLDS: Final[Mapping[str, tuple[type[World], int, int]]] = {
     "landed": (Landed, 1_000_000, 2_000),
     "history": (Retired, 100_000, 200),
     "intervals": (Hours, 100_000, 200),
     "table": (Target, 100_000, 200),
     "input": (Input, 100_000, 20_000),
+    "table_hours": (Days, 100_000, 2_000),
 }
 """Each with how much is behind it, in full and in the short form; the other one has a tenth of that."""
 

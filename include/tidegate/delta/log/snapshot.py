@@ -145,10 +145,19 @@ class Snapshot:
     """Looked up before: each time costs a millisecond, and more in a table with many transactions."""
     _marks: dict[int, CommitMark] = field(default_factory=dict, repr=False, compare=False)
     """The commits that were looked at before."""
+    _facts: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
 
     def own_handle(self) -> DeltaTable:
         """Return a handle of its own, for an operation that advances its handle."""
         return handle(self.location, self.version)
+
+    @property
+    def has_deletion_vectors(self) -> bool:
+        """Whether any file has one: all files are looked at, and only if the table's features allow for it."""
+        if "deletion vectors" not in self._facts:
+            allowed = "deletionVectors" in (self.handle.protocol().reader_features or ())
+            self._facts["deletion vectors"] = allowed and next(iter(self.handle.deletion_vectors()), None) is not None
+        return self._facts["deletion vectors"]
 
     def mark(self, version: int) -> CommitMark | None:
         """Return who made a version, up to this one; None: its commit file is gone."""
