@@ -30,7 +30,7 @@ def test_six_hundred_tables_of_many_files_are_one_checkpoint(tmp_path, monkeypat
     for name in names:
         assert world.offsets(name) == list(range(1, 9))
     sizes = [path.stat().st_size for path in world.path(id).rglob("*.json")]
-    assert max(sizes) < RECORD_LIMIT * len(names) / MOST_TABLES
+    assert max(sizes) < RECORD_LIMIT * len(names) / MOST_TABLES, "with as many tables as may be it would be refused"
 
 
 def test_a_few_tables_say_it_in_the_record_as_before(tmp_path):
