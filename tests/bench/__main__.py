@@ -28,6 +28,7 @@ BENCHES = {
     "large_state": "files and rewritten rows of states up to 10 TB, on paper, with the code that merges them",
     "pipelines": "what many pipelines cost one Airflow: rows in its database, the size of a DAG, parsing",
     "ledger": "latest, a list page and many triggers at once on a ledger with a long history",
+    "scale": "a trigger after a million landed files or 100,000 checkpoints; the requests of one in a bucket",
     "page": "a page of the history of 10,000 checkpoints, and one row more",
     "postgres": "a checkpoint into PostgreSQL, rows added and rows replaced, against Spark's JDBC writer",
     "kafka": "a million records from topic to topic, exactly once, against Structured Streaming, at least once",

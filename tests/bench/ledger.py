@@ -247,7 +247,7 @@ def complete(ledger: Ledger, plan: Plan, jobs: dict[str, Handle], before: str | 
             id=plan.id,
             base=plan.base,
             base_manifest=before,
-            positions={"ticks": Position(kind="ticks", at=plan.sources["ticks"].end)},
+            positions={name: Position(kind=part.kind, at=part.end) for name, part in plan.sources.items()},
             jobs=jobs,
             tables={name: TablePart(after=None, committables=[]) for name in plan.commits},
         )

@@ -359,7 +359,7 @@ DEFECTS = {
     "payloads lie in the record, however many": Defect(
         _in_the_record_however_many,
         f"{CHECKPOINT}many_tables.py::test_six_hundred_tables_of_many_files_are_one_checkpoint",
-        "ack would have",
+        "with as many tables as may be it would be refused",
     ),
     "tables are read where they were when they were written": Defect(
         _where_it_was_written,

@@ -5,7 +5,7 @@ from tidegate.delta.files.footers import StagedFile, missing_files, refuse_diffe
 from tidegate.delta.files.partitions import partition_values, with_plain_partition_text
 from tidegate.delta.files.sync import Syncing, seconds_beside
 from tidegate.delta.journal import Journal
-from tidegate.delta.log.active_files import LiveFile, live_files, query, read_table
+from tidegate.delta.log.active_files import LiveFile, live_files, paths_outside, query, read_table
 from tidegate.delta.log.cleanup import forget_log
 from tidegate.delta.log.commits import (
     CommitStamp,
@@ -31,7 +31,7 @@ from tidegate.delta.log.owner import owner_of, refuse_owner
 from tidegate.delta.log.restore import Foreign, foreign_commits, restore, vacuum, version_of
 from tidegate.delta.log.schema import differences, from_spark, schema_problems
 from tidegate.delta.log.snapshot import Snapshot, believe, open_table, reopen, seen
-from tidegate.delta.log.table_log import TableLayout, TableLog
+from tidegate.delta.log.table_log import TableFiles, TableLayout, TableLog
 
 __all__ = [
     "Commit",
@@ -45,6 +45,7 @@ __all__ = [
     "Snapshot",
     "StagedFile",
     "Syncing",
+    "TableFiles",
     "TableLayout",
     "TableLog",
     "add_columns",
@@ -64,6 +65,7 @@ __all__ = [
     "overwrite",
     "owner_of",
     "partition_values",
+    "paths_outside",
     "query",
     "read_commit",
     "read_table",

@@ -140,6 +140,8 @@ class StateSize(Details, frozen=True, kw_only=True):
     bytes: int = 0
     delta: int = 0
     files: int = 0
+    unmerged: int = 0
+    """Rows in files that are due to be merged, and wait for their turn."""
 
 
 class CheckpointDetails(Details, frozen=True, kw_only=True):

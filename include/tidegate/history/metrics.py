@@ -52,6 +52,8 @@ METRICS: Final[Mapping[str, str]] = {
     "gateFailures": "Rules that were broken, by gate.",
     "stateSize": "Bytes of each keyed state.",
     "stateRows": "Rows of each keyed state.",
+    "stateFiles": "Files of each keyed state.",
+    "stateRowsToMerge": "Rows in files of each keyed state that are due to be merged, and wait for their turn.",
     "watermarkLag": "How far event time is behind the clock, in ms.",
     "heldCheckpoints": "Checkpoints that wait for a person.",
     "unpublishedCheckpoints": "Completed checkpoints that are not on all tables yet.",
@@ -159,6 +161,8 @@ def _last(found: Figures) -> Iterator[Metric]:
         label = {"state": name.removeprefix(STATE)}
         yield Metric("stateSize", state.bytes, label)
         yield Metric("stateRows", state.rows, label)
+        yield Metric("stateFiles", state.files, label)
+        yield Metric("stateRowsToMerge", state.unmerged, label)
     yield from _rows(view)
     yield from _event_time(view, found.now)
 

@@ -28,6 +28,7 @@ from tidegate.records import typed
 from tidegate.records.moments import moment_of
 from tidegate.records.records import Amount, Json, Payload, sum_of
 from tidegate.sinks.channel import Sent
+from tidegate.state.compaction import debt
 from tidegate.state.record import StateTable
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def _state_sizes(ledger: Ledger, entry: Entry) -> dict[str, StateSize]:
             bytes=sum(each.file.size for each in state.files),
             delta=sum(each.file.size for each in state.files if each.checkpoint == entry.id),
             files=len(state.files),
+            unmerged=debt(state.files),
         )
     return sizes
 

@@ -155,6 +155,7 @@ class EntryLog(ManualRecords):
         a long series of failures, which no hint can skip, these are nearly all that there is to read."""
         self._known: dict[int, Entry] = {}
         """Other entries with all their records. They count while the plan is there, and is the same."""
+        self._day_pins: dict[str, Pin] = {}
 
     def remember(self, entry: Entry) -> None:
         """Keep an entry whose records were all read or created here, if none will follow. It counts only while its
@@ -358,15 +359,10 @@ class EntryLog(ManualRecords):
     def _noted(self, id: int) -> bool:
         """Return whether the entry exists, and is completed and published on all tables."""
         ended = self._ended.get(id)
-        if ended is not None and ended.aborted:
+        if (ended is not None and ended.aborted) or self.published(id) is None:
             return False
         decision = self.decision(id)
-        return (
-            decision is not None
-            and decision.outcome == "completed"
-            and self.published(id) is not None
-            and not self._going(id)
-        )
+        return decision is not None and decision.outcome == "completed" and not self._going(id)
 
     def _last(self, listed: list[int], reach: int) -> int:
         """Return the highest entry. A listing may miss one that is known to exist."""
@@ -503,10 +499,20 @@ class EntryLog(ManualRecords):
         return self._read("discarded.json", Discarded)
 
     def pins(self) -> list[Pin]:
-        """Return all pins. Listings of this folder, as of runs/, are assumed not to lag."""
-        paths = [f"pins/{name}" for name in self.store.names("pins")]
-        found = zip(paths, self.store.read_all(paths), strict=True)
-        return [pin for path, data in found if (pin := self._record_in(data, path, Pin)) is not None]
+        """Return all pins. Listings of this folder, as of runs/, are assumed not to lag.
+
+        Each pin of a day is read once: its name says which entry it is about.
+        """
+        names = self.store.names("pins")
+        unread = [f"pins/{name}" for name in names if name not in self._day_pins]
+        found = dict(zip(unread, self.store.read_all(unread), strict=True))
+        read = {
+            name: self._day_pins.get(name) or self._record_in(found[f"pins/{name}"], f"pins/{name}", Pin)
+            for name in names
+        }
+        pins = {name: pin for name, pin in read.items() if pin is not None}
+        self._day_pins = {name: pin for name, pin in pins.items() if pin.kind == "day"}
+        return list(pins.values())
 
     def rollbacks(self, pins: Sequence[Pin] | None = None) -> list[tuple[int, int]]:
         """Return all completed rollbacks that are retained, as (entry, target). pins: all pins, if already read."""

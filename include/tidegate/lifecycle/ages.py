@@ -58,7 +58,7 @@ class Ages:
         """Pin the checkpoints that are retained for their day. Return them."""
         if not self.per_day:
             return set()
-        return {id for id in ids if self._is_last_of_its_day(line, id) and self._pin(line.ledger, id)}
+        return {id for id in ids if self._is_last_of_its_day(line, id) and self._pin(line.ledger, id, line.days[id])}
 
     def unpin_days(self, line: DatedCheckpoints, pins: list[Pin]) -> list[Pin]:
         """Unpin daily checkpoints that are too old or rolled back, or no longer retained by changed settings.
@@ -87,7 +87,7 @@ class Ages:
             return True
         return line.apart(id, sorted(later)[self.per_day - 1], _DAY_S)
 
-    def _pin(self, ledger: Ledger, id: int) -> bool:
+    def _pin(self, ledger: Ledger, id: int, day: date) -> bool:
         """Create the pin, then check for the tombstone, like everybody who refers to a checkpoint. Return whether it
         holds."""
         decision = ledger.decision(id)
@@ -96,7 +96,15 @@ class Ages:
         owner = f"day-{entry_name(id)}"
         record_stamp = stamp(seams.new_id())
         ledger.create_pin(
-            Pin(**record_stamp, owner=owner, kind="day", entry=id, manifest=decision.manifest, by="retention")
+            Pin(
+                **record_stamp,
+                owner=owner,
+                kind="day",
+                entry=id,
+                manifest=decision.manifest,
+                by="retention",
+                note=day.isoformat(),
+            )
         )
         if ledger.is_retained(id):
             return True
@@ -105,16 +113,21 @@ class Ages:
 
 
 class DatedCheckpoints:
-    """The existing checkpoints that can be rolled back to, each with its day; read once per clean-up."""
+    """The existing checkpoints that can be rolled back to, each with its day; read once per clean-up.
 
-    def __init__(self, ledger: Ledger) -> None:
+    pins: all pins. Those of days tell the day, so that the records of their checkpoints need not be read for it.
+    """
+
+    def __init__(self, ledger: Ledger, pins: Sequence[Pin] = ()) -> None:
         self.ledger = ledger
+        self._pins = pins
 
     @functools.cached_property
     def days(self) -> dict[int, date]:
         """The day of each checkpoint, by the clock of its decider."""
         rollbacks = self.ledger.rollbacks()
-        days = ((id, _day_of(self.ledger, id, rollbacks)) for id in self.ledger.ids())
+        pinned = {pin.entry: pin.note for pin in self._pins if pin.kind == "day" and pin.note}
+        days = ((id, _day_of(self.ledger, id, rollbacks, pinned.get(id, ""))) for id in self.ledger.ids())
         return {id: day for id, day in days if day is not None}
 
     def apart(self, id: int, later: int | None, seconds: float) -> bool:
@@ -126,8 +139,14 @@ class DatedCheckpoints:
         return None not in ages and (ages[0] or 0.0) - (ages[1] or 0.0) >= seconds
 
 
-def _day_of(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> date | None:
-    """Return the day on which a checkpoint was completed; None if it cannot be rolled back to."""
+def _day_of(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]], pinned: str) -> date | None:
+    """Return the day on which a checkpoint was completed; None if it cannot be rolled back to.
+
+    pinned: the day for which it was pinned, when all of this was checked; empty if it was not.
+    """
+    if pinned:
+        stays = ledger.has_plan(id) and rolled_back_by(id, rollbacks) is None
+        return date.fromisoformat(pinned) if stays else None
     decision = ledger.decision(id)
     if decision is None or decision.outcome != "completed" or rolled_back_by(id, rollbacks) is not None:
         return None

@@ -59,8 +59,8 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
     pins = ledger.pins()
     counted = _count_retained(ledger, num_retained(), ledger.rollbacks(pins))
     old = ledger.ids(before=_floor(ledger, counted, num_retained()))
-    line = DatedCheckpoints(ledger)
-    spared = _spared(ledger, ages.unpin_days(line, pins)) if old else set()
+    line = DatedCheckpoints(ledger, pins)
+    spared = _spared(ledger, ages.unpin_days(line, pins), _lowest_unpinned(old, pins)) if old else set()
     old = ages.old(ledger, [id for id in old if id not in spared])
     pinned = ages.pin_days(line, old)
     old = [id for id in old if id not in pinned]
@@ -96,12 +96,23 @@ def _forget_logs(pipeline: PipelineContext, low: int) -> None:
                 sinking.sink.forget(table, pipeline.context(name))
 
 
-def _spared(ledger: Ledger, pins: Sequence[Pin]) -> set[int]:
-    """Return all entries that somebody refers to. Removes pins that are of no use."""
+def _lowest_unpinned(ids: Sequence[int], pins: Sequence[Pin]) -> int:
+    pinned = {pin.entry for pin in pins if pin.rollback is None}  # those of rollbacks may be of no use
+    return next((id for id in ids if id not in pinned), ids[-1])
+
+
+def _spared(ledger: Ledger, pins: Sequence[Pin], low: int = 0) -> set[int]:
+    """Return all entries from `low` on that somebody refers to. Removes pins that are of no use.
+
+    A pinned entry rests on lower ones only. So of those below `low`, which may be one for each day of years, none has
+    to be read.
+    """
     spared = set()
     for pin in pins:
         if _is_stale(ledger, pin):
             ledger.delete_pin(pin.owner)
+        elif pin.entry < low:
+            spared.add(pin.entry)
         else:
             spared |= _resting(ledger, pin.entry)
     return spared
@@ -270,7 +281,7 @@ def _retire(pipeline: PipelineContext, id: int, num_retained: Callable[[], int],
 def _claim(pipeline: PipelineContext, id: int, num_retained: Callable[[], int]) -> bool:
     ledger = pipeline.ledger
     if ledger.retired(id):
-        return id not in _spared(ledger, ledger.pins())
+        return id not in _spared(ledger, ledger.pins(), id)
     entry = pipeline.real_entry(id)
     if entry is None:
         return True  # only files that a zombie wrote after the deletion
@@ -285,7 +296,7 @@ def _claim(pipeline: PipelineContext, id: int, num_retained: Callable[[], int]) 
 def _may_go(ledger: Ledger, id: int, num_retained: Callable[[], int]) -> bool:
     """Return whether nobody needs the entry, as of now."""
     pins = ledger.pins()
-    return id < retention_floor(ledger, num_retained(), pins) and id not in _spared(ledger, pins)
+    return id < retention_floor(ledger, num_retained(), pins) and id not in _spared(ledger, pins, id)
 
 
 def _delete(pipeline: PipelineContext, id: int, remaining: _Remaining) -> bool:

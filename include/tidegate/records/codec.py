@@ -13,8 +13,9 @@ from tidegate.errors import Corrupt, Invalid
 from tidegate.records import typed
 from tidegate.records.records import FORMAT, Json, Record
 
-RECORD_LIMIT = 1 << 20
-"""The maximum size of a record. Longer content goes to a file of its own, named by hash (Payload)."""
+RECORD_LIMIT = 4 << 20
+"""The maximum size of a record. Longer content goes to a file of its own, named by hash (Payload). With names and URLs
+as long as they may be, a table takes up to 1 KB of a record (tests/unit/records/test_record_sizes.py)."""
 
 INLINE_LIMIT = 32 << 10
 """A payload above this size goes to a file of its own."""

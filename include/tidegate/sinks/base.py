@@ -138,6 +138,8 @@ class Head:
     """The target's own version. None: there is no table yet."""
     last: int | None
     """The last entry of this pipeline that was published here. None: none yet."""
+    opened: object = field(default=None, compare=False, repr=False)
+    """The target as the sink opened it for this, so that further questions about this moment need no second look."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -98,6 +99,7 @@ class KeyedState:
         self._files = list(self._begun)
         """The files of the base that nothing has replaced yet."""
         self._added: list[StateFile] = []
+        self._chosen: list[Compaction] | None = None
         self._columns: Json | None = base.columns if base else None
         self._writes = 0
         self._aside: list[str] = []
@@ -354,8 +356,18 @@ class KeyedState:
         return self._take_files(folder, schema, outcome.added, outcome.replaced, batches), outcome
 
     def due_batches(self) -> list[Compaction]:
-        """Return the compactions that are due, as far as workers can do them."""
-        return [batch for batch in self._batches() if batch.rows <= workers.MERGED_ROWS * self._partitions]
+        """Return the compactions that are due, as far as workers can do them: each holds its own key groups in
+        memory."""
+        count = min(self._partitions, FEW)  # of a few rows no more workers are made
+        bounds = [-(-self.groups * split // count) for split in range(count + 1)]
+        ranges = list(itertools.pairwise(bounds))
+        held, taken = [0.0] * count, []
+        for batch in self._batches():
+            with_batch = [rows + batch.rows_within(*span) for rows, span in zip(held, ranges, strict=True)]
+            if max(with_batch) <= workers.MERGED_ROWS:
+                held = with_batch
+                taken.append(batch)
+        return taken
 
     def merge_plan(self, schema: Json, folder: str, count: int, batches: Sequence[Compaction]) -> MergePlan:
         """Return the instructions for workers that look up rows of the state, write to `folder`, and compact.
@@ -470,10 +482,17 @@ class KeyedState:
         return bool(self._added) or self._files != self._begun
 
     def _batches(self) -> list[Compaction]:
-        """Return the compactions that are due and not done yet; drop files that have expired completely."""
+        """Return the compactions of this checkpoint that are not done yet; drop files that have expired completely.
+
+        They are chosen once, so that what workers have done is not followed by as much again.
+        """
         self.drop_expired()
-        old = {file.file.path for file in (self.base.files if self.base else [])}
-        return [batch for batch in to_merge(self._files) if all(file.file.path in old for file in batch.files)]
+        if self._chosen is None:
+            old = {file.file.path for file in (self.base.files if self.base else [])}
+            files = [file for file in self._files if file.file.path in old]
+            self._chosen = to_merge(files, self._partitions) if files else []
+        present = {file.file.path for file in self._files}
+        return [batch for batch in self._chosen if all(file.file.path in present for file in batch.files)]
 
     def drop_expired(self) -> None:
         """Let go of files whose rows have all expired."""

@@ -332,13 +332,21 @@ def test_in_a_long_history_a_publication_is_found_with_few_reads(tmp_path, monke
         if id % 10 == 0:
             by_foreigner(location, (id, "z"))
         versions[id] = append(head(location), [], stamp(id)).version
-    table, reads = head(location), []
-    monkeypatch.setattr(commits, "read_commit", lambda *asked: reads.append(asked) or read_commit(*asked))
+    reads = []
+    for module in (commits, snapshots):
+        monkeypatch.setattr(module, "read_commit", lambda *asked: reads.append(asked) or read_commit(*asked))
     for id in range(1, 102):
+        snapshots._cache.clear()
+        table = head(location)
         reads.clear()
         found = find_commit(table, "tidegate/u1/s", id)
         assert (found.version if found else None) == versions.get(id)
         assert len(reads) <= 10, f"{len(reads)} of {table.version + 1} commits"
+    reads.clear()
+    assert [find_commit(table, "tidegate/u1/s", id).version for id in versions] == list(versions.values())
+    assert len(reads) <= table.version + 1 + len(versions), (
+        "one snapshot reads each commit once, and what is found again"
+    )
     reads.clear()
     assert find_commit(table, "tidegate/u1/other", 5) is None
     assert not reads, "the table itself says that there is none"

@@ -110,7 +110,7 @@ DETAILS = CheckpointDetails(
         "second": JobDetails(rows={"good": 1}),
     },
     gates={"checked": GateDetails(outcome="quarantine", rows=10, quarantined=3, released=1, broken=[RULE, RULE])},
-    states={"state.once": StateSize(bytes=100, rows=5)},
+    states={"state.once": StateSize(bytes=100, rows=5, files=3, unmerged=4)},
     sources={
         "orders": SourceDetails(lag=Lag(rows=40, seconds=1.5)),
         "payments": SourceDetails(lag=Lag(rows=0)),
@@ -166,6 +166,7 @@ def test_every_figure_of_a_row_has_its_metric():
     assert told["gateFailures", "checked"] == 2
     assert [told[f"numRecords{what}", "checked"] for what in ("Judged", "Quarantined", "Released")] == [10, 3, 1]
     assert (told["stateSize", "once"], told["stateRows", "once"]) == (100, 5)
+    assert (told["stateFiles", "once"], told["stateRowsToMerge", "once"]) == (3, 4)
     assert [name for name in METRICS if name not in {metric.name for metric in found}] == [
         "checkpointStartDelay",
         "checkpointAlignmentTime",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from tests.kit.retention_calendar import START, Calendar
 from tidegate import seams
+from tidegate.ledger import LocalStore
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.ages import Ages
 from tidegate.records.records import Retired
@@ -138,10 +140,10 @@ def test_what_retention_has_claimed_is_not_kept_for_its_day(calendar):
     for hour in range(3):
         calendar.at(hour)
     ledger, id = calendar.ledger, calendar.ledger.ids()[0]
-    assert Ages(per_day=1, days=9)._pin(ledger, id)
+    assert Ages(per_day=1, days=9)._pin(ledger, id, START.date())
     ledger.delete_pin(f"day-{id:08d}")
     ledger.create_retired(Retired(attempt="x", created="now", id=id))
-    assert not Ages(per_day=1, days=9)._pin(ledger, id)
+    assert not Ages(per_day=1, days=9)._pin(ledger, id, START.date())
     assert ledger.pins() == []
 
 
@@ -152,5 +154,39 @@ def test_what_somebody_else_retires_at_the_same_time_is_not_kept_for_its_day(cal
         calendar.at(hour)
     ledger, id = calendar.ledger, calendar.ledger.ids()[0]
     calendar.path(id, "decision.json").unlink()
-    assert not Ages(per_day=1, days=9)._pin(ledger, id)
+    assert not Ages(per_day=1, days=9)._pin(ledger, id, START.date())
     assert not list(calendar.path(id, "decision.json").parents[2].glob("pins/day-*"))
+
+
+def test_a_day_that_is_kept_costs_a_few_reads_at_each_retirement(calendar, monkeypatch):
+    """It was 14 for each, and each is there for years."""
+    calendar.keep(retain_per_day=1, retain_days=99)
+    reads, read = [], LocalStore.read
+    monkeypatch.setattr(LocalStore, "read", lambda store, path: reads.append(path) or read(store, path))
+
+    def reads_of_one_more(day: int) -> int:
+        calendar.at(24 * day + 1)
+        reads.clear()
+        calendar.at(24 * day + 2)
+        return len(reads)
+
+    few = reads_of_one_more(0)
+    for day in range(1, 20):
+        calendar.at(24 * day)
+    assert len(calendar.ledger.pins()) == 19
+    assert reads_of_one_more(20) <= few + 4 * 20
+
+
+def test_a_pin_of_a_day_by_an_earlier_version_tells_no_day_and_holds_all_the_same(calendar):
+    calendar.keep(retain_per_day=1, retain_days=3)
+    for hour in (0, 24, 25):
+        calendar.at(hour)
+    (pin,) = calendar.ledger.pins()
+    assert pin.note == "2026-01-01"
+    calendar.ledger.delete_pin(pin.owner)
+    calendar.ledger.create_pin(msgspec.structs.replace(pin, note=""))
+    calendar.at(26)
+    assert calendar.left() == [0, 26]
+    for hour in (48, 72, 96, 120):
+        calendar.at(hour)
+    assert calendar.left() == [48, 72, 96, 120]

@@ -10,6 +10,7 @@ from tests.kit.declarations import TABLES, Repeating, one_problem, problems, sin
 from tests.kit.toys import ToyFeed, ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.errors import Invalid
+from tidegate.pipeline.graph import graph
 from tidegate.records.place import Place
 
 
@@ -156,6 +157,17 @@ def test_no_source_and_no_sink_are_told():
     found = problems(Pipeline("p"))
     assert found[0].startswith("it has no source: add one with pipeline.source")
     assert found[1].startswith("it has no sink, so it would do nothing")
+
+
+def test_more_tables_than_records_can_name_are_told(monkeypatch):
+    monkeypatch.setattr(graph, "MOST_TABLES", 3)
+    pipeline = Pipeline("shop")
+    rows = pipeline.source("in", source())
+    for number in range(4):
+        rows.sink(f"out{number}", ToySink(f"out{number}", TABLES))
+        if number == 2:
+            assert len(pipeline.graph().sinks) == 3
+    assert "it has 4 sinks and stages; there may be 3: divide it into several pipelines" in one_problem(pipeline)
 
 
 def test_what_is_read_by_nothing_is_told():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +12,8 @@ from deltalake import DeltaTable
 from tests.kit.delta import KV, by_foreigner, kv
 from tests.kit.sinks import Published
 from tidegate.delta import open_table
+from tidegate.delta.log import snapshot as snapshots
+from tidegate.delta.log.files import read_commit
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.records.interval import Interval
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -94,6 +97,30 @@ def test_the_table_tells_what_was_published_also_after_it_was_replaced_or_compac
     DeltaTable(world.location.url).optimize.compact()
     assert world.holds(first)
     assert not world.holds(other)
+
+
+def test_each_commit_is_read_once_however_many_intervals_are_asked_for(world, monkeypatch):
+    """An interval that is open holds back the log's end, so all those after it are asked for at each publication."""
+    published = [world.publication(id, id) for id in range(1, 21)]
+    reads = []
+    monkeypatch.setattr(snapshots, "read_commit", lambda *asked: reads.append(asked[1]) or read_commit(*asked))
+    for number, publication in enumerate(published):
+        head = world.head()
+        assert [world.sink.holds(each, head, world.context) for each in published[:number]] == [True] * number
+        assert world.take(publication, publication.id, head) is not None
+    assert len(reads) <= 5 * len(published), "190 questions, each about all commits since its rows were staged"
+
+
+def test_what_was_seen_in_one_table_is_not_believed_of_another_in_its_place(world):
+    first = world.publication(1, 0, (1, "a"))
+    world.take(first, 0)
+    world.hour(2, 1, (2, "b"))
+    assert world.holds(first)
+    shutil.rmtree(world.location.url)
+    world.shown.clear()
+    for id in range(3, 7):
+        world.hour(id, id, (id, "z"))
+    assert not world.holds(first)
 
 
 def test_if_the_log_does_not_tell_any_more_nobody_guesses(world):

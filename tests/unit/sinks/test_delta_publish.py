@@ -14,10 +14,12 @@ from tests.kit.delta import KV, actions, by_foreigner, head, kv, log_file, rows_
 from tests.kit.sinks import Published
 from tidegate import seams
 from tidegate.delta import Location
+from tidegate.delta.log.files import read_commit
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.records.codec import sha256
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Head, Staging
+from tidegate.sinks.delta import upsert
 
 
 def test_rows_are_there_and_the_answer_says_where(tmp_path):
@@ -359,6 +361,18 @@ def test_retiring_an_upsert_removes_what_no_version_needs_and_nothing_else(tmp_p
     assert world.location.size(deletes[0].path) is None
     for version, rows in ((0, 3), (1, 2), (2, 2)):
         assert len(rows_of(world.location, version)) == rows
+
+
+@pytest.mark.parametrize("cleaned", ["gone", "made anew"])
+def test_nothing_of_an_upsert_is_removed_if_its_commit_goes_while_one_looks(tmp_path, monkeypatch, cleaned):
+    world = Published(tmp_path, DeltaUpsert("t", keys=["k"]))
+    world.checkpoint(1, kv((1, "a"), (2, "b")))
+    world.checkpoint(2, kv((1, "new")))
+    before = world.location.walk("tidegate")
+    other = read_commit(world.location, 0) if cleaned == "made anew" else None
+    monkeypatch.setattr(upsert, "read_commit", lambda location, version: other)
+    world.sink.retire(world.context, Staging(2, "attempt2"))
+    assert world.location.walk("tidegate") == before
 
 
 def test_a_publisher_that_lost_its_race_leaves_no_files_behind(tmp_path):

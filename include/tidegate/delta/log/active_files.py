@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     from tidegate.delta.log.snapshot import Snapshot
 
-__all__ = ["LiveFile", "live_files", "query", "read_table"]
+__all__ = ["LiveFile", "live_files", "paths_outside", "query", "read_table"]
+
+_TRUNCATED = timedelta(milliseconds=1)
+"""Delta's statistics keep only milliseconds of timestamps: the real maximum may be this much greater."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +58,67 @@ class LiveFile:
         return {name: None if value is None else _text(value) for name, value in self.partition.items()}
 
 
-def live_files(snapshot: Snapshot, containing: str = "") -> list[LiveFile]:
-    """Return every file of the version, or those whose path contains this text (plain letters, as in the log)."""
+def paths_outside(snapshot: Snapshot, column: str, low: datetime | date, high: datetime | date) -> pa.Array:
+    """Return the paths of the files in which, by the log, no value of the column is in low <= value < high.
+
+    Paths are in the log's form. There may be very many, so they are compared in bulk.
+    """
+    import pyarrow as pa
+
+    table = pa.table(snapshot.handle.get_add_actions(flatten=False))
+    return table.filter(_is_outside(table, column, low, high))["path"].combine_chunks()
+
+
+def _is_outside(table: pa.Table, column: str, low: datetime | date, high: datetime | date) -> pa.Array:
+    """Return a mask of the files in which the log rules out such values."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if (values := _of_column(table, "partition", column)) is not None:
+        inside = pc.and_(pc.greater_equal(values, _bound(low, values)), pc.less(values, _bound(high, values)))
+        return pc.invert(pc.fill_null(inside, False))
+    smallest, greatest = _of_column(table, "min", column), _of_column(table, "max", column)
+    if smallest is None or greatest is None:
+        return pa.array([False] * table.num_rows, pa.bool_())
+    if pa.types.is_timestamp(greatest.type):
+        greatest = pc.add_checked(greatest, pa.scalar(_TRUNCATED, pa.duration(greatest.type.unit)))
+    outside = pc.or_(pc.greater_equal(smallest, _bound(high, smallest)), pc.less(greatest, _bound(low, greatest)))
+    return pc.fill_null(outside, False)
+
+
+def _of_column(table: pa.Table, part: str, column: str) -> pa.ChunkedArray | None:
+    """Return a column's values in one of the log's structs; None: the log has none."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if part not in table.column_names or not pa.types.is_struct(table[part].type):
+        return None
+    names = [field.name for field in table[part].type]
+    return pc.struct_field(table[part], [names.index(column)]) if column in names else None
+
+
+def _bound(moment: datetime | date, values: pa.ChunkedArray) -> pa.Scalar:
+    import pyarrow as pa
+
+    return pa.scalar(moment, values.type)
+
+
+def live_files(
+    snapshot: Snapshot, containing: str = "", within: tuple[str, datetime | date, datetime | date] | None = None
+) -> list[LiveFile]:
+    """Return every file of the version.
+
+    containing: those whose path contains this text (plain letters, as in the log). within: a column and two bounds;
+    those that the log does not rule out to have a value low <= value < high.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     table = pa.table(snapshot.handle.get_add_actions(flatten=False))
     if containing:
         table = table.filter(pc.match_substring(table["path"], containing))
+    if within is not None:
+        table = table.filter(pc.invert(_is_outside(table, *within)))
     return [
         LiveFile(
             path=unquote(row["path"]),  # The log's form, in which every path is percent-encoded once.

@@ -25,7 +25,7 @@ from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.delta.log.checkpoints import checkpoint_if_due, sync_checkpoint
 from tidegate.delta.log.commit_file import can_be_put, commit_file
-from tidegate.delta.log.files import Commit, last_checkpoint, log_path, read_commit
+from tidegate.delta.log.files import Commit, CommitMark, last_checkpoint, log_path, read_commit
 from tidegate.delta.log.snapshot import Snapshot, advance, open_table
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.records.records import Json
@@ -267,35 +267,41 @@ def commit_at(
 def find_commit(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
     """Return the version at which `app_id` published `id`, as far back as the log's commit files reach.
 
-    Its ids rise with the versions, so this is a binary search: a long history costs only a few more reads.
+    Its ids rise with the versions, so this is a binary search. It begins where the commit is if nobody else has written
+    to the table since, so in most cases it reads two commits.
     """
     if (last := snapshot.txn(app_id)) is None or last < id:
         return None
     low, high, committed = -1, snapshot.version + 1, None
+    middle = max(snapshot.version - (last - id), low + 1)
     while high - low > 1:
-        middle = (low + high) // 2
-        version, commit, published = _last_own(snapshot.location, app_id, low, middle)
+        version, mark = _last_own(snapshot, app_id, low, middle)
+        published = mark.transactions[app_id] if mark is not None else None
         if published is not None and published > id:
             high = version
-            continue
-        if commit is not None and published == id:
-            committed = Committed(version, commit.sha)
-        low = middle
-    return committed
+        else:
+            if mark is not None and published == id:
+                committed = Committed(version, mark.sha)
+            low = middle
+        middle = low + 1 if committed is not None and low + 1 < high else (low + high) // 2
+    if committed is None:
+        return None
+    commit = read_commit(snapshot.location, committed.version)  # it may be remembered, and cleaned up since
+    return committed if commit is not None and commit.sha == committed.log_hash else None
 
 
-def _last_own(location: Location, app_id: str, low: int, high: int) -> tuple[int, Commit | None, int | None]:
-    """Return the last commit after `low`, up to `high`, that `app_id` made, and its id.
+def _last_own(snapshot: Snapshot, app_id: str, low: int, high: int) -> tuple[int, CommitMark | None]:
+    """Return the last commit after `low`, up to `high`, that `app_id` made.
 
     None: there is none, or commit files on the way back to it are cleaned up, and so are all before them.
     """
     for version in range(high, low, -1):
-        commit = read_commit(location, version)
-        if commit is None:
+        mark = snapshot.mark(version)
+        if mark is None:
             break
-        if (id := commit.txn(app_id)) is not None:
-            return version, commit, id
-    return low, None, None
+        if app_id in mark.transactions:
+            return version, mark
+    return low, None
 
 
 def find_publication(snapshot: Snapshot, app_id: str, id: int, since: int = -1) -> Committed | None:
@@ -304,18 +310,17 @@ def find_publication(snapshot: Snapshot, app_id: str, id: int, since: int = -1) 
     Raise Corrupt if a commit file on the way back to it is gone, so that nobody can tell.
     """
     for version in range(snapshot.version, since, -1):
-        commit = read_commit(snapshot.location, version)
-        if commit is None:
+        mark = snapshot.mark(version)
+        if mark is None:
             raise Corrupt(
                 f"{snapshot.location.url} does not tell whether it has checkpoint {id}: commit {version} is gone",
                 expected=f"all commit files behind version {since}",
                 help="restore them from a copy of the storage, and let delta.logRetentionDuration keep them for days",
                 reason="LOG_CLEANED",
             )
-        tags = commit.tags()
-        ours = tags.get("tidegate.checkpoint") == id and bool(tags.get("tidegate.publishes"))
-        if ours and commit.txn(app_id) is not None:
-            return Committed(version, commit.sha)
+        ours = mark.tags.get("tidegate.checkpoint") == id and bool(mark.tags.get("tidegate.publishes"))
+        if ours and app_id in mark.transactions:
+            return Committed(version, mark.sha)
     return None
 
 

@@ -58,7 +58,7 @@ def spark_reasons_to_rewrite(snapshot: Snapshot) -> list[str]:
     reasons = spark_reasons(snapshot)
     if snapshot.configuration.get("delta.enableChangeDataFeed", "").lower() == "true":
         reasons.append("the change data feed, which wants every changed row written once more")
-    if next(iter(snapshot.handle.deletion_vectors()), None) is not None:
+    if snapshot.has_deletion_vectors:
         reasons.append("deletion vectors, whose files delta-rs cannot name when it removes them")
     return reasons
 

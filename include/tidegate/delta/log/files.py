@@ -23,6 +23,7 @@ from tidegate.records.records import Json
 __all__ = [
     "LOG",
     "Commit",
+    "CommitMark",
     "DataFile",
     "LogFile",
     "check_tail",
@@ -188,6 +189,23 @@ class Commit:
     def make_durable(self) -> None:
         """Sync the commit and its folder on local disks: delta-rs does not."""
         self.location.sync([log_path(self.version)])
+
+
+@dataclass(frozen=True)
+class CommitMark:
+    """Who made a commit: what is remembered of it, since it is looked at again and again."""
+
+    version: int
+    sha: str
+    tags: Json
+    """See Commit.tags."""
+    transactions: dict[str, int]
+
+    @classmethod
+    def of(cls, commit: Commit) -> CommitMark:
+        """What is remembered of this commit."""
+        transactions = {txn["appId"]: txn["version"] for txn in reversed(commit.actions_of("txn"))}
+        return cls(commit.version, commit.sha, commit.tags(), transactions)
 
 
 def log_path(version: int) -> str:

@@ -15,6 +15,7 @@ from tidegate.delta.log.checkpoints import do_without_torn, torn_checkpoints
 from tidegate.delta.log.files import (
     LOG,
     Commit,
+    CommitMark,
     check_tail,
     half_a_log,
     has_log,
@@ -144,7 +145,7 @@ def advance(snapshot: Snapshot, commit: Commit, tag: str) -> Snapshot | None:
     if commit.changes_layout:
         return None
     known = snapshot.known_txns | {txn["appId"]: txn["version"] for txn in commit.actions_of("txn")}
-    after = replace(snapshot, version=commit.version, log_hash=commit.sha, known_txns=known, opened=[])
+    after = replace(snapshot, version=commit.version, log_hash=commit.sha, known_txns=known, opened=[], _facts={})
     _keep(_Cached(after, tag=tag))
     return after
 
@@ -248,6 +249,9 @@ class Snapshot:
     """The version of the log's last checkpoint when the table was opened; 0: perhaps there is none."""
     known_txns: dict[str, int | None] = field(default_factory=dict, repr=False, compare=False)
     """Looked up before: each time costs a millisecond, and more in a table with many transactions."""
+    _marks: dict[int, CommitMark] = field(default_factory=dict, repr=False, compare=False)
+    """The commits that were looked at before."""
+    _facts: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
     opened: list[DeltaTable] = field(default_factory=list, repr=False, compare=False)
     """The handle, if it was needed before."""
 
@@ -269,6 +273,30 @@ class Snapshot:
     def own_handle(self) -> DeltaTable:
         """Return a handle of its own, for an operation that advances its handle."""
         return handle(self.location, self.version)
+
+    @property
+    def has_deletion_vectors(self) -> bool:
+        """Whether any file has one: all files are looked at, and only if the table's features allow for it."""
+        if "deletion vectors" not in self._facts:
+            allowed = "deletionVectors" in self.protocol.features
+            self._facts["deletion vectors"] = allowed and next(iter(self.handle.deletion_vectors()), None) is not None
+        return self._facts["deletion vectors"]
+
+    def mark(self, version: int) -> CommitMark | None:
+        """Return who made a version, up to this one; None: its commit file is gone."""
+        if version not in self._marks:
+            commit = read_commit(self.location, version)
+            if commit is None:
+                return None
+            self._marks[version] = CommitMark.of(commit)
+        return self._marks[version]
+
+    def inherit_marks(self, older: Snapshot) -> None:
+        """Take on what an older snapshot has looked at, if it is one of the same log."""
+        if older._marks and older.version < self.version:
+            mark = self.mark(older.version)
+            if mark is not None and mark.sha == older.log_hash:
+                self._marks.update(older._marks)
 
     def txn(self, app_id: str) -> int | None:
         """Return the last transaction version of `app_id`, or None."""
@@ -313,5 +341,7 @@ def open_table(location: Location, version: int | None = None) -> Snapshot | Non
         opened=[opened],
     )
     if version is None:
+        if (older := _cache.get(_key(location))) is not None:
+            snapshot.inherit_marks(older.snapshot)
         _remember(snapshot)
     return snapshot

@@ -6,6 +6,7 @@ rows become objects only when they are needed.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +20,7 @@ from tidegate.delta.log.files import LOG, Commit, DataFile, LogFile, list_log, r
 from tidegate.errors import Invalid
 from tidegate.records.records import Json
 
-__all__ = ["TableLayout", "TableLog"]
+__all__ = ["TableFiles", "TableLayout", "TableLog"]
 
 _PLAIN_FEATURES: Final = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors"}
 """Reader features under which a data file without a deletion vector is just a Parquet file."""
@@ -111,7 +112,7 @@ class TableLog:
         adds = [add for add in latest.values() if add is not None]
         if checkpoint < 0:
             return [DataFile.of(add) for add in sorted(adds, key=lambda add: str(add["path"]))]
-        return _Snapshot(self._checkpoint_adds(checkpoint), latest.keys(), adds)
+        return TableFiles(self._checkpoint_adds(checkpoint), latest.keys(), adds)
 
     # -- checkpoints -----------------------------------------------------------------------------------
 
@@ -140,7 +141,7 @@ class TableLog:
                 lines = (self.location.read(f"{LOG}/{name}") or b"").splitlines()
                 rows = [msgspec.json.decode(line, type=dict[str, Any]) for line in lines if line]
             else:
-                rows = self._table(f"{LOG}/{name}", kinds).to_pylist(maps_as_pydicts="strict")
+                rows = _present(self._table(f"{LOG}/{name}", kinds)).to_pylist(maps_as_pydicts="strict")
             for row in rows:
                 if actions := {kind: row[kind] for kind in kinds if row.get(kind) is not None}:
                     yield actions
@@ -173,7 +174,17 @@ class TableLog:
         )
 
 
-class _Snapshot(Sequence[DataFile]):
+def _present(table: Any) -> Any:
+    """Return the rows that have a value in one of the columns: of a checkpoint's many rows, hardly any."""
+    import pyarrow.compute as pc
+
+    if not table.num_columns:
+        return table.slice(0, 0)
+    valid = [pc.is_valid(column) for column in table.columns]
+    return table.filter(functools.reduce(pc.or_, valid))
+
+
+class TableFiles(Sequence[DataFile]):
     """The files of a checkpoint and of the commits after it, sorted by path. Rows become objects on access."""
 
     def __init__(self, tables: list[Any], replaced: Any, later: list[Json]) -> None:
@@ -201,7 +212,8 @@ class _Snapshot(Sequence[DataFile]):
         self._later = later
         paths = [*(row["path"] for row in rows), pa.chunked_array([[str(add["path"]) for add in later]], pa.string())]
         chunks = [chunk for column in paths for chunk in column.chunks]
-        self._order = pc.sort_indices(pa.chunked_array(chunks, pa.string()))
+        self._paths = pa.chunked_array(chunks, pa.string())
+        self._order = pc.sort_indices(self._paths)
 
     def __len__(self) -> int:
         return len(self._order)
@@ -209,7 +221,18 @@ class _Snapshot(Sequence[DataFile]):
     def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
             return [self[i] for i in range(*position.indices(len(self)))]
-        index = self._order[position].as_py()
+        return self._at(self._order[position].as_py())
+
+    def without(self, paths: Any) -> list[DataFile]:
+        """Return the files but those with these paths (an Arrow array, in the log's form), without making objects of
+        these."""
+        import pyarrow.compute as pc
+
+        left_out = pc.is_in(self._paths, value_set=paths)
+        kept = pc.filter(self._order, pc.invert(pc.take(left_out, self._order)))
+        return [self._at(index) for index in kept.to_pylist()]
+
+    def _at(self, index: int) -> DataFile:
         for rows in self._rows:
             if index < len(rows):
                 row = rows.slice(index, 1).to_pylist()[0]

@@ -301,6 +301,17 @@ class Graph:
         )
 
 
+MOST_TABLES = 3000
+"""Sinks and stages of one pipeline: the records of a checkpoint name the table of each."""
+
+
+def _size_problems(stages: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str]:
+    count = len(stages) + len(sinks)
+    if count <= MOST_TABLES:
+        return []
+    return [f"it has {count:,} sinks and stages; there may be {MOST_TABLES:,}: divide it into several pipelines"]
+
+
 def build_graph(
     name: str,
     sources: list[SourceNode],
@@ -314,6 +325,7 @@ def build_graph(
     by_interval = any(getattr(s.source, "by_interval", False) for s in sources)
     at_least_once = (mode or settings.get("mode")) == "at_least_once"
     problems = [
+        *_size_problems(stages, sinks),
         *_bad_names(name, sources, stages, sinks),
         *_declaration_problems(sources, sinks, at_least_once=at_least_once),
         *_operator_problems(sources, stages),

@@ -46,9 +46,6 @@ __all__ = [
 _LOOK_BACK = 1000
 """Commits that are searched for the one that rewrote an interval's files: only for the message."""
 
-_TRUNCATED = timedelta(milliseconds=1)
-"""Delta's statistics keep only milliseconds of timestamps: the real maximum may be this much greater."""
-
 
 def trace_of(paths: Iterable[str]) -> Json:
     """Return a trace of files that shows later whether exactly these files exist."""
@@ -104,10 +101,10 @@ def _is_disowned(snapshot: Snapshot, interval: Interval, id: int | None) -> bool
     """Return whether somebody has disowned what checkpoint `id` published for the interval
     (sinks/delta/disowned.py)."""
     for version in range(snapshot.version, -1, -1):
-        commit = read_commit(snapshot.location, version)
-        if commit is None:
+        mark = snapshot.mark(version)
+        if mark is None:
             break
-        tags = commit.tags()
+        tags = mark.tags
         if tags.get("tidegate.checkpoint") == id:
             if tags.get("tidegate.disowned") == interval.key:
                 return True
@@ -185,7 +182,7 @@ def replaced_by_column(
 ) -> tuple[list[LiveFile], list[StagedFile]]:
     """Return the files that hold rows of the interval, whoever wrote them, and new files with their other rows."""
     inside = _IntervalCondition(table.schema, column, interval)
-    live = {file.path: file for file in live_files(snapshot) if inside.may_be_in(file)}
+    live = {file.path: file for file in live_files(snapshot, within=(column, inside.low, inside.high))}
 
     def is_replaced(rows: Any, source: InputFile, start: int) -> Any:
         return inside(rows[column])
@@ -210,18 +207,6 @@ class _IntervalCondition:
         low, high = (pa.scalar(bound, values.type) for bound in (self.low, self.high))
         mask = pc.and_(pc.greater_equal(values, low), pc.less(values, high))
         return pc.fill_null(mask, False)
-
-    def may_be_in(self, file: LiveFile) -> bool:
-        """Return False if the log rules out that the file has such a row."""
-        if self.column in file.partition:
-            value = file.partition[self.column]
-            return value is not None and self.low <= value < self.high
-        low, high = file.low.get(self.column), file.high.get(self.column)
-        if low is None or high is None:
-            return True
-        if isinstance(high, datetime):
-            high += _TRUNCATED
-        return bool(low < self.high and high >= self.low)
 
 
 def _typed_bound(kind: Any, moment: datetime) -> Any:

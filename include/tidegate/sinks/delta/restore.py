@@ -110,7 +110,7 @@ def went_past(snapshot: Snapshot, app_id: str, id: int) -> bool:
 def _feature_problems(snapshot: Snapshot) -> list[str]:
     """Return the reasons why delta-rs may not remove and add files there."""
     reasons = spark_reasons(snapshot)
-    if next(iter(snapshot.handle.deletion_vectors()), None) is not None:
+    if snapshot.has_deletion_vectors:
         reasons.append("deletion vectors")
     if snapshot.configuration.get("delta.appendOnly", "").lower() == "true":
         reasons.append("delta.appendOnly: no row may be removed")

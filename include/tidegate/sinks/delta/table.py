@@ -142,7 +142,7 @@ class DeltaSink(ExactlyOnceSink):
         snapshot = self.open(context)
         if snapshot is None:
             return Head(version=None, last=None)
-        return Head(version=snapshot.version, last=snapshot.txn(context.app_id))
+        return Head(version=snapshot.version, last=snapshot.txn(context.app_id), opened=snapshot)
 
     def publish(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         interval = publication.interval
@@ -203,7 +203,9 @@ class DeltaSink(ExactlyOnceSink):
     def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         if head.version is None or head.last is None or head.last < publication.id:
             return False  # The transaction never goes back, so it is at or above all that was published.
-        snapshot = reopen(self.delta_table(context), head.version)
+        location, snapshot = self.delta_table(context), head.opened
+        if not isinstance(snapshot, Snapshot) or snapshot.location != location:
+            snapshot = reopen(location, head.version)
         return snapshot is not None and is_published(snapshot, publication, context)
 
     def locate(self, id: int, context: SinkContext) -> PublishedTable | None:

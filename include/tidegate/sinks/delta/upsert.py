@@ -165,7 +165,9 @@ class DeltaUpsert(DeltaSink):
         if committed is None:
             return  # Its commit file is gone: it is unknown what the table needs.
         commit = read_commit(location, committed.version)
-        named = commit.added_paths() if commit else set()
+        if commit is None or commit.sha != committed.log_hash:
+            return  # Others are cleaning up the log, or have made the table anew.
+        named = commit.added_paths()
         entry = staging.folder(context).rsplit("/", 1)[0]
         location.remove_files(
             path

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
-from tidegate.delta import DataFile, LiveFile, TableLayout, TableLog, live_files, open_table
+from tidegate.delta import DataFile, TableFiles, TableLayout, TableLog, open_table, paths_outside
 from tidegate.errors import Invalid, TidegateError
 from tidegate.records.interval import Interval
 from tidegate.records.records import Json
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["only_interval", "plan_interval"]
 
 _TYPES: Final = ("date", "timestamp", "timestamp_ntz")
-_TRUNCATED: Final = timedelta(milliseconds=1)
-"""Delta's statistics keep only milliseconds of timestamps: the real maximum may be this much greater."""
 
 
 def plan_interval(log: TableLog, column: str, interval: Interval, source: str) -> Planned:
@@ -33,7 +32,7 @@ def plan_interval(log: TableLog, column: str, interval: Interval, source: str) -
     commit = log.commit(head)
     bounds = _typed_bounds(kind, interval)
     all_files = log.snapshot(head)
-    files = _choose_files(log, head, all_files, column, kind, bounds)
+    files = _choose_files(log, head, all_files, column, bounds)
     plain = layout.is_plain and not any(file.has_deletions for file in files)
     splits = {
         "mode": "append",
@@ -103,25 +102,16 @@ def _typed_bound(kind: str, moment: datetime) -> datetime | date:
 
 
 def _choose_files(
-    log: TableLog, head: int, files: Sequence[DataFile], column: str, kind: str, bounds: tuple[Any, Any]
+    log: TableLog, head: int, files: Sequence[DataFile], column: str, bounds: tuple[Any, Any]
 ) -> list[DataFile]:
     """Return the files that partition values and statistics do not rule out: all, if delta-rs cannot read the table."""
     try:
         snapshot = open_table(log.location, head)
-        live = live_files(snapshot) if snapshot is not None else []
-    except (TidegateError, ValueError, OverflowError):
-        live = []
-    ruled_out = {file.path for file in live if not _may_hold(file, column, *bounds)}
-    return [file for file in files if file.path not in ruled_out]
-
-
-def _may_hold(file: LiveFile, column: str, low: Any, high: Any) -> bool:
-    if column in file.partition:
-        value = file.partition[column]
-        return value is not None and bool(low <= value < high)
-    smallest, greatest = file.low.get(column), file.high.get(column)
-    if smallest is None or greatest is None:
-        return True
-    if isinstance(greatest, datetime):
-        greatest += _TRUNCATED
-    return bool(smallest < high and greatest >= low)
+        outside = paths_outside(snapshot, column, *bounds) if snapshot is not None else None
+    except (TidegateError, ValueError, OverflowError, NotImplementedError, TypeError):
+        outside = None
+    if outside is None:
+        return list(files)
+    possible = files.without(outside) if isinstance(files, TableFiles) else files
+    ruled_out = set(map(unquote, outside.to_pylist()))  # paths may be encoded in more than one way
+    return [file for file in possible if file.path not in ruled_out]

@@ -150,7 +150,7 @@ class Files(Source):
         if not folder.exists():
             raise missing_folder(context.source, folder.url, started=start is not None)
         consumed = ConsumedFiles(position.seen, context.blobs)
-        readable, passed_by = self._split_by_order(consumed.missing(folder.names(pattern)), position.after)
+        readable, passed_by = self._split_by_order(sorted(consumed.missing(folder.names(pattern))), position.after)
         waiting = self._old_enough(folder, readable)
         chosen, deleted = self._choose(folder, waiting, least([self.max_bytes, context.at_most]))
         more = len(chosen) + deleted < len(waiting)
@@ -177,7 +177,7 @@ class Files(Source):
             raise missing_folder(context.source, common.url, started=False)
         pattern = Pattern.of(fill_in(self.pattern, context.interval))
         folder = open_folder(context.place, pattern.folder)
-        names = folder.names(pattern) if folder.exists() else []
+        names = sorted(folder.names(pattern)) if folder.exists() else []
         ready = self._old_enough(folder, names)
         if len(ready) < len(names) or (self.required and not names):
             shortage = f"{len(names) - len(ready)} files younger than min_age" if names else "no files yet"
