@@ -32,6 +32,8 @@ from tidegate.records import typed
 from tidegate.records.records import Plan
 from tidegate.spark.errors import translated
 from tidegate.spark.server.processes import ProcessId, is_alive
+from tidegate.spark.shipping import ship_code
+from tidegate.spark.storage.same_disk import on_one_machine
 from tidegate.spark.submit import ERROR_FILE, REQUEST_FILE, DriverFailure, DriverRequest
 
 if TYPE_CHECKING:
@@ -67,6 +69,8 @@ def _work(request: DriverRequest) -> None:
     coordinator, _ = open_coordinator(pipeline, request.project)
     warm_gates(coordinator.graph)
     with _session() as spark:
+        if not on_one_machine(spark):
+            ship_code(spark, map(Path, request.python_path))
         run_job(coordinator, request.checkpoint, request.job, spark, lambda doing: print(doing, flush=True), _is_asked)
 
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidegate.delta import Location, StagedFile, refuse_difference, rows_below, sync_and_list
+from tidegate.delta import Location, StagedFile, refuse_difference, refuse_other_files, rows_below, sync_and_list
 from tidegate.delta.files.drop_columns import drop_columns
 from tidegate.delta.rewrite import (
     THREADS,
@@ -202,12 +202,16 @@ def prestage(
     marked = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
     marked = empty_if(frame, marked)
     try:
-        written = write_files(marked, schema, location.full(folder), (), draft=draft)
-        paths = [path for path, _ in location.walk(folder) if path.endswith(".parquet")]
-        sources = tuple(InputFile(path, location.size(path) or 0, {}) for path in paths)
+        written = write_files(marked, schema, location, folder, (), draft=draft)
+        if isinstance(written, Mapping):
+            refuse_other_files(location, folder, written)
+        found = [(path, size) for path, size in location.walk(folder) if path.endswith(".parquet")]
+        sources = tuple(InputFile(path, size, {}) for path, size in found)
         table = Table(location, schema, ())
         parts = tuple(part for source in sources for part in parts_of(table, source))
-        refuse_difference(location.full(folder), written, sum(part.rows for part in parts))
+        rows = sum(part.rows for part in parts)
+        told = sum(file.rows for file in written.values()) if isinstance(written, Mapping) else written
+        refuse_difference(location.full(folder), told, rows)
     except Exception:
         location.remove_folder(folder)  # staging without mark columns, which then follows, uses the same folder
         raise

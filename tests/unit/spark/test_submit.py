@@ -114,8 +114,8 @@ def test_nothing_else_takes_a_session_from_a_cluster(tmp_path: Path):
 @pytest.mark.parametrize(
     ("spark", "told"),
     [
-        ({"master": "spark://x:7077"}, "spark.master = 'spark://x:7077' (code): expected local[N]"),
-        ({"mode": "local", "master": "yarn"}, "because spark.mode = 'local' (code) runs Spark on this machine"),
+        ({"mode": "local", "master": "spark://x:7077"}, "spark.master = 'spark://x:7077' (code): expected local[N]"),
+        ({"mode": "local", "master": "yarn"}, "because spark.mode = 'local' (code) runs Spark in this process"),
         ({"mode": "submit", "remote": "sc://x"}, "spark.remote (code): expected none"),
     ],
 )

@@ -111,7 +111,7 @@ class DeltaAppend(DeltaSink):
         schema = self.output_schema(frame, context, snapshot)
         seams.fault("S4.stage.before")
         folder = staging.data_folder(context)
-        written = write_files(frame, schema, location.full(folder), self.partition_by)
+        written = write_files(frame, schema, location, folder, self.partition_by)
         files = sync_and_list(location, folder, schema, self.partition_by, written=written)
         return self._prepared(frame, schema, snapshot, files, context, staging)
 
@@ -143,7 +143,7 @@ class DeltaAppend(DeltaSink):
         seams.fault("S4.stage.before")
         folder = staging.data_folder(context)
         names = [field["name"] for field in columns["fields"]]
-        written = write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(columns, names), rows)
+        written = write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(columns, names), rows).rows
         files = sync_and_list(location, folder, columns, written=written)
         return self._prepared(None, columns, snapshot, files, context, staging)
 
