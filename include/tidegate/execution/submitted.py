@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     folder = Path(argv[0])
     signal.signal(signal.SIGTERM, _told_to_end)
     try:
-        _work(typed.decode(Path(folder, REQUEST_FILE).read_bytes(), DriverRequest))
+        _work(typed.decode(Path(folder, REQUEST_FILE).read_bytes(), DriverRequest), folder)
     except Exception as error:
         if not isinstance(error, TidegateError):
             traceback.print_exc()
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(0)
 
 
-def _work(request: DriverRequest) -> None:
+def _work(request: DriverRequest, folder: Path) -> None:
     if request.task is not None:
         _end_with(ProcessId.from_json(request.task))
     pipeline = find_pipeline(request.pipeline, request.declared_in)
@@ -70,7 +70,7 @@ def _work(request: DriverRequest) -> None:
     warm_gates(coordinator.graph)
     with _session() as spark:
         if not on_one_machine(spark):
-            ship_code(spark, map(Path, request.python_path))
+            ship_code(spark, map(Path, request.python_path), folder)
         run_job(coordinator, request.checkpoint, request.job, spark, lambda doing: print(doing, flush=True), _is_asked)
 
 

@@ -13,8 +13,10 @@ opens its own.
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
 from tidegate.config import Settings
@@ -88,8 +90,8 @@ def session(settings: SparkSettings) -> Iterator[SparkSession]:
                 reason="SPARK_UNREACHABLE",
             ) from error
         if not (on_one_machine(opened) and started_by_tidegate(opened)):
-            with translated():
-                ship_code(opened, settings.python_path)
+            with translated(), tempfile.TemporaryDirectory(prefix="tidegate-code-") as folder:
+                ship_code(opened, settings.python_path, Path(folder))
         yield opened
 
 

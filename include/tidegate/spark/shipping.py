@@ -11,7 +11,7 @@ import importlib.util
 import os
 import py_compile
 import struct
-import tempfile
+import sys
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,19 +28,19 @@ _BEGINNING: Final = (1980, 1, 1, 0, 0, 0)
 _NOT_FOR_WORKERS: Final = ("cli", "dag", "testing", "ui", "verify")
 
 
-def ship_code(spark: SparkSession, python_path: Iterable[Path]) -> None:
-    """Bring tidegate, and the modules in these folders, to the workers of a session. This process keeps its own."""
-    session: Any = spark
-    with tempfile.TemporaryDirectory(prefix="tidegate-code-") as folder:
-        archive = code_archive(Path(folder), python_path)
-        if type(spark).__module__.startswith("pyspark.sql.connect"):
-            session.addArtifacts(str(archive), pyfile=True)
-            return
-        import sys
+def ship_code(spark: SparkSession, python_path: Iterable[Path], folder: Path) -> None:
+    """Bring tidegate, and the modules in these folders, to the workers of a session. This process keeps its own.
 
-        before = list(sys.path)
-        session.sparkContext.addPyFile(str(archive))
-        sys.path[:] = before
+    folder: for the file. Where Spark's driver is this process, workers take it from there for as long as it lives.
+    """
+    session: Any = spark
+    archive = code_archive(folder, python_path)
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        session.addArtifacts(str(archive), pyfile=True)
+        return
+    before = list(sys.path)
+    session.sparkContext.addPyFile(str(archive))
+    sys.path[:] = before
 
 
 def code_archive(folder: Path, python_path: Iterable[Path]) -> Path:

@@ -25,6 +25,8 @@ from tidegate.stores import bucket_client
 __all__ = ["Location", "create_path", "file_system", "locate", "open_path", "told", "unavailable"]
 
 _SYNCS = 8
+_PART_BYTES = 8 << 20
+"""Larger objects are uploaded in parts of this size."""
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -217,10 +219,33 @@ def create_path(path: str, options: Mapping[str, str]) -> Any:
     import pyarrow as pa
 
     if is_url(path):
-        store, rest = _bucket(path, options)
-        return store.open_output_stream(rest)
+        return pa.PythonFile(_Upload(path, options), mode="w")
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     return pa.OSFile(path, "wb")
+
+
+class _Upload:
+    """A new object, as a file that pyarrow writes. A small one is put with one request, once it is complete."""
+
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+        from obstore import open_writer
+
+        self._path, self._options, self.closed = path, options, False
+        with _in_bucket(Location(store_of(path), options)) as (client, _):
+            self._writer = open_writer(client, path[len(store_of(path)) + 1 :], buffer_size=_PART_BYTES)
+
+    def write(self, data: Any) -> int:
+        with _in_bucket(Location(store_of(self._path), self._options)):
+            return int(self._writer.write(data))
+
+    def flush(self) -> None:
+        """Do nothing: an object is there as a whole, or not at all."""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            with _in_bucket(Location(store_of(self._path), self._options)):
+                self._writer.close()
 
 
 _buckets: dict[tuple[int, str, frozenset[tuple[str, str]]], Any] = {}
