@@ -41,9 +41,9 @@ class Cluster:
             self._start("master", "master.Master", "--host", here, "--port", "0", "--webui-port", "0")
             found = eventually("the master runs", lambda: self._said(r"Starting Spark master at (spark://\S+)"), 60)
             self.master = found[0]
-            for name in ("worker-1", "worker-2"):
+            for name, host in (("worker-1", here), ("worker-2", "127.0.0.2")):  # Spark speculates on another host only
                 shape = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self.home / name))
-                self._start(name, "worker.Worker", "--host", here, *shape, self.master)
+                self._start(name, "worker.Worker", "--host", host, *shape, self.master)
             eventually("two workers are there", lambda: len(self._said("Registering worker")) == 2, 60)
         except BaseException:
             self.stop()
@@ -87,6 +87,7 @@ class Cluster:
 
     def _start(self, name: str, role: str, *arguments: str) -> None:
         env = dict(os.environ) | environment() | {"SPARK_HOME": str(spark_home()), "SPARK_DAEMON_MEMORY": "256m"}
+        env["SPARK_LOCAL_IP"] = arguments[arguments.index("--host") + 1]
         words = [str(spark_home() / "bin" / "spark-class"), f"{DEPLOY}.{role}", *arguments]
         if self.hidden and role == "worker.Worker":
             env = {key: value for key, value in env.items() if key not in ("PYTHONPATH", "TMPDIR")}
