@@ -1,7 +1,7 @@
 """A cluster whose workers share nothing with the driver but an object store, and the example pipeline on it.
 
 Everything of the driver's is hidden from the workers: the project, its temporary files, tidegate's code, the jars. What
-they need has to be brought to them. `python -m tests.cluster.world DAG_FILE RUN...` makes runs of a DAG as Airflow does.
+they need has to be brought to them. `python -m tests.cluster.world DAG_FILE RUN…` makes runs of a DAG, as Airflow does.
 """
 
 from __future__ import annotations
