@@ -47,12 +47,13 @@ __all__ = [
     "read_part",
     "rewrite",
     "touched",
+    "without_rows",
     "write_parquet",
 ]
 
 T = TypeVar("T")
-_Written = tuple[str, dict[str, str | None]]
-"""A new file's path, and its partition."""
+_Written = tuple[str, dict[str, str | None], WrittenFile]
+"""A new file's path, its partition, and what was written."""
 
 Lost = Callable[["pa.Table", "InputFile", int], Any]
 
@@ -172,7 +173,8 @@ def _without(
 
     def submitted(count: int) -> list[Future[tuple[_Written | None, list[T]]]]:
         return [
-            pool.submit(_write, table, bundle, path, masks, take_lost) for bundle, path in itertools.islice(work, count)
+            pool.submit(without_rows, table, bundle, path, masks, take_lost)
+            for bundle, path in itertools.islice(work, count)
         ]
 
     at_work = deque(submitted(THREADS + 1))
@@ -223,14 +225,15 @@ def _bundles(parts: Sequence[RowGroup]) -> list[list[RowGroup]]:
     return bundles + list(open_bundles.values())
 
 
-def _write(
+def without_rows(
     table: Table,
     bundle: Sequence[RowGroup],
     path: str,
     masks: Mapping[RowGroup, Any],
     take_lost: Callable[[RowGroup, pa.Table], T] | None,
 ) -> tuple[_Written | None, list[T]]:
-    """Write the remaining rows to one file, if there are any; return it with the results for the others."""
+    """Write the remaining rows of some parts to one file, if there are any; return it with the results for the
+    others."""
     answers: list[T] = []
     partition = bundle[0].source.partition
     stored = [field["name"] for field in table.schema["fields"] if field["name"] not in partition]
@@ -247,7 +250,7 @@ def _write(
             yield without_unused(rows.filter(pc.invert(mask)))
 
     written = write_parquet(table.location, path, schema, kept())
-    return (path, partition) if written.rows else None, answers
+    return (path, partition, written) if written.rows else None, answers
 
 
 def coded_columns(table: Table, sources: Iterable[InputFile]) -> set[str]:

@@ -40,7 +40,8 @@ from tidegate.sinks.delta.interval import (
 from tidegate.sinks.delta.not_null import checked_not_null
 from tidegate.sinks.delta.table import MERGED, DeltaSink, Evolution, StagedBatch, staged_result
 from tidegate.sinks.delta.through_spark import append_by_spark
-from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead, prestage
+from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead
+from tidegate.sinks.prestaged_on_store import prestage
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -34,7 +34,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["can_write", "name_of_attempt", "work_on_store", "write_by_workers"]
+__all__ = [
+    "FileAndMarks",
+    "can_write",
+    "name_of_attempt",
+    "on_workers",
+    "work_on_store",
+    "write_beside",
+    "write_by_workers",
+]
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
 
@@ -105,14 +116,36 @@ def write_by_workers(
     frame: DataFrame, location: Location, folder: str, partition_by: Sequence[str]
 ) -> dict[str, WrittenFile]:
     """Let workers write the rows, a file for each task and partition. Return what they told, by path in the folder."""
+    return {name: written.file for name, written in _write(frame, location, folder, partition_by, ()).items()}
+
+
+class FileAndMarks(NamedTuple):
+    """A file, and what belongs to its rows and is not in it."""
+
+    file: WrittenFile
+    marks: Any
+    """A table with as many rows. None: nothing was asked for."""
+
+
+def write_beside(frame: DataFrame, beside: Sequence[str], location: Location, folder: str) -> dict[str, FileAndMarks]:
+    """Let workers write the rows without the columns `beside`, which are whole numbers, few of them different. They are
+    returned: a row of these takes a few bits on the way."""
+    return _write(frame, location, folder, (), beside)
+
+
+def _write(
+    frame: DataFrame, location: Location, folder: str, partition_by: Sequence[str], beside: Sequence[str]
+) -> dict[str, FileAndMarks]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     schema = from_spark(msgspec.json.decode(frame.schema.json()))
-    stored = [name for name in columns(schema) if name not in partition_by]
-    layout, write = arrow_schema(schema, stored), seams.new_id()
+    stored = [name for name in columns(schema) if name not in partition_by and name not in beside]
+    layout, write, marked = arrow_schema(schema, stored), seams.new_id(), list(beside)
     plain = with_plain_partition_text(frame, schema, partition_by)
-    values = [F.col(quoted(name)).alias(f"c{place}") for place, name in enumerate(stored)]
+    values = [F.col(quoted(name)).alias(f"c{place}") for place, name in enumerate([*stored, *marked])]
     texts = [F.col(quoted(name)).cast("string").alias(f"p{place}") for place, name in enumerate(partition_by)]
     rows = plain.select(*texts, *values)
     if texts:
@@ -121,13 +154,67 @@ def write_by_workers(
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for place, (below, tables) in enumerate(_by_partition(batches, partitions)):
-            name = f"{below}{name_of_attempt(f'part-{place:05d}', write)}"
-            kept = (table.rename_columns(stored).cast(layout) for table in tables)
-            yield from _lines(name, *write_parquet(location, f"{folder}/{name}", layout, kept))
+            name, marks = f"{below}{name_of_attempt(f'part-{place:05d}', write)}", _Marks(marked)
+            kept = (marks.taken(table).rename_columns(stored).cast(layout) for table in tables)
+            yield from _lines(name, *write_parquet(location, f"{folder}/{name}", layout, kept), marks.close())
 
-    told = T.StructType([T.StructField("name", T.StringType()), T.StructField("rows", T.LongType())])
-    lines = rows.mapInArrow(work, told.add("size", T.LongType())).collect()
-    return {name: WrittenFile(rows, size) for name, rows, size in lines}
+    kinds = {"name": T.StringType(), "rows": T.LongType(), "size": T.LongType(), "marks": T.BinaryType()}
+    told = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
+    return {
+        name: FileAndMarks(WrittenFile(rows, size), pq.read_table(pa.BufferReader(bytes(marks))) if marks else None)
+        for name, rows, size, marks in rows.mapInArrow(work, told).collect()
+    }
+
+
+class _Marks:
+    """The last columns of a file's rows, kept apart as they come."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self._schema = pa.schema([pa.field(name, pa.int64()) for name in names])
+        self._buffer = pa.BufferOutputStream()
+        self._file = pq.ParquetWriter(self._buffer, self._schema)
+
+    def taken(self, rows: pa.Table) -> pa.Table:
+        """Return the rows without them."""
+        names = self._schema.names
+        if names:
+            marks = rows.select(range(rows.num_columns - len(names), rows.num_columns))
+            self._file.write_table(marks.rename_columns(names).cast(self._schema))
+        return rows.select(range(rows.num_columns - len(names)))
+
+    def close(self) -> bytes:
+        """Return all that was taken, as a file; nothing if there are no such columns."""
+        self._file.close()
+        return bytes(self._buffer.getvalue()) if self._schema.names else b""
+
+
+def on_workers(spark: SparkSession, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Let workers apply a function to each of these items, and return the results in the same order.
+
+    Both are sent to them. An attempt at a task may be repeated, or overtaken by another.
+    """
+    from pyspark.serializers import CloudPickleSerializer
+
+    given = list(items)
+    wire: Any = CloudPickleSerializer()
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                result = wire.dumps(function(given[number]))
+                arrays = [pa.array([number], pa.int64()), pa.array([result], pa.binary())]
+                yield pa.RecordBatch.from_arrays(arrays, names=["number", "result"])
+
+    if not given:
+        return []
+    numbers = spark.range(0, len(given), 1, len(given))
+    found: dict[int, bytes] = dict(numbers.mapInArrow(work, "number long, result binary").collect())
+    return [wire.loads(bytes(found[number])) for number in range(len(given))]
 
 
 def name_of_attempt(name: str, write: str) -> str:
@@ -139,12 +226,13 @@ def name_of_attempt(name: str, write: str) -> str:
     return f"{name}-{context.partitionId():05d}-{context.taskAttemptId()}-{write}.parquet"
 
 
-def _lines(name: str, rows: int, size: int) -> Iterator[pa.RecordBatch]:
+def _lines(name: str, rows: int, size: int, marks: bytes) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
     if rows:
-        kinds = {"name": pa.string(), "rows": pa.int64(), "size": pa.int64()}
-        arrays = [pa.array([value], kind) for value, kind in zip((name, rows, size), kinds.values(), strict=True)]
+        kinds = {"name": pa.string(), "rows": pa.int64(), "size": pa.int64(), "marks": pa.binary()}
+        values = (name, rows, size, marks)
+        arrays = [pa.array([value], kind) for value, kind in zip(values, kinds.values(), strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, names=list(kinds))
 
 
