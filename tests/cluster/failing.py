@@ -129,7 +129,7 @@ class Failing:
         landed = [row for number in range(1, self.landed + 1) for row in orders_of(number)]
         good = [row for row in landed if row["amount"] >= 0]
         assert sorted(row["id"] for row in self.world.rows("rows")) == [row["id"] for row in good]
-        aside = self._table("ledger/faults/quarantine/checked").to_pyarrow_table(["id"])
+        aside = self._table("ledger/faults/quarantine/checked").to_pyarrow_table(columns=["id"])
         assert sorted(aside["id"].to_pylist()) == [row["id"] for row in landed if row["amount"] < 0]
         counts: Counter[int] = Counter(row["customer"] for row in good)
         sums: Counter[int] = Counter()
@@ -143,14 +143,21 @@ class Failing:
         found = self.server.objects(f"{NAME}{where}")
         return {f"s3://{BUCKET}/{key}" for key in found if key.endswith(".parquet")}
 
-    def named(self) -> set[str]:
-        """The files that the table of rows names."""
-        return set(self._table("data/rows").file_uris())
+    def unnamed(self) -> set[str]:
+        """The files of completed checkpoints in the table's folder that the table does not name, and those that it names
+        and that are not there. What an aborted checkpoint left is removed when it retires."""
+        ledger = self.world.coordinator().ledger
+        counting = {file for file in self.staged(TABLE) if _is_completed(ledger.entry(int(file.split("/")[-3])))}
+        return counting ^ set(self._table("data/rows").file_uris())
 
     def _table(self, path: str) -> Any:
         from deltalake import DeltaTable
 
         return DeltaTable(f"s3://{BUCKET}/{NAME}/{path}", storage_options=self.server.options)
+
+
+def _is_completed(entry: Any) -> bool:
+    return entry is not None and bool(entry.completed)
 
 
 @contextlib.contextmanager

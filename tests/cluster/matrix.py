@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.cluster.failing import FAULTS, TABLE, Failing, failing
+from tests.cluster.failing import FAULTS, Failing, failing
 from tidegate.testing import points_reached
 
 LONGEST = 12
@@ -49,7 +49,7 @@ def main() -> int:
         for name, tell in wanted:
             try:
                 tell()
-                left = cluster.staged(TABLE) ^ cluster.named()
+                left = cluster.unnamed()
                 what = f"these files are not the table's: {sorted(left)}" if left else ""
             except (Exception, AssertionError) as error:
                 what = f"{type(error).__name__}: {error}"
