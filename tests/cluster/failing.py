@@ -144,11 +144,12 @@ class Failing:
         return {f"s3://{BUCKET}/{key}" for key in found if key.endswith(".parquet")}
 
     def unnamed(self) -> set[str]:
-        """The files of completed checkpoints in the table's folder that the table does not name, and those that it names
-        and that are not there. What an aborted checkpoint left is removed when it retires."""
+        """The files of completed checkpoints in the table's folder that the table does not name, and those that it
+        names and that are not there. What an aborted checkpoint left is removed when it retires."""
         ledger = self.world.coordinator().ledger
-        counting = {file for file in self.staged(TABLE) if _is_completed(ledger.entry(int(file.split("/")[-3])))}
-        return counting ^ set(self._table("data/rows").file_uris())
+        named, staged = set(self._table("data/rows").file_uris()), self.staged(TABLE)
+        left = {file for file in staged - named if _is_completed(ledger.entry(int(file.split("/")[-3])))}
+        return left | (named - staged)
 
     def _table(self, path: str) -> Any:
         from deltalake import DeltaTable

@@ -189,11 +189,12 @@ def _log_of(folder: ServerFolder) -> list[str]:
 
 def environment(settings: SparkSettings) -> dict[str, str]:
     """Return the environment of Spark's processes: ours, without variables that would override the configuration."""
-    inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-    here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"} if on_loopback(settings.master) else {}
+    here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+    left_out = _NOT_INHERITED | here.keys()
+    inherited = {name: value for name, value in os.environ.items() if name not in left_out}
     return (
         inherited
-        | here
+        | (here if on_loopback(settings.master) else {})
         | {
             "SPARK_HOME": str(spark_home()),
             "PYSPARK_PYTHON": sys.executable,
