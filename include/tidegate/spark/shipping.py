@@ -52,7 +52,10 @@ def code_archive(folder: Path, python_path: Iterable[Path]) -> Path:
         for root, module in _modules(python_path):
             name = module.relative_to(root).with_suffix("").as_posix()
             if name not in added:
-                added.add(name)
+                folders = {f"{parent.as_posix()}/" for parent in Path(name).parents[:-1]}
+                for parent in sorted(folders - added):  # those without __init__.py are packages only if they are named
+                    archive.writestr(zipfile.ZipInfo(parent, _BEGINNING), "")
+                added |= {name, *folders}
                 _add(archive, module, name, folder)
     return path
 
