@@ -78,6 +78,7 @@ class Example:
         for folder in ("jobs", "include/expectations", "dags"):
             shutil.copytree(ROOT / folder, self.project / folder, ignore=shutil.ignore_patterns("__pycache__"))
         two_files_each_time(self.project)
+        _use_a_module_of_its_own(self.project)
         settings = where.server.settings(name) | where.spark(mode, **conf)
         (self.project / "tidegate.toml").write_text(_toml(settings))
         self.fed = 0
@@ -136,6 +137,17 @@ class Example:
     def stop(self) -> None:
         """End its Spark server, if it has one."""
         self.run("tidegate", "spark", "stop")
+
+
+def _use_a_module_of_its_own(project: Path) -> None:
+    """Let a stage of the example call a function of Python, in a module of the project: workers have to import it."""
+    (project / "jobs" / "texts.py").write_text("def upper(text):\n    return text and text.upper()\n")
+    code, kept = project / "jobs" / "orders.py", 'return checked.drop("_corrupt_record")'
+    text = code.read_text()
+    assert text.count(kept) == 1
+    upper = "from pyspark.sql.functions import udf\n\n    from jobs.texts import upper\n"
+    changed = 'checked.drop("_corrupt_record").withColumn("country", udf(upper, "string")("country"))'
+    code.write_text(text.replace(kept, f"{upper}\n    return {changed}"))
 
 
 def _names(count: int) -> list[str]:
