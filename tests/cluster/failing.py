@@ -143,22 +143,14 @@ class Failing:
         found = self.server.objects(f"{NAME}{where}")
         return {f"s3://{BUCKET}/{key}" for key in found if key.endswith(".parquet")}
 
-    def unnamed(self) -> set[str]:
-        """The files of completed checkpoints in the table's folder that the table does not name, and those that it
-        names and that are not there. What an aborted checkpoint left is removed when it retires."""
-        ledger = self.world.coordinator().ledger
-        named, staged = set(self._table("data/rows").file_uris()), self.staged(TABLE)
-        left = {file for file in staged - named if _is_completed(ledger.entry(int(file.split("/")[-3])))}
-        return left | (named - staged)
+    def missing(self) -> set[str]:
+        """The files that the table of rows names and that are not there."""
+        return set(self._table("data/rows").file_uris()) - self.staged(TABLE)
 
     def _table(self, path: str) -> Any:
         from deltalake import DeltaTable
 
         return DeltaTable(f"s3://{BUCKET}/{NAME}/{path}", storage_options=self.server.options)
-
-
-def _is_completed(entry: Any) -> bool:
-    return entry is not None and bool(entry.completed)
 
 
 @contextlib.contextmanager

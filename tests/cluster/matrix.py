@@ -1,7 +1,7 @@
 """`python -m tests.cluster.matrix`: the crash matrix on a cluster whose workers share no disk, all in an object store.
 
 A checkpoint is made undisturbed first, which names all points that it passes. Then the driver dies at each of them, and
-each of the workers' faults happens: the tables must be right, and hold exactly the files that count.
+each of the workers' faults happens: the tables must be right, and all files that they name be there.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def main() -> int:
         for name, tell in wanted:
             try:
                 tell()
-                left = cluster.unnamed()
-                what = f"these files are not the table's: {sorted(left)}" if left else ""
+                left = cluster.missing()
+                what = f"the table names files that are not there: {sorted(left)}" if left else ""
             except (Exception, AssertionError) as error:
                 what = f"{type(error).__name__}: {error}"
             wrong += bool(what)

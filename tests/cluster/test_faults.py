@@ -39,8 +39,8 @@ def test_what_an_attempt_wrote_that_did_not_count_is_no_ones(cluster: Failing, f
     lost = cluster.checkpoint(fault)
     assert lost is not None
     assert fault.where in lost
-    assert lost not in cluster.staged()
-    assert not cluster.unnamed()
+    assert lost not in cluster.staged(), "it was removed before the ack"
+    assert not cluster.missing()
 
 
 def test_workers_name_partitions_as_spark_does(cluster: Failing) -> None:
@@ -77,4 +77,4 @@ def test_workers_name_partitions_as_spark_does(cluster: Failing) -> None:
 def test_the_next_checkpoint_makes_up_for_a_driver_that_died(cluster: Failing, point: str) -> None:
     """`make matrix CLUSTER=1` lets it die at every point."""
     cluster.crash_at(point)
-    assert not cluster.unnamed()
+    assert not cluster.missing()
