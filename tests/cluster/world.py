@@ -140,13 +140,16 @@ class Example:
 
 
 def _use_a_module_of_its_own(project: Path) -> None:
-    """Let a stage of the example call a function of Python, in a module of the project: workers have to import it."""
+    """Let a stage of the example call a function of Python, in a module of the project: workers have to import it.
+
+    Behind a shuffle: right behind Parquet files, Spark 4.2.0 waits for ever for such a function.
+    """
     (project / "jobs" / "texts.py").write_text("def upper(text):\n    return text and text.upper()\n")
     code, kept = project / "jobs" / "orders.py", 'return checked.drop("_corrupt_record")'
     text = code.read_text()
     assert text.count(kept) == 1
     upper = "from pyspark.sql.functions import udf\n\n    from jobs.texts import upper\n"
-    changed = 'checked.drop("_corrupt_record").withColumn("country", udf(upper, "string")("country"))'
+    changed = 'checked.repartition(2).drop("_corrupt_record").withColumn("country", udf(upper, "string")("country"))'
     code.write_text(text.replace(kept, f"{upper}\n    return {changed}"))
 
 
