@@ -1,4 +1,5 @@
-"""Creates the secrets that compose.yaml names, one file each in secrets/; existing files stay. Standard library only.
+"""Creates the secrets that compose.yaml and compose.cluster.yaml name, one file each in secrets/; existing files stay.
+Standard library only.
 
 The containers' user (uid 1000) must be able to read them. Run as root, this script makes that user their owner. Run as
 another user, the files stay yours and are readable by everybody, in a folder that only you may enter.
@@ -23,6 +24,7 @@ MAKE: dict[str, Callable[[], str]] = {
     "fernet": lambda: base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
     "ui_password": lambda: secrets.token_hex(12),
     "spark_token": lambda: secrets.token_hex(32),
+    "store_password": lambda: secrets.token_hex(32),
 }
 
 

@@ -32,6 +32,7 @@ BENCHES = {
     "page": "a page of the history of 10,000 checkpoints, and one row more",
     "postgres": "a checkpoint into PostgreSQL, rows added and rows replaced, against Spark's JDBC writer",
     "kafka": "a million records from topic to topic, exactly once, against Structured Streaming, at least once",
+    "cluster": "state, gates and upserts on a cluster and an object store, against what is used without tidegate",
     "floor": "a small checkpoint: the shipped example, one operator, none; against Structured Streaming's batch",
 }
 

@@ -109,8 +109,13 @@ def lower(rows: Any) -> Any:
 
 def make_input(options: Options, folder: Path, rows: int) -> None:
     """Orders; of each hundred one is bad, in one of five ways."""
+    rows_of(sessions(options.spark)(), rows).write.mode("overwrite").parquet(str(folder))
+
+
+def rows_of(spark: Any, rows: int) -> Any:
+    """So many orders."""
     how = f"if(id % {BAD} = 0, pmod(id / {BAD}, 5), -1)"
-    sessions(options.spark)().range(0, rows, 1, FILES).selectExpr(
+    return spark.range(0, rows, 1, FILES).selectExpr(
         f"if({how} = 0, id - id % {BAD} + 1, id) AS id",
         "pmod(xxhash64(id), 50000) AS customer",
         f"if({how} = 1, 'XX', element_at(array('AT', 'BE', 'CH', 'DE', 'ES'), cast(pmod(hash(id), 5) AS int) + 1))"
@@ -122,19 +127,24 @@ def make_input(options: Options, folder: Path, rows: int) -> None:
         "date_add(date'2026-01-01', cast(pmod(id, 365) AS int)) AS day",
         f"if({how} = 4, 'nobody', concat('C', id, '@example.org')) AS email",
         "concat('order ', id, ' of ', pmod(hash(id, 2), 1000)) AS note",
-    ).write.mode("overwrite").parquet(str(folder))
+    )
 
 
 def staged(plain: World, files: list[Path]) -> Any:
     """What the last checkpoint without a gate has staged."""
+    paths = [f"{plain.root}/tables/t/{path}" for path in staged_paths(plain)]
+    return plain.sessions().read.schema(SCHEMA).parquet(*paths)
+
+
+def staged_paths(plain: World) -> list[str]:
+    """The files of it, in the table's folder."""
     from tidegate.sinks.delta.table import StagedBatch
 
     ledger = plain.control.ledger
     acked = ledger.ack(ledger.view().last_id, "main")
     assert acked is not None
     batch = msgspec.convert(ledger.unpack(acked.ack.sinks["table"]), StagedBatch)
-    paths = [f"{plain.root}/tables/t/{file.path}" for file in batch.files]
-    return plain.sessions().read.schema(SCHEMA).parquet(*paths)
+    return [file.path for file in batch.files]
 
 
 def validate(suite: Suite, frame: Any, *, lean: bool = False) -> list[int]:

@@ -33,6 +33,7 @@ KEYS = {
     "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "http_p95_s", "written_p50_s", "files"},
     "postgres": {"rival_s", "ratio", "ratio_upsert"},
     "kafka": {"rival_s", "ratio", "ratio_cores", "plan_s"},
+    "cluster": {"ratio_streaming", "ratio_merge", "ratio_counts", "ratio_gates", "by_workers"},
     "floor": {"rival_s", "ratio", "first_s", "example_s", "one_operator_s"}
     | {"queries", "jobs", "tasks", "idle_cpu_s", "idle_queries"},
 }
@@ -75,7 +76,8 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     assert stopped.value.code == 2
     assert (
         "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, latency, "
-        "dag, parse, requests, large_state, pipelines, ledger, page, postgres, kafka, floor" in capsys.readouterr().err
+        "dag, parse, requests, large_state, pipelines, ledger, scale, page, postgres, kafka, cluster, floor"
+        in capsys.readouterr().err
     )
 
 

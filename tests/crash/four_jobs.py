@@ -29,6 +29,7 @@ from tests.kit.ticking import TickingStore
 from tests.kit.world import World
 from tests.simulation.simulate import decoded_once
 from tidegate import Pipeline, seams
+from tidegate.delta import Location
 from tidegate.errors import Corrupt
 from tidegate.ledger import Store
 from tidegate.pipeline import Graph
@@ -90,10 +91,10 @@ class Landed(Files):
         return rows("orders", found)
 
 
-def _write(frame: Rows, schema: Json, folder: str, partition_by: Sequence[str]) -> None:
+def _write(frame: Rows, schema: Json, location: Location, folder: str, partition_by: Sequence[str]) -> None:
     if frame.table.num_rows:
-        Path(folder).mkdir(parents=True)
-        pq.write_table(frame.table, f"{folder}/part-0.parquet")
+        location.local(folder).mkdir(parents=True)
+        pq.write_table(frame.table, location.local(folder) / "part-0.parquet")
 
 
 def take_all(self: channel.Channel, sent: Sequence[Any], context: Any, spark: Any) -> tuple[Any, None]:

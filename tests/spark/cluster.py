@@ -1,12 +1,19 @@
-"""A standalone Spark cluster from the pip package, on loopback: a master and two workers, each a process of its own."""
+"""A standalone Spark cluster from the pip package, on loopback: a master and two workers, each a process of its own.
+
+Workers may be blind to some folders, as if they were on other machines: each has a mount namespace of its own, with an
+empty folder in their place.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -20,8 +27,10 @@ DEPLOY = "org.apache.spark.deploy"
 class Cluster:
     """Started and stopped as a `with` block."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, hidden: Sequence[Path] = ()) -> None:
+        """hidden: the folders that workers and their executors do not see."""
         self.home = home
+        self.hidden = hidden
         self.log = home / "master.log"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.master = ""
@@ -32,9 +41,9 @@ class Cluster:
             self._start("master", "master.Master", "--host", here, "--port", "0", "--webui-port", "0")
             found = eventually("the master runs", lambda: self._said(r"Starting Spark master at (spark://\S+)"), 60)
             self.master = found[0]
-            for name in ("worker-1", "worker-2"):
+            for name, host in (("worker-1", here), ("worker-2", "127.0.0.2")):  # Spark speculates on another host only
                 shape = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self.home / name))
-                self._start(name, "worker.Worker", "--host", here, *shape, self.master)
+                self._start(name, "worker.Worker", "--host", host, *shape, self.master)
             eventually("two workers are there", lambda: len(self._said("Registering worker")) == 2, 60)
         except BaseException:
             self.stop()
@@ -71,11 +80,22 @@ class Cluster:
     def _said(self, pattern: str) -> list[str]:
         return re.findall(pattern, self.log.read_text(errors="replace"))
 
+    def executor_pids(self, name: str) -> list[int]:
+        """The processes that are executors of this worker now."""
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        return [pid for pid in pids if _is_executor_of(pid, str(self.home / name))]
+
     def _start(self, name: str, role: str, *arguments: str) -> None:
         env = dict(os.environ) | environment() | {"SPARK_HOME": str(spark_home()), "SPARK_DAEMON_MEMORY": "256m"}
+        env["SPARK_LOCAL_IP"] = arguments[arguments.index("--host") + 1]
+        words = [str(spark_home() / "bin" / "spark-class"), f"{DEPLOY}.{role}", *arguments]
+        if self.hidden and role == "worker.Worker":
+            env = {key: value for key, value in env.items() if key not in ("PYTHONPATH", "TMPDIR")}
+            mounts = [f"mount -t tmpfs none {shlex.quote(str(folder))}" for folder in self.hidden]
+            words = ["unshare", "-m", "sh", "-c", " && ".join([*mounts, 'exec "$@"']), "sh", *words]
         with (self.home / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [str(spark_home() / "bin" / "spark-class"), f"{DEPLOY}.{role}", *arguments],
+                words,
                 env=env,
                 cwd=self.home,
                 stdin=subprocess.DEVNULL,
@@ -84,3 +104,20 @@ class Cluster:
                 start_new_session=True,
             )
         self.processes.append(process)
+
+
+def can_be_blind() -> bool:
+    """Whether this process may give others a mount namespace of their own."""
+    return (
+        shutil.which("unshare") is not None and subprocess.run(["unshare", "-m", "true"], check=False).returncode == 0
+    )
+
+
+def _is_executor_of(pid: int, folder: str) -> bool:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+        return any("CoarseGrainedExecutorBackend" in word for word in words) and os.readlink(
+            f"/proc/{pid}/cwd"
+        ).startswith(folder)
+    except OSError:
+        return False

@@ -58,9 +58,9 @@ def test_files_that_did_not_come_here_are_no_ack(
     """One of several tasks wrote to a disk of its own: Spark says success, and the folder holds the rest."""
     write = writing.write_files
 
-    def diverted(frame: Any, schema: Any, folder: str, by: Any, **more: Any) -> int | None:
-        counted = write(frame.repartition(2), schema, folder, by, **more)
-        written = sorted(Path(folder).rglob("*.parquet"))
+    def diverted(frame: Any, schema: Any, location: Location, folder: str, by: Any, **more: Any) -> Any:
+        counted = write(frame.repartition(2), schema, location, folder, by, **more)
+        written = sorted(location.local(folder).rglob("*.parquet"))
         written[0].unlink()
         return counted
 
@@ -102,7 +102,7 @@ def test_a_folder_that_is_not_there_after_a_write_is_an_error(
     elsewhere = lambda frame, *_: _Elsewhere(frame, tmp_path / "elsewhere")  # noqa: E731
     monkeypatch.setattr(writing, "with_plain_partition_text", elsewhere)
     with pytest.raises(Unavailable, match="there is no such folder here"):
-        writing.write_files(spark.range(5), {"type": "struct", "fields": []}, str(tmp_path / "here"), ())
+        writing.write_files(spark.range(5), {"type": "struct", "fields": []}, Location(str(tmp_path)), "here", ())
 
 
 class _Elsewhere:
@@ -149,9 +149,9 @@ def test_a_server_counts_as_well(tmp_path: Path, connect_spark: Any) -> None:
             assert _written(frame(connect_spark), tmp_path / f"{number}{by}", by) == rows
 
 
-def _written(frame: Any, folder: Path, by: Any) -> int | None:
+def _written(frame: Any, folder: Path, by: Any) -> Any:
     frame = frame.selectExpr("id", "id AS v")
-    return writing.write_files(frame, json.loads(frame.schema.json()), str(folder / "out"), by)
+    return writing.write_files(frame, json.loads(frame.schema.json()), Location(str(folder)), "out", by)
 
 
 # -- the question, once per session ----------------------------------------------------------------------------

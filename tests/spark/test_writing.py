@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tidegate.delta import Location
 from tidegate.records.place import LOCAL_WRITES
 from tidegate.spark.storage.writing import write_files
 
@@ -18,7 +19,7 @@ HADOOPS = "org.apache.hadoop.fs.RawLocalFileSystem"
 
 def write(spark: Any, folder: Path) -> list[str]:
     """Ten rows into a folder; what lies there afterwards."""
-    write_files(spark.range(10), SCHEMA, str(folder), ())
+    write_files(spark.range(10), SCHEMA, Location(str(folder.parent)), folder.name, ())
     assert spark.read.parquet(str(folder)).count() == 10
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 

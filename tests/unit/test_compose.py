@@ -18,6 +18,8 @@ from tools import compose_secrets
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
 SERVICES = COMPOSE["services"]
+CLUSTER = yaml.safe_load((ROOT / "compose.cluster.yaml").read_text())
+ADDED = CLUSTER["services"]
 ONE_SHOT = {"db-migrate"}
 COMMANDED = [name for name in SERVICES if name not in ("postgres", "network")]
 
@@ -56,7 +58,7 @@ def test_the_image_has_the_version_of_the_package():
 
 def test_every_secret_is_a_file_that_is_not_committed():
     declared = COMPOSE["secrets"]
-    assert set(declared) == set(compose_secrets.MAKE)
+    assert set(declared) | set(CLUSTER["secrets"]) == set(compose_secrets.MAKE)
     assert all(secret == {"file": f"./secrets/{name}"} for name, secret in declared.items())
     for name, service in SERVICES.items():
         assert set(service.get("secrets", ())) <= set(declared), name
@@ -194,3 +196,63 @@ def test_health_checks_are_python_that_compiles():
         test = service.get("healthcheck", {}).get("test", [])
         if "-c" in test:
             compile(text_of(test[test.index("-c") + 1]), name, "exec")
+
+
+# -- compose.cluster.yaml: what it adds ------------------------------------------------------------------
+
+
+def test_the_cluster_adds_a_store_a_master_and_two_workers_that_share_nothing():
+    assert ADDED.keys() - SERVICES.keys() == {"store", "bucket", "spark-master", "spark-worker-1", "spark-worker-2"}
+    for name in ("spark-master", "spark-worker-1", "spark-worker-2"):
+        assert ADDED[name]["image"] == SERVICES["spark"]["image"]
+        assert "volumes" not in ADDED[name], "a worker has no disk of anybody's"
+        assert "secrets" not in ADDED[name], "the driver tells tasks how to log in"
+        assert ADDED[name]["healthcheck"]["test"][0] == "CMD"
+    assert ADDED["spark-worker-1"] == ADDED["spark-worker-2"]
+    assert re.fullmatch(r"[a-z/]+:RELEASE[\w.-]+", ADDED["store"]["image"])
+    assert ADDED["bucket"]["image"] == ADDED["store"]["image"]
+
+
+def test_everybody_who_opens_a_pipeline_logs_in_to_the_store(tmp_path):
+    """As the entry point does it, with the folder of secrets moved; then the settings are those of a cluster."""
+    compose_secrets.main(tmp_path / "secrets")
+    password = (tmp_path / "secrets" / "store_password").read_text()
+    for name in ("api-server", "scheduler", "dag-processor", "triggerer", "spark"):
+        service = ADDED[name]
+        assert "store_password" in service["secrets"]
+        shell, option, script, own_name = map(text_of, service["entrypoint"])
+        script = script.replace("/run/secrets", str(tmp_path / "secrets"))
+        environment = {key: text_of(value) for key, value in service["environment"].items()}
+        asked = (
+            "from tidegate.config import load_settings as l; s = l(); print(s.root, s.data, dict(s.storage_options))"
+        )
+        done = subprocess.run(
+            [
+                shell,
+                option,
+                script,
+                own_name,
+                sys.executable,
+                "-c",
+                asked + "; print(s.spark.master, dict(s.spark.conf))",
+            ],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "include")} | environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        places, spark = done.stdout.splitlines()
+        assert places.startswith("s3://tidegate/ledger s3://tidegate/data {")
+        assert password in places
+        assert "'aws_endpoint': 'http://store:9000'" in places
+    assert spark.startswith("spark://spark-master:7077 {'spark.driver.host': 'network'")
+
+
+def test_master_and_workers_are_started_by_a_command_that_there_is():
+    home = subprocess.run([sys.executable, "-c", "import pyspark; print(pyspark.__path__[0])"], capture_output=True)
+    for name in ("spark-master", "spark-worker-1"):
+        shell, option, script = map(text_of, ADDED[name]["command"])
+        assert subprocess.run([shell, "-n", option, script]).returncode == 0
+        assert "import pyspark; print(pyspark.__path__[0])" in script
+    assert Path(home.stdout.decode().strip(), "bin", "spark-class").is_file()

@@ -391,7 +391,7 @@ DESCRIPTIONS: Mapping[str, str] = {
         "their own through spark-submit."
     ),
     "spark.remote": "The Spark Connect server to use; without it tidegate starts one on this machine.",
-    "spark.master": "The Spark master: `local[N]` on this machine, or the cluster that `spark.mode = submit` uses.",
+    "spark.master": "The Spark master: `local[N]` on this machine, or a cluster, for `spark.mode` submit or connect.",
     "spark.memory": "The memory of the Spark driver that tidegate starts.",
     "spark.idle_timeout": "After how long without clients the Spark server that tidegate started ends itself.",
     "spark.start_timeout": "How long one try of a task waits for a Spark server to start.",

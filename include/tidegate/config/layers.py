@@ -215,11 +215,10 @@ def _check_spark(values: dict[str, Any], origins: dict[str, str], problems: list
     """Check `spark.master` and `spark.remote` against the mode, which says who starts Spark."""
     mode, master = values["spark.mode"], values["spark.master"]
     why = f"because spark.mode = {mode!r} ({origins['spark.mode']})"
-    if mode != "submit" and not master.startswith("local"):
+    if mode == "local" and not master.startswith("local"):
         problems.append(
             f"spark.master = {_short('spark.master', master)} ({origins['spark.master']}): expected local[N] or"
-            f" local[*], {why} runs Spark on this machine; a cluster is used with spark.mode = 'submit', or through"
-            " its Spark Connect server, spark.remote"
+            f" local[*], {why} runs Spark in this process; a cluster is used with spark.mode = 'submit' or 'connect'"
         )
     if mode == "submit" and values["spark.remote"] is not None:
         problems.append(

@@ -1,7 +1,17 @@
 """The Delta log through delta-rs: stage, commit by compare-and-swap, restore, read a version. No JVM."""
 
 from tidegate.delta.files.access import Location, locate
-from tidegate.delta.files.footers import StagedFile, missing_files, refuse_difference, rows_below, sync_and_list
+from tidegate.delta.files.footers import (
+    StagedFile,
+    Written,
+    WrittenFile,
+    missing_files,
+    refuse_difference,
+    refuse_other_files,
+    rows_below,
+    rows_written,
+    sync_and_list,
+)
 from tidegate.delta.files.partitions import partition_values, with_plain_partition_text
 from tidegate.delta.files.sync import Syncing, seconds_beside
 from tidegate.delta.journal import Journal
@@ -48,6 +58,8 @@ __all__ = [
     "TableFiles",
     "TableLayout",
     "TableLog",
+    "Written",
+    "WrittenFile",
     "add_columns",
     "append",
     "believe",
@@ -70,6 +82,7 @@ __all__ = [
     "read_commit",
     "read_table",
     "refuse_difference",
+    "refuse_other_files",
     "refuse_owner",
     "refuse_unsafe",
     "reopen",
@@ -77,6 +90,7 @@ __all__ = [
     "required_columns",
     "restore",
     "rows_below",
+    "rows_written",
     "schema_problems",
     "seconds_beside",
     "seen",

@@ -28,7 +28,7 @@ from tidegate.delta.arrow_types import (
     without_unused,
 )
 from tidegate.delta.files.access import Location, unavailable
-from tidegate.delta.files.footers import StagedFile, describe, open_parquet
+from tidegate.delta.files.footers import StagedFile, WrittenFile, describe, open_parquet
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.records.records import Json
 
@@ -47,12 +47,13 @@ __all__ = [
     "read_part",
     "rewrite",
     "touched",
+    "without_rows",
     "write_parquet",
 ]
 
 T = TypeVar("T")
-_Written = tuple[str, dict[str, str | None]]
-"""A new file's path, and its partition."""
+_Written = tuple[str, dict[str, str | None], WrittenFile]
+"""A new file's path, its partition, and what was written."""
 
 Lost = Callable[["pa.Table", "InputFile", int], Any]
 
@@ -172,7 +173,8 @@ def _without(
 
     def submitted(count: int) -> list[Future[tuple[_Written | None, list[T]]]]:
         return [
-            pool.submit(_write, table, bundle, path, masks, take_lost) for bundle, path in itertools.islice(work, count)
+            pool.submit(without_rows, table, bundle, path, masks, take_lost)
+            for bundle, path in itertools.islice(work, count)
         ]
 
     at_work = deque(submitted(THREADS + 1))
@@ -223,14 +225,15 @@ def _bundles(parts: Sequence[RowGroup]) -> list[list[RowGroup]]:
     return bundles + list(open_bundles.values())
 
 
-def _write(
+def without_rows(
     table: Table,
     bundle: Sequence[RowGroup],
     path: str,
     masks: Mapping[RowGroup, Any],
     take_lost: Callable[[RowGroup, pa.Table], T] | None,
 ) -> tuple[_Written | None, list[T]]:
-    """Write the remaining rows to one file, if there are any; return it with the results for the others."""
+    """Write the remaining rows of some parts to one file, if there are any; return it with the results for the
+    others."""
     answers: list[T] = []
     partition = bundle[0].source.partition
     stored = [field["name"] for field in table.schema["fields"] if field["name"] not in partition]
@@ -247,7 +250,7 @@ def _write(
             yield without_unused(rows.filter(pc.invert(mask)))
 
     written = write_parquet(table.location, path, schema, kept())
-    return (path, partition) if written else None, answers
+    return (path, partition, written) if written.rows else None, answers
 
 
 def coded_columns(table: Table, sources: Iterable[InputFile]) -> set[str]:
@@ -269,8 +272,8 @@ def coded_columns(table: Table, sources: Iterable[InputFile]) -> set[str]:
     return set.intersection(*per_file) if per_file else set()
 
 
-def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> int:
-    """Write rows of this schema to a new file; return their number. Without rows there is no file."""
+def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterable[pa.Table]) -> WrittenFile:
+    """Write rows of this schema to a new file. Without rows there is none."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -285,24 +288,23 @@ def write_parquet(location: Location, path: str, schema: pa.Schema, rows: Iterab
     groups = _row_groups(counted())
     first = next(groups, None)
     if first is None:
-        return 0
+        return WrittenFile(0, 0)
     try:
-        with (
-            location.create(path) as sink,
-            pq.ParquetWriter(
+        with location.create(path) as sink:
+            with pq.ParquetWriter(
                 sink,
                 schema,
                 compression="snappy",
                 use_dictionary=dictionary_columns(first),
                 store_decimal_as_integer=True,
                 store_schema=not dictionaries_of(schema),
-            ) as writer,
-        ):
-            for group in itertools.chain([first], groups):
-                writer.write_table(group, row_group_size=_GROUP_ROWS)
+            ) as writer:
+                for group in itertools.chain([first], groups):
+                    writer.write_table(group, row_group_size=_GROUP_ROWS)
+            size = sink.tell()
     except (pa.ArrowException, OSError) as error:
         raise unavailable(location.full(path), error) from error
-    return count[0]
+    return WrittenFile(count[0], size)
 
 
 def _row_groups(parts: Iterator[pa.Table]) -> Iterator[pa.Table]:

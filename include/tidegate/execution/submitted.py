@@ -32,6 +32,8 @@ from tidegate.records import typed
 from tidegate.records.records import Plan
 from tidegate.spark.errors import translated
 from tidegate.spark.server.processes import ProcessId, is_alive
+from tidegate.spark.shipping import ship_code
+from tidegate.spark.storage.same_disk import on_one_machine
 from tidegate.spark.submit import ERROR_FILE, REQUEST_FILE, DriverFailure, DriverRequest
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     folder = Path(argv[0])
     signal.signal(signal.SIGTERM, _told_to_end)
     try:
-        _work(typed.decode(Path(folder, REQUEST_FILE).read_bytes(), DriverRequest))
+        _work(typed.decode(Path(folder, REQUEST_FILE).read_bytes(), DriverRequest), folder)
     except Exception as error:
         if not isinstance(error, TidegateError):
             traceback.print_exc()
@@ -60,13 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(0)
 
 
-def _work(request: DriverRequest) -> None:
+def _work(request: DriverRequest, folder: Path) -> None:
     if request.task is not None:
         _end_with(ProcessId.from_json(request.task))
     pipeline = find_pipeline(request.pipeline, request.declared_in)
     coordinator, _ = open_coordinator(pipeline, request.project)
     warm_gates(coordinator.graph)
     with _session() as spark:
+        if not on_one_machine(spark):
+            ship_code(spark, map(Path, request.python_path), folder)
         run_job(coordinator, request.checkpoint, request.job, spark, lambda doing: print(doing, flush=True), _is_asked)
 
 

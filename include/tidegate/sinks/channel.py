@@ -90,7 +90,7 @@ class Channel:
     ) -> ChannelRows:
         location, folder = self.location(context), f"{staging.folder(context)}/{part}"
         columns: Json = {"type": "struct", "fields": []}
-        written = write_files(frame, columns, location.full(folder), ())
+        written = write_files(frame, columns, location, folder, ())
         files = sync_and_list(location, folder, columns, sync=syncing, written=written)
         return ChannelRows(columns=msgspec.json.decode(frame.schema.json()), files=files)
 

@@ -30,16 +30,17 @@ from tidegate.delta.rewrite import (
 )
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.known import empty_if, empty_like, is_known_empty, with_fields
+from tidegate.spark.known import empty_like, is_known_empty, with_fields
 from tidegate.spark.materialize import mark_stored
+from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.same_disk import is_shared, on_one_machine
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
-__all__ = ["PrestagedRows", "can_stage_ahead", "prestage"]
+__all__ = ["PrestagedRows", "can_stage_ahead", "prestage_locally"]
 
 T = TypeVar("T")
 
@@ -103,7 +104,7 @@ class PrestagedRows:
     def highest(self, time_column: str) -> int | None:
         """Return the highest time in a column, in microseconds. None: no row has one."""
         field = self._field(time_column)
-        found = self.each(lambda part: _highest(self.columns(part, [field["name"]]).column(0)))
+        found = self.each_rows([field["name"]], _highest)
         highest = max((number for number in found if number is not None), default=None)
         return None if highest is None else highest * _MICROS[field["type"]]
 
@@ -116,6 +117,10 @@ class PrestagedRows:
         """Apply a function to each part, in several threads."""
         with ThreadPoolExecutor(THREADS) as pool:
             return list(pool.map(function, self.parts))
+
+    def each_rows(self, names: Sequence[str], function: Callable[[pa.Table], T]) -> list[T]:
+        """Apply a function to some of the rows' own columns in each part."""
+        return self.each(lambda part: function(self.columns(part, names)))
 
     def divide(self, bad: Mapping[RowGroup, Any], on_removed: Callable[[RowGroup, pa.Table], T]) -> Iterator[T]:
         """Remove bad rows from the files. Yield the result of `on_removed` for each part's removed rows.
@@ -171,46 +176,43 @@ class PrestagedRows:
             pass
 
 
-def _highest(times: pa.ChunkedArray) -> int | None:
+def _highest(rows: pa.Table) -> int | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    times = rows.column(0)
     number = pa.int32() if pa.types.is_date32(times.type) else pa.int64()
     highest: int | None = pc.max(times.cast(number)).as_py()
     return highest
 
 
 def can_stage_ahead(frame: DataFrame, location: Location) -> bool:
-    """Return whether this process may process the files instead of Spark: if both see them, and Spark has no other
-    machines for the work."""
+    """Return whether files may be processed instead of rows: by this process, if Spark's tasks are on this machine and
+    both see the files; by Spark's Python workers, if they work on the object store (prestaged_on_store.py)."""
     spark = frame.sparkSession
+    if not location.is_local:
+        return work_on_store(spark, location)
     return on_one_machine(spark) and is_shared(spark, location)
 
 
-def prestage(
+def prestage_locally(
+    marked: DataFrame,
     frame: DataFrame,
-    beside: Mapping[str, Column],
+    beside: Sequence[str],
     location: Location,
     folder: str,
     schema: Json,
-    draft: Collection[str] | None = None,
+    draft: Collection[str] | None,
     *,
-    for_table: bool = True,
+    for_table: bool,
 ) -> PrestagedRows:
-    """Stage rows with mark columns, which are whole numbers. draft: the result of `draft_next` for the last
-    checkpoint. for_table: False if the rows are only read again."""
-    marked = frame.select("*", *(column.cast("long").alias(name) for name, column in beside.items()))
-    marked = empty_if(frame, marked)
-    try:
-        written = write_files(marked, schema, location.full(folder), (), draft=draft)
-        paths = [path for path, _ in location.walk(folder) if path.endswith(".parquet")]
-        sources = tuple(InputFile(path, location.size(path) or 0, {}) for path in paths)
-        table = Table(location, schema, ())
-        parts = tuple(part for source in sources for part in parts_of(table, source))
-        refuse_difference(location.full(folder), written, sum(part.rows for part in parts))
-    except Exception:
-        location.remove_folder(folder)  # staging without mark columns, which then follows, uses the same folder
-        raise
-    return PrestagedRows(
-        frame, location, folder, schema, tuple(beside), sources, parts, for_table and draft is not None, for_table
-    )
+    """Stage rows with mark columns, which are whole numbers, on a disk. marked: the rows of `frame` with them."""
+    written = write_files(marked, schema, location, folder, (), draft=draft)
+    found = [(path, size) for path, size in location.walk(folder) if path.endswith(".parquet")]
+    sources = tuple(InputFile(path, size, {}) for path, size in found)
+    table = Table(location, schema, ())
+    parts = tuple(part for source in sources for part in parts_of(table, source))
+    rows = sum(part.rows for part in parts)
+    refuse_difference(location.full(folder), written if isinstance(written, int) else None, rows)
+    is_draft = for_table and draft is not None
+    return PrestagedRows(frame, location, folder, schema, tuple(beside), sources, parts, is_draft, for_table)

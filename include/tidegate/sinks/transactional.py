@@ -257,7 +257,7 @@ class TransactionalSink(ExactlyOnceSink):
         location, folder = self.stages_in(context), f"{staging.folder(context)}/{part}"
         columns = msgspec.json.decode(frame.schema.json())
         partitions: Json = {"type": "struct", "fields": [f for f in columns["fields"] if f["name"] in partition_by]}
-        written = write_files(frame, partitions, location.full(folder), partition_by)
+        written = write_files(frame, partitions, location, folder, partition_by)
         files = sync_and_list(location, folder, partitions, partition_by, written=written)
         return StagedPart(columns=columns, files=files)
 

@@ -51,6 +51,15 @@ _JVM_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 _SHORT_PAUSES_MB = 8 * 1024
 """With a larger heap, the pauses of a stop-the-world collector cost more than it saves."""
 
+# Right for a Spark on this machine; a cluster has its own.
+_EMBEDDED = (
+    "spark.authenticate",
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism",
+)
+
 # Our values that differ from Spark's, the same for all settings. `spark.conf` may override them.
 _DEFAULTS = {
     **FILE_SYSTEMS,
@@ -132,8 +141,8 @@ class SparkSettings:
         for name in ("idle_timeout", "answer_timeout", "start_timeout"):
             if not 0 < getattr(self, name) < 1e9:
                 raise _bad(name, getattr(self, name), "a number of seconds above 0")
-        if not _MASTER.fullmatch(self.master) and not (self.mode == "submit" and _CLUSTER.fullmatch(self.master)):
-            clusters = ", and with mode submit spark://host:port, k8s://… or yarn"
+        if not _MASTER.fullmatch(self.master) and not (self.mode != "local" and self.on_cluster):
+            clusters = ", and with mode connect or submit spark://host:port, k8s://… or yarn"
             raise _bad(
                 "master", self.master, f"local[*], local[N], local[N,retries] or local-cluster[N,cores,MB]{clusters}"
             )
@@ -142,8 +151,13 @@ class SparkSettings:
         if not self.home.is_absolute():
             raise _bad("home", str(self.home), "an absolute path")
         for key, value in self.conf.items():
-            if self.mode != "submit" or key not in OF_THE_CLUSTER:
+            if not (self.on_cluster or self.mode == "submit") or key not in OF_THE_CLUSTER:
                 check_spark_key(key, value)
+
+    @property
+    def on_cluster(self) -> bool:
+        """Whether Spark's tasks run wherever a cluster has machines."""
+        return _CLUSTER.fullmatch(self.master) is not None
 
 
 def on_loopback(master: str) -> bool:
@@ -171,6 +185,10 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         # Spark's own ports, too, answer nobody else on this machine. In local mode Spark generates a secret by itself.
         ours["spark.authenticate"] = "true"
     fixed = {_hadoop(key): values[0] for key, (values, _) in FIXED.items()}
+    if settings.on_cluster:
+        here = ("spark.driver.bindAddress", "spark.driver.host") if on_loopback(settings.master) else ()
+        ours, fixed = ({k: v for k, v in each.items() if k not in _EMBEDDED or k in here} for each in (ours, fixed))
+        ours["spark.executorEnv.TZ"] = "UTC"
     wished = {key: value for key, value in settings.conf.items() if not is_session_key(key)}
     merged = ours | fixed | wished
     merged["spark.jars"] = _joined(jars, wished.get("spark.jars", ""))

@@ -90,7 +90,8 @@ def _start(settings: SparkSettings) -> SparkSession:
             "Spark runs in this process already, and it was not tidegate that started it.",
             help="Stop it first, or use mode connect.",
         )
-    conf = by_sockets(_scratch()) | server_conf(settings, _scratch()) | {"spark.executorEnv.TZ": "UTC"}
+    sockets = {} if settings.on_cluster else by_sockets(_scratch())
+    conf = sockets | server_conf(settings, _scratch()) | {"spark.executorEnv.TZ": "UTC"}
     interrupt = signal.getsignal(signal.SIGINT)
     if SparkContext._gateway is None:
         _start_jvm(settings, conf)

@@ -13,8 +13,10 @@ opens its own.
 from __future__ import annotations
 
 import contextlib
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -26,7 +28,9 @@ from tidegate.spark.conf import SparkSettings, session_conf
 from tidegate.spark.errors import translate, translated
 from tidegate.spark.server import client
 from tidegate.spark.server import server as connect_server
+from tidegate.spark.shipping import ship_code
 from tidegate.spark.storage.object_storage import hadoop_options
+from tidegate.spark.storage.same_disk import on_one_machine, started_by_tidegate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -88,6 +92,9 @@ def session(settings: SparkSettings) -> Iterator[SparkSession]:
                 else error.help,
                 reason="SPARK_UNREACHABLE",
             ) from error
+        if not (on_one_machine(opened) and started_by_tidegate(opened)):
+            with translated(), tempfile.TemporaryDirectory(prefix="tidegate-code-") as folder:
+                ship_code(opened, settings.python_path, Path(folder))
         yield opened
 
 

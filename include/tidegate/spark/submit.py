@@ -1,7 +1,8 @@
 """A job as a Spark application of its own: the command line of spark-submit, and the result.
 
 The driver (execution/submitted.py) runs in client mode, beside the task that started it: it sees the same ledger, and
-ends with the task. Executors run wherever the master has workers, and must see the pipeline's data by the same paths.
+ends with the task. Executors run wherever the master has workers. They get tidegate and the user's modules from the
+driver (shipping.py), and must see the pipeline's data by the same paths, or reach its object store.
 
     request.json        which job of which checkpoint, and where its pipeline is declared
     spark.properties    Spark's configuration: `ps` would show it on the command line
@@ -24,7 +25,7 @@ import msgspec
 
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.records import typed
-from tidegate.spark.conf import SparkSettings, on_loopback, properties, server_conf
+from tidegate.spark.conf import SparkSettings, properties, server_conf
 from tidegate.spark.installation import spark_home
 from tidegate.spark.server.server import environment
 
@@ -37,14 +38,6 @@ _SCRIPT = """from tidegate.execution.submitted import main
 
 main()
 """
-# Right for a Spark on this machine; a cluster has its own.
-_EMBEDDED = (
-    "spark.authenticate",
-    "spark.driver.bindAddress",
-    "spark.driver.host",
-    "spark.sql.shuffle.partitions",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism",
-)
 _KINDS = {kind.kind: kind for kind in (Corrupt, Fenced, Invalid, Rejected, Unavailable)}
 
 
@@ -57,6 +50,8 @@ class DriverRequest(msgspec.Struct, forbid_unknown_fields=True):
     project: str
     checkpoint: int
     job: str
+    python_path: list[str] = []
+    """The folders with the user's modules."""
     task: dict[str, str | int] | None = None
     """The process (spark/server/processes.py) with which the driver ends."""
 
@@ -123,7 +118,9 @@ def prepared(settings: SparkSettings, request: DriverRequest) -> Iterator[Submis
     folder = Path(tempfile.mkdtemp(prefix="tidegate-submit-"))
     try:
         name = f"tidegate {request.pipeline} {request.checkpoint} {request.job}"
-        variables = _variables(_with_modules(settings, request))
+        settings = _with_modules(settings, request)
+        request = msgspec.structs.replace(request, python_path=list(map(str, settings.python_path)))
+        variables = _variables(settings)
         submission = Submission(folder, settings.master, _application(request, folder), name, variables)
         (folder / REQUEST_FILE).write_bytes(msgspec.json.encode(request))
         conf = _conf(settings, folder / "scratch", variables["PYTHONPATH"]) | {"spark.app.name": name}
@@ -146,9 +143,6 @@ def _application(request: DriverRequest, folder: Path) -> Path:
 def _conf(settings: SparkSettings, scratch: Path, python_path: str) -> dict[str, str]:
     """Return all settings at once: there is one session only."""
     conf = {key: value for key, value in server_conf(settings, scratch).items() if ".connect." not in key}
-    if not settings.master.startswith("local"):
-        fixed = ("spark.driver.bindAddress", "spark.driver.host") if on_loopback(settings.master) else ()
-        conf = {key: value for key, value in conf.items() if key not in _EMBEDDED or key in fixed}
     workers = {"spark.executorEnv.PYTHONPATH": python_path, "spark.executorEnv.TZ": "UTC"}
     # Lists that server_conf has merged with the user's stay as they are.
     wished = {key: value for key, value in settings.conf.items() if key not in ("spark.jars", "spark.sql.extensions")}
@@ -157,8 +151,6 @@ def _conf(settings: SparkSettings, scratch: Path, python_path: str) -> dict[str,
 
 def _variables(settings: SparkSettings) -> dict[str, str]:
     variables = environment(settings)
-    if not on_loopback(settings.master):
-        del variables["SPARK_LOCAL_IP"], variables["SPARK_LOCAL_HOSTNAME"]
     # The hook calls spark-submit by its name.
     return variables | {"PATH": os.pathsep.join([str(spark_home() / "bin"), variables.get("PATH", os.defpath)])}
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from tidegate.delta import from_spark, schema_problems
+from tidegate.delta import WrittenFile, from_spark, schema_problems
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
@@ -116,7 +116,7 @@ def fold_rows(
             ],
             work=work,
             arriving=arrow_schema(arriving, list(columns(arriving))),
-            given=StateLayout((), arrow_schema(emitted, list(columns(emitted)))),
+            given=StateLayout((), arrow_schema(emitted, list(columns(emitted))), first.to.location.options),
             folder=first.to.location.full(aside),
             most_bytes=MOST_BYTES,
         )
@@ -145,9 +145,9 @@ class _Outcome:
         return any(line.kind == TOO_MANY for line in self.lines)
 
     @property
-    def given(self) -> dict[str, int]:
-        """The files with rows to emit, with their numbers of rows."""
-        return {line.name: line.rows for line in self.lines if line.kind == GIVEN and line.rows}
+    def given(self) -> dict[str, WrittenFile]:
+        """The files with rows to emit."""
+        return {line.name: line.file for line in self.lines if line.kind == GIVEN and line.rows}
 
     @property
     def counts(self) -> Counter[str]:
@@ -157,14 +157,16 @@ class _Outcome:
                 counts[line.name] += line.rows
         return counts
 
-    def files(self, state: int, due: Sequence[Compaction]) -> tuple[dict[str, int], dict[int, dict[str, int]]]:
+    def files(
+        self, state: int, due: Sequence[Compaction]
+    ) -> tuple[dict[str, WrittenFile], dict[int, dict[str, WrittenFile]]]:
         """Return a state's new files, and those in place of each set that every range has compacted."""
-        names: dict[int, dict[str, int]] = defaultdict(dict)
+        names: dict[int, dict[str, WrittenFile]] = defaultdict(dict)
         splits: dict[int, set[int]] = defaultdict(set)
         for line in (line for line in self.lines if line.state == state):
             splits[line.kind].add(line.split)
             if line.rows:
-                names[line.kind][line.name] = line.rows
+                names[line.kind][line.name] = line.file
         replaced = {number: names[number] for number in range(len(due)) if len(splits[number]) == self.count}
         return names[ADDED], replaced
 

@@ -29,9 +29,10 @@ from tidegate.delta import (
     Location,
     StagedFile,
     Syncing,
+    Written,
+    WrittenFile,
     from_spark,
-    refuse_difference,
-    rows_below,
+    refuse_other_files,
     schema_problems,
     sync_and_list,
 )
@@ -323,12 +324,11 @@ class KeyedState:
         """
         folder, by_workers = self.new_folder(name), self._by_workers(schema)
         with self.split_by_group(frame.drop(*fixed) if by_workers else frame) as (rows, _):
-            ordered, path = rows.sortWithinPartitions(*map(quoted, self.keys)), self.to.location.full(folder)
+            ordered, location = rows.sortWithinPartitions(*map(quoted, self.keys)), self.to.location
             if not by_workers:
-                return self._stage_files(folder, schema, write_files(ordered, schema, path, ()))
-            return self._stage_files(
-                folder, schema, workers.write_runs(ordered, workers.layout_of(schema, self.keys), path, fixed)
-            )
+                return self._stage_files(folder, schema, write_files(ordered, schema, location, folder, ()))
+            layout = workers.layout_of(schema, self.keys, location)
+            return self._stage_files(folder, schema, workers.write_runs(ordered, layout, location.full(folder), fixed))
 
     def _merge_by_workers(
         self,
@@ -376,7 +376,7 @@ class KeyedState:
         """
         location = self.to.location
         return MergePlan(
-            layout=workers.layout_of(schema, self.keys),
+            layout=workers.layout_of(schema, self.keys, location),
             ops={},
             fixed={},
             groups=self.groups,
@@ -393,8 +393,8 @@ class KeyedState:
         self,
         folder: str,
         schema: Json,
-        added: Mapping[str, int],
-        replaced: Mapping[int, Mapping[str, int]],
+        added: Mapping[str, WrittenFile],
+        replaced: Mapping[int, Mapping[str, WrittenFile]],
         batches: Sequence[Compaction],
     ) -> None:
         """Make workers' files part of the state: those with changed rows, and those in place of each batch."""
@@ -405,8 +405,8 @@ class KeyedState:
         self,
         folder: str,
         schema: Json,
-        added: Mapping[str, int],
-        replaced: Mapping[int, Mapping[str, int]],
+        added: Mapping[str, WrittenFile],
+        replaced: Mapping[int, Mapping[str, WrittenFile]],
         batches: Sequence[Compaction],
     ) -> list[StateFile]:
         written = dict(added)
@@ -417,11 +417,11 @@ class KeyedState:
             self._replace(batches[number].files, [file for file in files if file.name in names])
         return [file for file in files if file.name in added]
 
-    def read_aside(self, folder: str, written: Mapping[str, int], schema: Json) -> DataFrame | None:
+    def read_aside(self, folder: str, written: Mapping[str, WrittenFile], schema: Json) -> DataFrame | None:
         """Return rows that workers have written beside the state; they are removed with the attempt. None: no rows."""
         self._aside.append(folder)
         location = self.to.location
-        refuse_difference(location.full(folder), sum(written.values()), rows_below(location, folder, written))
+        refuse_other_files(location, folder, written)
         return self._load([f"{folder}/{name}" for name in sorted(written)], schema) if written else None
 
     @cached_property
@@ -441,18 +441,10 @@ class KeyedState:
             count = min(self._partitions, max(FEW, frame.count() // SPLIT_ROWS))
             yield workers.split_rows(frame, self.groups, count), count
 
-    def _stage_files(self, folder: str, schema: Json, written: int | Mapping[str, int] | None) -> list[StateFile]:
-        """Return the files in the folder, durable once the state is finished.
-
-        Workers' files that they have not named are removed: those are of lost attempts.
-        written: the number of rows, or the number of rows in each of the workers' files.
-        """
-        location = self.to.location
-        if isinstance(written, Mapping):
-            paths = [path for path, _ in location.walk(folder)]
-            location.remove_files(path for path in paths if path.rsplit("/", 1)[1] not in written)
-        rows = sum(written.values()) if isinstance(written, Mapping) else written
-        files = [state_file(file) for file in sync_and_list(location, folder, schema, sync=self.syncing, written=rows)]
+    def _stage_files(self, folder: str, schema: Json, written: Written) -> list[StateFile]:
+        """Return the files in the folder, durable once the state is finished."""
+        staged = sync_and_list(self.to.location, folder, schema, sync=self.syncing, written=written)
+        files = [state_file(file) for file in staged]
         seams.fault("S4.state.after")
         return files
 

@@ -55,13 +55,13 @@ def _can_be_merged(table: StateTable) -> bool:
 def _rows(table: StateTable, source: Location) -> pa.Table:
     import pyarrow.compute as pc
 
-    rows = merged(layout_of(table.columns, table.keys), runs_of(table.files, source), range(table.groups))
+    rows = merged(layout_of(table.columns, table.keys, source), runs_of(table.files, source), range(table.groups))
     return rows.filter(pc.invert(rows[DELETED]))
 
 
 def _written(table: StateTable, rows: Any, target: Location) -> str:
     temporary = f"{_FOLDER}/{seams.new_id()}.tmp"
-    writer = Writer(layout_of(table.columns, table.keys), target.full(temporary))
+    writer = Writer(layout_of(table.columns, table.keys, target), target.full(temporary))
     writer.write(rows)
     writer.close()
     path = f"{_FOLDER}/{sha256(target.local(temporary).read_bytes())[:32]}.parquet"

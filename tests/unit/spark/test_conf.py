@@ -25,7 +25,7 @@ SCRATCH = Path("/scratch")
         {"idle_timeout": float("nan")},
         {"answer_timeout": -1.0},
         {"start_timeout": float("inf")},
-        {"master": "yarn"},
+        {"mode": "local", "master": "yarn"},
         {"master": "local[0]"},
         {"memory": "2"},
         {"memory": "0g"},

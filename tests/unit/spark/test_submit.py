@@ -140,8 +140,8 @@ def test_jobs_with_settings_of_their_own_share_one_server(tmp_path: Path):
 @pytest.mark.parametrize(
     ("spark", "told"),
     [
-        ({"master": "spark://x:7077"}, "spark.master = 'spark://x:7077' (code): expected local[N]"),
-        ({"mode": "local", "master": "yarn"}, "because spark.mode = 'local' (code) runs Spark on this machine"),
+        ({"mode": "local", "master": "spark://x:7077"}, "spark.master = 'spark://x:7077' (code): expected local[N]"),
+        ({"mode": "local", "master": "yarn"}, "because spark.mode = 'local' (code) runs Spark in this process"),
         ({"mode": "submit", "remote": "sc://x"}, "spark.remote (code): expected none"),
     ],
 )

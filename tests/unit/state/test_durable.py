@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.kit.toy_world import ToyWorld
-from tidegate.delta import Location, Syncing
+from tidegate.delta import Location, Syncing, WrittenFile
 from tidegate.delta.files import access as files
 from tidegate.errors import Unavailable
 from tidegate.execution.job.exchange import Exchange
@@ -35,8 +35,9 @@ def written(folder: Path) -> KeyedState:
     state = KeyedState(None, "aggregate 'a'", None, StateFolder(Location(str(folder)), "a1", 1), ["k"], 8)  # type: ignore[arg-type]
     rows = {GROUP: pa.array([1], pa.int32()), CHECKPOINT: [1], DELETED: [False], "k": [7]}
     (folder / "a1/put-1").mkdir(parents=True)
-    pq.write_table(pa.table(rows), folder / "a1/put-1/part.parquet")
-    state._added += state._stage_files("a1/put-1", SCHEMA, {"part.parquet": 1})
+    file = folder / "a1/put-1/part.parquet"
+    pq.write_table(pa.table(rows), file)
+    state._added += state._stage_files("a1/put-1", SCHEMA, {"part.parquet": WrittenFile(1, file.stat().st_size)})
     state._columns = SCHEMA
     return state
 

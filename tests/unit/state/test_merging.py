@@ -60,7 +60,7 @@ class Story:
         for split in range(2):
             job = self.job(ending, old)
             mine = [each for each in rows if group_of(each) // 2 == split]
-            for name, what, _, count, _ in merge(job, self.batches(mine), split, f"{self.checkpoint}-{split}"):
+            for name, what, _, count, *_ in merge(job, self.batches(mine), split, f"{self.checkpoint}-{split}"):
                 self.counts[what] += count
                 wanted = what == GIVEN or (self.on_update and what not in (LATE, TIMELESS))
                 if count and wanted:
@@ -68,7 +68,7 @@ class Story:
                 if count and what not in (GIVEN, LATE, TIMELESS):
                     added.append(SortedFile(f"{job.folder}/{name}", (2 * split, 2 * split + 1)))
             if len(old) > 4:
-                name, _, _, count, _ = compact(job, 0, split, f"{self.checkpoint}-{split}")
+                name, _, _, count, *_ = compact(job, 0, split, f"{self.checkpoint}-{split}")
                 added += [SortedFile(f"{job.folder}/{name}", (2 * split, 2 * split + 1))] if count else []
         self.files = added if len(old) > 4 else old + added
         return given

@@ -36,7 +36,7 @@ class States:
         return StateTable(columns=schema, keys=["k"], groups=8, files=files)
 
     def written(self, id, rows):
-        layout, path, keys = layout_of(KV, ["k"]), f"tidegate/u-s/{id:08d}/a/part.parquet", sorted(rows)
+        layout, path, keys = layout_of(KV, ["k"], self.source), f"tidegate/u-s/{id:08d}/a/part.parquet", sorted(rows)
         writer = Writer(layout, self.source.full(path))
         deleted = [rows[k] is None for k in keys]
         given = {"k": keys, "v": [rows[k] for k in keys], GROUP: [k % 8 for k in keys], DELETED: deleted}

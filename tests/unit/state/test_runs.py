@@ -59,7 +59,7 @@ def write(layout: StateLayout, path: Path, rows: dict[Any, tuple[int, int, bool]
     writer = Writer(layout, str(path))
     for start in range(0, table.num_rows, 7):
         writer.write(table.slice(start, 7))
-    assert writer.close() == len(rows)
+    assert writer.close() == (len(rows), path.stat().st_size)
     groups = [group_of(key) for key in rows]
     return SortedFile(str(path), (min(groups), max(groups)))
 

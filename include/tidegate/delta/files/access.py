@@ -19,12 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.errors import Invalid, Unavailable
-from tidegate.records.place import Place, is_url
+from tidegate.records.place import Place, is_url, store_of
 from tidegate.stores import bucket_client
 
-__all__ = ["Location", "file_system", "locate", "told", "unavailable"]
+__all__ = ["Location", "create_path", "file_system", "locate", "open_path", "told", "unavailable"]
 
 _SYNCS = 8
+_PART_BYTES = 8 << 20
+"""Larger objects are uploaded in parts of this size."""
 
 _LOCKS = {"aws_s3_locking_provider", "s3_locking_provider"}
 """Options that give delta-rs a lock, as it spells them."""
@@ -104,18 +106,11 @@ class Location:
 
     def open(self, path: str) -> Any:
         """Open the file as a pyarrow input, for readers that need parts of it."""
-        import pyarrow as pa
-
-        return pa.memory_map(self.full(path)) if self.is_local else file_system(self).open_input_file(path)
+        return open_path(self.full(path), self.options)
 
     def create(self, path: str) -> Any:
         """Create a new file as a pyarrow output, with the folders above it."""
-        import pyarrow as pa
-
-        if not self.is_local:
-            return file_system(self).open_output_stream(path)
-        self.local(path).parent.mkdir(parents=True, exist_ok=True)
-        return pa.OSFile(self.full(path), "wb")
+        return create_path(self.full(path), self.options)
 
     def size(self, path: str) -> int | None:
         """Return the file's size, or None if there is no such file."""
@@ -250,6 +245,63 @@ def file_system(location: Location) -> Any:
     from deltalake.fs import DeltaStorageHandler
 
     return pyarrow.fs.PyFileSystem(DeltaStorageHandler(location.url, dict(location.options)))
+
+
+def open_path(path: str, options: Mapping[str, str]) -> Any:
+    """Open a file by its full path as a pyarrow input: a memory map, or a file of an object store."""
+    import pyarrow as pa
+
+    if not is_url(path):
+        return pa.memory_map(path)
+    store, rest = _bucket(path, options)
+    return store.open_input_file(rest)
+
+
+def create_path(path: str, options: Mapping[str, str]) -> Any:
+    """Create a file by its full path as a pyarrow output. In an object store it is there once it is closed."""
+    import pyarrow as pa
+
+    if is_url(path):
+        return pa.PythonFile(_Upload(path, options), mode="w")
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    return pa.OSFile(path, "wb")
+
+
+class _Upload:
+    """A new object, as a file that pyarrow writes. A small one is put with one request, once it is complete."""
+
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+        from obstore import open_writer
+
+        self._path, self._options, self.closed = path, options, False
+        with _in_bucket(Location(store_of(path), options)) as (client, _):
+            self._writer = open_writer(client, path[len(store_of(path)) + 1 :], buffer_size=_PART_BYTES)
+
+    def write(self, data: Any) -> int:
+        with _in_bucket(Location(store_of(self._path), self._options)):
+            return int(self._writer.write(data))
+
+    def flush(self) -> None:
+        """Do nothing: an object is there as a whole, or not at all."""
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            with _in_bucket(Location(store_of(self._path), self._options)):
+                self._writer.close()
+
+
+_buckets: dict[tuple[int, str, frozenset[tuple[str, str]]], Any] = {}
+"""One client for each bucket and login: making one costs as much as many requests. None survives a fork."""
+
+
+def _bucket(path: str, options: Mapping[str, str]) -> tuple[Any, str]:
+    """Return the file system of a path's bucket, and the path in it."""
+    store = store_of(path)
+    key = (os.getpid(), store, frozenset(options.items()))
+    if key not in _buckets:
+        _buckets[key] = file_system(Location(store, options))
+    return _buckets[key], path[len(store) + 1 :]
 
 
 @contextlib.contextmanager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,11 +18,15 @@ from tidegate.records.records import Json, Struct
 
 __all__ = [
     "StagedFile",
+    "Written",
+    "WrittenFile",
     "describe",
     "missing_files",
     "open_parquet",
     "refuse_difference",
+    "refuse_other_files",
     "rows_below",
+    "rows_written",
     "sync_and_list",
 ]
 
@@ -59,6 +63,18 @@ class StagedFile(Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, partition=remaining)
 
 
+class WrittenFile(NamedTuple):
+    """What the task that wrote a file says of it."""
+
+    rows: int
+    size: int
+    """Bytes."""
+
+
+Written = int | Mapping[str, WrittenFile] | None
+"""What the tasks of a write say: each file by its path in the folder, or the number of rows in all. None: nothing."""
+
+
 def sync_and_list(
     location: Location,
     folder: str,
@@ -66,33 +82,60 @@ def sync_and_list(
     partition_by: Sequence[str] = (),
     sync: Callable[[list[str]], None] | None = None,
     *,
-    written: int | None,
+    written: Written,
 ) -> list[StagedFile]:
     """List everything that Spark wrote below `folder`, and make it durable. Files without rows are deleted, not listed.
 
     sync: makes files durable instead of `location.sync`, if something else can be done meanwhile.
-    written: the number of rows, as counted by their writers. Unavailable if the files hold another number. None: it is
-        not known.
+    written: what the tasks that wrote them say. Unavailable if the files are others, or hold another number of rows.
+        Files that no task has named are removed: they are of attempts at a task that failed or came too late.
 
-    Correct only after the writing job succeeded with Hadoop's committer v1, or without task retries: then the folder
-    holds exactly what successful tasks reported.
+    If tasks do not name their files, it is correct only after the writing job succeeded with Hadoop's committer v1, or
+    without task retries: then the folder holds exactly what successful tasks reported.
     """
-    paths = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])]
+    if isinstance(written, Mapping):
+        refuse_other_files(location, folder, written)
+        paths = sorted(f"{folder}/{name}" for name in written)
+        rows: int | None = sum(file.rows for file in written.values())
+    else:
+        paths, rows = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])], written
     with ThreadPoolExecutor(max_workers=4) as pool:
         files = list(pool.map(lambda path: _staged(location, folder, path, schema, partition_by), paths))
-    refuse_difference(location.full(folder), written, sum(file.rows for file in files))
+    refuse_difference(location.full(folder), rows, sum(file.rows for file in files))
     location.remove_files(file.path for file in files if not file.rows)
     with_rows = [file for file in files if file.rows]
     (sync or location.sync)([file.path for file in with_rows])
     return with_rows
 
 
-def refuse_difference(location: str, written: int | None, counted: int) -> None:
+def rows_written(location: Location, folder: str, written: Written) -> int:
+    """Return the number of rows in the folder. Unavailable if the tasks that wrote them say something else."""
+    if isinstance(written, Mapping):
+        refuse_other_files(location, folder, written)
+        return sum(file.rows for file in written.values())
+    counted = rows_below(location, folder)
+    refuse_difference(location.full(folder), written, counted)
+    return counted
+
+
+def refuse_other_files(location: Location, folder: str, written: Mapping[str, WrittenFile]) -> None:
+    """Raise Unavailable unless each file that a task has named is there, with its size. Remove the others."""
+    found = {path[len(folder) + 1 :]: size for path, size in location.walk(folder)}
+    location.remove_files(f"{folder}/{name}" for name in sorted(found.keys() - written.keys()))
+    right = sum(file.rows for name, file in written.items() if found.get(name) == file.size)
+    for name, file in sorted(written.items()):
+        if found.get(name) != file.size:
+            is_there = f"has {found[name]:,} bytes instead of {file.size:,}" if name in found else "is not there"
+            all_rows = sum(file.rows for file in written.values())
+            refuse_difference(location.full(folder), all_rows, right, f": {name} {is_there}")
+
+
+def refuse_difference(location: str, written: int | None, counted: int, why: str = "") -> None:
     """Raise Unavailable if the files do not hold the number of rows written: a folder cannot show what is missing."""
-    if written is None or written == counted:
+    if written is None or (written == counted and not why):
         return
     raise Unavailable(
-        f"{written:,} rows were written into {location}, and the files there hold {counted:,}",
+        f"{written:,} rows were written into {location}, and the files there hold {counted:,}{why}",
         expected="that the machines of Spark and this process see the same files under this path",
         help="mount the folder on every machine that Spark's tasks run on, under the same path as here, or use a path "
         "that all of them see, such as an object store; then it is tried again",

@@ -19,9 +19,11 @@ from tidegate.records.records import Json
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["partition_values", "with_plain_partition_text"]
+__all__ = ["folder_of", "partition_values", "with_plain_partition_text"]
 
 _ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
+_SPECIAL = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+"""What Spark escapes (ExternalCatalogUtils)."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -49,6 +51,11 @@ def partition_values(path: str, schema: Json, partition_by: Sequence[str]) -> di
     return {name: _value(text, by_name[name]["type"], path) for name, text in texts.items()}
 
 
+def folder_of(name: str, text: str | None) -> str:
+    """Return the folder for rows with this text in a partition column, as Spark names it."""
+    return f"{_escape(name)}={_escape(text) if text else _NULL}"
+
+
 def _split(folder: str, path: str) -> tuple[str, str]:
     name, equals, value = folder.partition("=")
     if not equals:
@@ -64,6 +71,10 @@ def _value(text: str, kind: str, path: str) -> str | None:
             raise _strange(path)
         return moment_text + "Z"
     return decimal_text(Decimal(text)) if kind.startswith("decimal") else text
+
+
+def _escape(text: str) -> str:
+    return _SPECIAL.sub(lambda match: f"%{ord(match[0]):02X}", text)
 
 
 def _unescape(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate.coordinator import Coordinator
-from tidegate.delta import Location, Syncing, refuse_difference, rows_below
+from tidegate.delta import Location, Syncing, rows_written
 from tidegate.errors import TidegateError
 from tidegate.execution.job.differences import changed_by_hand, differences
 from tidegate.execution.job.exchange import BaseMemory
@@ -210,8 +210,8 @@ class OperatorRunner:
         location = sink.location(self.coordinator.context(name))
         path = f"{self.staging.folder(self.coordinator.context(name))}/scratch{len(self.scratch)}"
         self.scratch.append((location, path))
-        written = write_files(frame, {"type": "struct", "fields": []}, location.full(path), ())
-        refuse_difference(location.full(path), written, rows_below(location, path))
+        written = write_files(frame, {"type": "struct", "fields": []}, location, path, ())
+        rows_written(location, path, written)
         return frame.sparkSession.read.schema(frame.schema).parquet(location.full(path))
 
     def base(self, name: str) -> StateTable | None:

@@ -121,7 +121,11 @@ class InFiles:
         values = []
         turns = -(-self.ahead.rows // AT_ONCE)
         for turn in range(turns):
-            row_numbers_of_parts = self.ahead.each(partial(self._numbers, rule, turn, turns))
+            of_turn = partial(_numbers_of_turn, rule.columns, turn, turns)
+            found = self.ahead.each_rows(rule.columns, of_turn)
+            row_numbers_of_parts = [
+                self._judged(rule, part, *each) for part, each in zip(self.ahead.parts, found, strict=True)
+            ]
             shared_numbers = find_repeated([numbers for _, numbers in row_numbers_of_parts])
             if not len(shared_numbers):
                 continue
@@ -145,22 +149,20 @@ class InFiles:
             pa.concat_tables(values).slice(0, SAMPLES) if values else None,
         )
 
-    def _numbers(self, rule: Repeats, turn: int, turns: int, part: RowGroup) -> tuple[np.ndarray | None, np.ndarray]:
-        """Return the positions of a part's rows that belong to this turn (None: all rows), and a number for each."""
+    def _judged(
+        self, rule: Repeats, part: RowGroup, selected: np.ndarray | None, numbers: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray]:
+        """Return those of a part's rows that a rule judges: their positions (None: all rows), and their numbers."""
         import numpy as np
 
         bit = self._marks.judged[rule]
-        names = [] if bit == EVERY_ROW else [f"{BITS}{bit // WORD}"]
-        rows = self.ahead.columns(part, [*rule.columns, *names])
-        numbers = row_numbers(rows, rule.columns)
-        mask = _has(rows, bit) if names else None
-        if turns > 1:
-            of_turn = numbers % np.uint64(turns) == turn
-            mask = of_turn if mask is None else mask & of_turn
-        if mask is None or mask.all():
+        if bit == EVERY_ROW:
+            return selected, numbers
+        mask = _has(self.ahead.columns(part, [f"{BITS}{bit // WORD}"]), bit)
+        if selected is None and mask.all():
             return None, numbers
-        selected = np.flatnonzero(mask)
-        return selected, numbers[selected]
+        mask = mask if selected is None else mask[selected]
+        return (np.flatnonzero(mask) if selected is None else selected[mask]), numbers[mask]
 
     # -- telling rows apart -----------------------------------------------------------------------------
 
@@ -259,3 +261,17 @@ def _has(rows: pa.Table, bit: int) -> np.ndarray:
     words: np.ndarray = rows[f"{BITS}{bit // WORD}"].to_numpy()
     mask: np.ndarray = (words & (1 << bit % WORD)) != 0
     return mask
+
+
+def _numbers_of_turn(
+    columns: Sequence[str], turn: int, turns: int, rows: pa.Table
+) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return the positions of the rows that belong to this turn (None: all rows), and a number for each. It may run in
+    a worker."""
+    import numpy as np
+
+    numbers = row_numbers(rows, columns)
+    if turns == 1:
+        return None, numbers
+    selected = np.flatnonzero(numbers % np.uint64(turns) == turn)
+    return selected, numbers[selected]

@@ -24,7 +24,8 @@ from tidegate.records.records import Json, PublishedTable, Request
 from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, WayBack
 from tidegate.sinks.delta.append import DeltaAppend
 from tidegate.sinks.delta.upsert import DeltaUpsert
-from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead, prestage
+from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead
+from tidegate.sinks.prestaged_on_store import prestage
 from tidegate.sources.base import Source
 from tidegate.sources.delta.source import DeltaTable
 

@@ -40,7 +40,8 @@ from tidegate.sinks.delta.interval import (
 from tidegate.sinks.delta.not_null import checked_not_null
 from tidegate.sinks.delta.table import MERGED, DeltaSink, Evolution, StagedBatch, staged_result
 from tidegate.sinks.delta.through_spark import append_by_spark
-from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead, prestage
+from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead
+from tidegate.sinks.prestaged_on_store import prestage
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class DeltaAppend(DeltaSink):
         schema = self.output_schema(frame, context, snapshot)
         seams.fault("S4.stage.before")
         folder = staging.data_folder(context)
-        written = write_files(frame, schema, location.full(folder), self.partition_by)
+        written = write_files(frame, schema, location, folder, self.partition_by)
         files = sync_and_list(location, folder, schema, self.partition_by, written=written)
         return self._prepared(frame, schema, snapshot, files, context, staging)
 
@@ -143,7 +144,7 @@ class DeltaAppend(DeltaSink):
         seams.fault("S4.stage.before")
         folder = staging.data_folder(context)
         names = [field["name"] for field in columns["fields"]]
-        written = write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(columns, names), rows)
+        written = write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(columns, names), rows).rows
         files = sync_and_list(location, folder, columns, written=written)
         return self._prepared(None, columns, snapshot, files, context, staging)
 

@@ -213,9 +213,7 @@ class DeltaUpsert(DeltaSink):
     ) -> StagedBatch:
         """Write the changed rows with Spark."""
         if self.delete_when is None and withdrawn is None:
-            written = write_files(
-                empty_if(frame, frame.drop(*self.omit)), schema, location.full(folder), self.partition_by
-            )
+            written = write_files(empty_if(frame, frame.drop(*self.omit)), schema, location, folder, self.partition_by)
             return StagedBatch(
                 columns=schema, files=sync_and_list(location, folder, schema, self.partition_by, written=written)
             )
@@ -226,7 +224,7 @@ class DeltaUpsert(DeltaSink):
         if withdrawn is not None:
             deletes = withdrawn.selectExpr(*names, f"true AS {_DELETED}").dropDuplicates(list(self.keys))
             rows = rows.unionByName(_without(deletes, frame, self.keys))
-        written = write_files(rows, marked, location.full(folder), (_DELETED, *self.partition_by))
+        written = write_files(rows, marked, location, folder, (_DELETED, *self.partition_by))
         files = sync_and_list(location, folder, marked, (_DELETED, *self.partition_by), written=written)
         files_by_mark: dict[str | None, list[StagedFile]] = {"false": [], "true": []}
         for file in files:

@@ -30,7 +30,7 @@ from pathlib import Path
 
 from tidegate import seams
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
-from tidegate.spark.conf import STARTS, SparkSettings, server_conf
+from tidegate.spark.conf import STARTS, SparkSettings, on_loopback, server_conf
 from tidegate.spark.installation import file_identity, find_java, spark_home, spark_identity
 from tidegate.spark.server.client import check_answers, loopback
 from tidegate.spark.server.folder import Launch, ServerFolder, ServerState, private_folder
@@ -117,7 +117,9 @@ def launch(folder: ServerFolder, settings: SparkSettings) -> None:
 
 
 def conf_in(folder: ServerFolder, settings: SparkSettings) -> dict[str, str]:
-    """Return what defines a server in this folder. On local-cluster its executors have folders of their own."""
+    """Return what defines a server in this folder. On a cluster its executors have folders of their own."""
+    if settings.on_cluster:
+        return server_conf(settings, folder.scratch)
     sockets = by_sockets(folder.scratch, begins_there=not settings.master.startswith("local-cluster"))
     return sockets | server_conf(settings, folder.scratch)
 
@@ -187,18 +189,22 @@ def _log_of(folder: ServerFolder) -> list[str]:
 
 def environment(settings: SparkSettings) -> dict[str, str]:
     """Return the environment of Spark's processes: ours, without variables that would override the configuration."""
-    inherited = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-    return inherited | {
-        "SPARK_HOME": str(spark_home()),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": _python_path(settings),
-        # Python workers turn timestamps into local time.
-        "TZ": "UTC",
-        "LOG4J_CONFIGURATION_FILE": str(Path(__file__).with_name("log4j2.properties")),
-        "TIDEGATE_SPARK_LOG_LEVEL": os.environ.get("TIDEGATE_SPARK_LOG_LEVEL", "warn"),
-    }
+    here = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+    left_out = _NOT_INHERITED | here.keys()
+    inherited = {name: value for name, value in os.environ.items() if name not in left_out}
+    return (
+        inherited
+        | (here if on_loopback(settings.master) else {})
+        | {
+            "SPARK_HOME": str(spark_home()),
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": _python_path(settings),
+            # Python workers turn timestamps into local time.
+            "TZ": "UTC",
+            "LOG4J_CONFIGURATION_FILE": str(Path(__file__).with_name("log4j2.properties")),
+            "TIDEGATE_SPARK_LOG_LEVEL": os.environ.get("TIDEGATE_SPARK_LOG_LEVEL", "warn"),
+        }
+    )
 
 
 def _python_path(settings: SparkSettings) -> str:

@@ -116,7 +116,7 @@ def _check(spark: SparkSession, location: Location) -> str | None:
         try:
             # Few tasks read small input; so it is spread, for every machine to write some of it.
             written = write_files(
-                frame.repartition(_TOKENS), {"type": "struct", "fields": []}, location.full(f"{folder}/back"), ()
+                frame.repartition(_TOKENS), {"type": "struct", "fields": []}, location, f"{folder}/back", ()
             )
         except Unavailable as error:
             return error.what
@@ -125,7 +125,7 @@ def _check(spark: SparkSession, location: Location) -> str | None:
                 return "what this process writes there is not there for some of Spark's tasks"
             raise
         count = rows_below(location, f"{folder}/back")
-        if count != _TOKENS or written not in (None, count):
+        if count != _TOKENS or (isinstance(written, int) and written != count):
             return f"of {_TOKENS} rows that Spark's tasks wrote there, {count} are there for this process"
         return None
 

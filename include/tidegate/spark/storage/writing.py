@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from tidegate import seams
-from tidegate.delta import with_plain_partition_text
+from tidegate.delta import Location, Written, from_spark, with_plain_partition_text
 from tidegate.errors import Unavailable
 from tidegate.records.place import LOCAL_WRITES, is_url
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, not_streaming
+from tidegate.spark.storage.by_workers import can_write, work_on_store, write_by_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,18 +38,45 @@ _PATIENCE: Final = 10.0
 
 
 def write_files(
-    frame: DataFrame, schema: Json, folder: str, partition_by: Sequence[str], *, draft: Collection[str] | None = None
-) -> int | None:
-    """Let Spark write. Return the number of rows that its tasks counted while writing; None: it is not known.
+    frame: DataFrame,
+    schema: Json,
+    location: Location,
+    folder: str,
+    partition_by: Sequence[str],
+    *,
+    draft: Collection[str] | None = None,
+) -> Written:
+    """Let Spark write into a folder. Return what its tasks say that they have written.
 
-    That does not prove that they are in the folder: tasks may run on other machines, and the folder is read on this
-    one: `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful tasks reported.
+    In an object store Python workers write if they can (by_workers.py), and tell each file. Otherwise Spark writes, and
+    its tasks count rows. Neither proves that the files are in the folder: tasks may run on other machines, and the
+    folder is read on this one: `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful
+    tasks reported.
 
     draft: the files are soon read and written anew, so they are written as plainly as possible. The named text columns
         have few distinct values, and are dictionary-encoded.
     """
     if is_known_empty(frame):
         return 0
+    session, path = frame.sparkSession, location.full(folder)
+    if work_on_store(session, location) and can_write(from_spark(msgspec.json.decode(frame.schema.json()))):
+        return write_by_workers(frame, location, folder, partition_by)
+    written = _write_by_spark(frame, schema, path, partition_by, draft)
+    if location.is_local and not location.local(folder).is_dir():
+        raise Unavailable(
+            f"Spark says that it has written {path}, and there is no such folder here",
+            expected="a Spark that sees the same disk as this process",
+            help="run Spark where that folder is mounted, under the same path, or use a path that both see, such as an "
+            "object store; then it is tried again",
+            reason="ROWS_MISSING",
+        )
+    return written
+
+
+def _write_by_spark(
+    frame: DataFrame, schema: Json, path: str, partition_by: Sequence[str], draft: Collection[str] | None
+) -> int | None:
+    """Let Spark write. Return the number of rows that its tasks counted while writing; None: it is not known."""
     session: Any = frame.sparkSession
     key, value = "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"
     if session.conf.get(key) != value:
@@ -57,17 +86,9 @@ def write_files(
     writer = writer.option("mapreduce.fileoutputcommitter.algorithm.version", "1")
     if draft is not None:
         writer = writer.options(**_DRAFT, **{f"parquet.enable.dictionary#{name}": "true" for name in draft})
-    if not is_url(folder):
+    if not is_url(path):
         writer = writer.options(**_local_files(session))
-    writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(folder)
-    if not is_url(folder) and not Path(folder).is_dir():
-        raise Unavailable(
-            f"Spark says that it has written {folder}, and there is no such folder here",
-            expected="a Spark that sees the same disk as this process",
-            help="run Spark where that folder is mounted, under the same path, or use a path that both see, such as an "
-            "object store; then it is tried again",
-            reason="ROWS_MISSING",
-        )
+    writer.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false").parquet(path)
     return _observed_count(counting)
 
 

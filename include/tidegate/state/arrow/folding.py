@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tidegate.delta import WrittenFile
 from tidegate.state.arrow.merging import ADDED, GIVEN, TOO_MANY, Line, MergePlan, compact, living_mask
 from tidegate.state.arrow.sorted_files import (
     Matcher,
@@ -154,9 +155,10 @@ def _folded(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name:
     lines = []
     for number, (lookup, changes) in enumerate(zip(plan.lookups, folded.changes, strict=True)):
         state = lookup.state
-        lines.append(Line(name, ADDED, split, _write_changes(state, changes, f"{state.folder}/{name}"), number))
+        written = _write_changes(state, changes, f"{state.folder}/{name}")
+        lines.append(Line.of(name, ADDED, split, written, number))
         lines += [compact(state, batch, split, name, number) for batch in range(len(state.batches))]
-    lines.append(Line(name, GIVEN, split, _write_given(plan, folded.given, name)))
+    lines.append(Line.of(name, GIVEN, split, _write_given(plan, folded.given, name)))
     return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
 
 
@@ -187,7 +189,7 @@ def _distinct(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     return ordered.take(pa.array(firsts(ordered, keys)))
 
 
-def _write_changes(state: MergePlan, changes: pa.Table, path: str) -> int:
+def _write_changes(state: MergePlan, changes: pa.Table, path: str) -> WrittenFile:
     import pyarrow as pa
 
     own = {CHECKPOINT: state.checkpoint, TOUCHED: state.touched}
@@ -197,7 +199,7 @@ def _write_changes(state: MergePlan, changes: pa.Table, path: str) -> int:
     return writer.close()
 
 
-def _write_given(plan: FoldPlan, given: Iterable[pa.Table], name: str) -> int:
+def _write_given(plan: FoldPlan, given: Iterable[pa.Table], name: str) -> WrittenFile:
     writer = Writer(plan.given, f"{plan.folder}/{name}")
     for rows in given:
         writer.write(plan.given.table({n: rows[n] for n in rows.column_names}, rows.num_rows))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from tidegate.delta import WrittenFile
 from tidegate.state.arrow.sorted_files import (
     Matcher,
     SortedFile,
@@ -175,18 +176,30 @@ class Line(NamedTuple):
     rows: int
     state: int = 0
     """Which of several states the file belongs to."""
+    size: int = 0
+    """The file's bytes."""
+
+    @classmethod
+    def of(cls, name: str, kind: int, split: int, file: WrittenFile, state: int = 0) -> Line:
+        """Tell of a file."""
+        return cls(name, kind, split, file.rows, state, file.size)
+
+    @property
+    def file(self) -> WrittenFile:
+        """The file as its writer tells of it."""
+        return WrittenFile(self.rows, self.size)
 
 
 def merge(plan: MergePlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
     """Merge the batch's rows with the stored rows of their keys."""
     ending, groups = plan.ending, plan.range_of(split)
     if ending is None:
-        return [Line(name, ADDED, split, _write(plan, _merge_batch(plan, batches, groups), f"{plan.folder}/{name}"))]
+        return [Line.of(name, ADDED, split, _write(plan, _merge_batch(plan, batches, groups), f"{plan.folder}/{name}"))]
     counts: Counter[str] = Counter()
     rows = _merge_batch(plan, ending.taken(batches, counts), groups)
     staying = _write(plan, ending.staying(rows), f"{plan.folder}/{name}")
     emitted = _write(plan, _rows_to_emit(plan, ending, rows, groups), f"{plan.aside}/{name}")
-    lines = [Line(name, ADDED, split, staying), Line(name, GIVEN, split, emitted)]
+    lines = [Line.of(name, ADDED, split, staying), Line.of(name, GIVEN, split, emitted)]
     return [*lines, Line(name, LATE, split, counts["late"]), Line(name, TIMELESS, split, counts["timeless"])]
 
 
@@ -285,10 +298,10 @@ def compact(plan: MergePlan, number: int, split: int, name: str, state: int = 0)
     if forgets:
         rows = rows.filter(living_mask(rows, plan.limit))
     merged_name = f"merged{number}-{name}"
-    return Line(merged_name, number, split, _write(plan, rows, f"{plan.folder}/{merged_name}"), state)
+    return Line.of(merged_name, number, split, _write(plan, rows, f"{plan.folder}/{merged_name}"), state)
 
 
-def _write(plan: MergePlan, rows: pa.Table, path: str) -> int:
+def _write(plan: MergePlan, rows: pa.Table, path: str) -> WrittenFile:
     writer = Writer(plan.layout, path)
     writer.write(rows)
     return writer.close()

@@ -15,11 +15,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tidegate.delta import WrittenFile
 from tidegate.delta.arrow_types import dictionary_columns
+from tidegate.delta.files.access import create_path, open_path
+from tidegate.records.place import is_url
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 
 if TYPE_CHECKING:
@@ -250,6 +252,8 @@ class SortedFile:
     path: str
     groups: tuple[int, int]
     """The least and the greatest key group in it."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """How to log in where it is."""
 
     def within(self, groups: range) -> bool:
         """Return whether it has rows of these groups only."""
@@ -263,6 +267,8 @@ class StateLayout:
     keys: tuple[str, ...]
     schema: pa.Schema
     """Keys, values and what tidegate adds, in this order."""
+    options: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """How to log in where they are."""
 
     @property
     def values(self) -> list[str]:
@@ -464,10 +470,10 @@ def _taken(rows: pa.Table, place: Any, same: Mapping[str, Any], names: Sequence[
 
 
 def opened(run: SortedFile) -> Any:
-    """Open the file as a memory map."""
+    """Open the file: as a memory map; from an object store, so that what is read together is asked for together."""
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(run.path, memory_map=True, pre_buffer=False)
+    return pq.ParquetFile(open_path(run.path, run.options), pre_buffer=is_url(run.path))
 
 
 def read(file: Any, layout: StateLayout, names: Sequence[str], group: int) -> pa.Table:
@@ -536,6 +542,7 @@ class Writer:
         self.rows = 0
         self._held: list[Any] = []
         self._file: Any = None
+        self._sink: Any = None
 
     def write(self, rows: pa.Table) -> None:
         """Add rows, in the order of their keys."""
@@ -543,12 +550,15 @@ class Writer:
         if sum(table.num_rows for table in self._held) >= GROUP_ROWS:
             self._flush(GROUP_ROWS)
 
-    def close(self) -> int:
-        """Complete the file and return its number of rows. Without any rows, there is no file."""
+    def close(self) -> WrittenFile:
+        """Complete the file. Without any rows, there is none."""
         self._flush(1)
+        size = 0
         if self._file is not None:
             self._file.close()
-        return self.rows
+            size = self._sink.tell()
+            self._sink.close()
+        return WrittenFile(self.rows, size)
 
     def _flush(self, unit: int) -> None:
         import pyarrow as pa
@@ -568,11 +578,11 @@ class Writer:
     def _create(self, sample: pa.Table) -> Any:
         import pyarrow.parquet as pq
 
-        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        self._sink = create_path(self.path, self.layout.options)
         numbers = [n for n in self.layout.keys if integers(sample[n].slice(0, 0)) is not None]
         repeated = dictionary_columns(sample.drop_columns(numbers)) or []
         return pq.ParquetWriter(
-            self.path,
+            self._sink,
             self.layout.schema,
             compression="snappy",
             use_dictionary=repeated,

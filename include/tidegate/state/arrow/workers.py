@@ -2,8 +2,8 @@
 
 Spark brings each worker the rows of its key groups; a few lines that name files come back to the driver. It
 costs half of the same in DataFrame algebra, because there is one shuffle, and no row of the state passes through the
-JVM. It is used where workers see the disk with the state, and have tidegate: elsewhere they would need both, or the
-storage's passwords. Everywhere else, and for types that are not simple, the algebra of state/keyed.py is used.
+JVM. It is used where workers have tidegate, and either are on this machine and see the disk with the state, or reach
+the object store with it. Everywhere else, and for types that are not simple, the algebra of state/keyed.py is used.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.delta import Location
+from tidegate.delta import Location, WrittenFile
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
 from tidegate.spark.known import with_fields
+from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.same_disk import is_shared, on_one_machine, started_by_tidegate
 from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, TIMELESS, Line, MergePlan, compact, merge
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, sorted_chunks
@@ -60,6 +61,8 @@ MERGED_ROWS = 4_000_000
 
 def usable(spark: SparkSession, location: Location) -> bool:
     """Return whether workers have tidegate, and see the state's files as this process does."""
+    if not location.is_local:
+        return work_on_store(spark, location)
     return on_one_machine(spark) and started_by_tidegate(spark) and is_shared(spark, location)
 
 
@@ -96,9 +99,9 @@ def _is_merged(kind: Any, op: str) -> bool:
     return kind in (_SUMS if op == "sum" else _ORDERED)
 
 
-def layout_of(schema: Json, keys: Sequence[str]) -> StateLayout:
+def layout_of(schema: Json, keys: Sequence[str], location: Location) -> StateLayout:
     """Return the schema of a state's files, for Arrow."""
-    return StateLayout(tuple(keys), arrow_schema(schema, list(columns(schema))))
+    return StateLayout(tuple(keys), arrow_schema(schema, list(columns(schema))), location.options)
 
 
 def split_rows(rows: DataFrame, groups: int, count: int) -> DataFrame:
@@ -108,10 +111,12 @@ def split_rows(rows: DataFrame, groups: int, count: int) -> DataFrame:
     return rows.repartitionById(count, F.expr(f"CAST({GROUP} * {count} DIV {groups} AS INT)"))
 
 
-def write_runs(rows: DataFrame, layout: StateLayout, folder: str, fixed: Mapping[str, int | None]) -> dict[str, int]:
+def write_runs(
+    rows: DataFrame, layout: StateLayout, folder: str, fixed: Mapping[str, int | None]
+) -> dict[str, WrittenFile]:
     """Write rows that are sorted within their partitions: a file for each partition that has any.
 
-    Return the files' names with their numbers of rows. fixed: the values of columns that the rows lack.
+    Return the files by their names. fixed: the values of columns that the rows lack.
     """
     same = dict(fixed)
 
@@ -121,33 +126,33 @@ def write_runs(rows: DataFrame, layout: StateLayout, folder: str, fixed: Mapping
         for chunk in sorted_chunks(batches):
             columns = {name: chunk[name] for name in chunk.column_names}
             writer.write(layout.table({**same, **columns}, chunk.num_rows))
-        yield from report([Line(name, ADDED, 0, writer.close())])
+        yield from report([Line.of(name, ADDED, 0, writer.close())])
 
-    return {line.name: line.rows for line in reported(rows, work, rows.schema.fields) if line.rows}
+    return {line.name: line.file for line in reported(rows, work, rows.schema.fields) if line.rows}
 
 
 @dataclass(frozen=True)
 class Merged:
     """The result of a merge by workers."""
 
-    added: Mapping[str, int]
-    """The files with the batch's rows: names and numbers of rows."""
-    replaced: Mapping[int, Mapping[str, int]]
+    added: Mapping[str, WrittenFile]
+    """The files with the batch's rows, by their names."""
+    replaced: Mapping[int, Mapping[str, WrittenFile]]
     """The files in place of each set of files that was compacted."""
-    given: Mapping[str, int]
+    given: Mapping[str, WrittenFile]
     """The files with rows that have closed, outside the state."""
     late: int
     timeless: int
 
     @property
-    def files(self) -> dict[str, int]:
+    def files(self) -> dict[str, WrittenFile]:
         """All files of the state that were written."""
-        return {name: rows for names in (self.added, *self.replaced.values()) for name, rows in names.items()}
+        return {name: file for names in (self.added, *self.replaced.values()) for name, file in names.items()}
 
 
 def runs_of(files: Sequence[StateFile], location: Location) -> list[SortedFile]:
     """Return the files as workers read them."""
-    return [SortedFile(location.full(file.file.path), file.groups) for file in files]
+    return [SortedFile(location.full(file.file.path), file.groups, location.options) for file in files]
 
 
 def batches_of(batches: Sequence[Compaction], location: Location) -> list[tuple[list[SortedFile], bool]]:
@@ -162,14 +167,14 @@ def run(plan: MergePlan, rows: DataFrame, fields: Sequence[StructField]) -> Merg
         # Without rows, Spark may run no worker at all; rows may close nevertheless.
         none = rows.sparkSession.range(0, plan.count, 1, plan.count)
         lines += _lines(plan, none, none.schema.fields, missing)
-    names: dict[int, dict[str, int]] = defaultdict(dict)
+    names: dict[int, dict[str, WrittenFile]] = defaultdict(dict)
     splits: dict[int, set[int]] = defaultdict(set)
     counts: Counter[int] = Counter()
     for line in lines:
         splits[line.kind].add(line.split)
         counts[line.kind] += line.rows
         if line.rows:
-            names[line.kind][line.name] = line.rows
+            names[line.kind][line.name] = line.file
     replaced = {n: names[n] for n in range(len(plan.batches)) if len(splits[n]) == plan.count}
     return Merged(names[ADDED], replaced, names[GIVEN], counts[LATE], counts[TIMELESS])
 
@@ -210,7 +215,7 @@ def report(lines: Sequence[Line]) -> Iterator[pa.RecordBatch]:
     """Yield a worker's report, for `reported`."""
     import pyarrow as pa
 
-    kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.int32())
+    kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int64())
     columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
     yield pa.RecordBatch.from_arrays(columns, names=list(Line._fields))
 
@@ -241,6 +246,6 @@ def reported(rows: DataFrame, work: Callable[..., Any], fields: Sequence[StructF
 
     numbers = [T.StructField(f"c{place}", field.dataType) for place, field in enumerate(fields)]
     numbered = with_fields(rows.toDF(*(field.name for field in numbers)), numbers)  # Spark stumbles over dots in names
-    kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType())
+    kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType(), T.LongType())
     lines = T.StructType([T.StructField(name, kind) for name, kind in zip(Line._fields, kinds, strict=True)])
     return [Line(*row) for row in numbered.mapInArrow(renamed, lines).collect()]
