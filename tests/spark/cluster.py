@@ -41,7 +41,8 @@ class Cluster:
             self._start("master", "master.Master", "--host", here, "--port", "0", "--webui-port", "0")
             found = eventually("the master runs", lambda: self._said(r"Starting Spark master at (spark://\S+)"), 60)
             self.master = found[0]
-            for name, host in (("worker-1", here), ("worker-2", "127.0.0.2")):  # Spark speculates on another host only
+            other = "127.0.0.2" if self.hidden else here  # Spark speculates on another host only
+            for name, host in (("worker-1", here), ("worker-2", other)):
                 shape = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self.home / name))
                 self._start(name, "worker.Worker", "--host", host, *shape, self.master)
             eventually("two workers are there", lambda: len(self._said("Registering worker")) == 2, 60)

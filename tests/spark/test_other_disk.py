@@ -267,13 +267,13 @@ class HalfBlind(Cluster):
 
     def __init__(self, home: Path, hidden: Path) -> None:
         super().__init__(home)
-        self.hidden = hidden
+        self.unseen = hidden
 
     def _start(self, name: str, role: str, *arguments: str) -> None:
         start = subprocess.Popen
 
         def elsewhere(words: list[str], **options: Any) -> Any:
-            hide = f'mount -t tmpfs none "{self.hidden}" && exec "$@"'
+            hide = f'mount -t tmpfs none "{self.unseen}" && exec "$@"'
             return start(["unshare", "-m", "sh", "-c", hide, "sh", *words], **options)
 
         with pytest.MonkeyPatch.context() as patched:
