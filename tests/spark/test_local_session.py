@@ -200,3 +200,13 @@ def _told(action) -> TidegateError:
     with pytest.raises(TidegateError) as caught, translated():
         action()
     return caught.value
+
+
+def test_a_python_function_right_behind_parquet_files_and_before_a_shuffle_ends(spark, tmp_path):
+    """Spark's own default of 4.2.0 hangs there, or its workers crash."""
+    from pyspark.sql import functions as f
+
+    spark.range(20_000).selectExpr("string(id % 100) as name").repartition(4).write.parquet(str(tmp_path / "rows"))
+    marked = f.udf(lambda name: name + "!", "string")
+    rows = spark.read.parquet(str(tmp_path / "rows")).withColumn("name", marked("name"))
+    assert rows.groupBy("name").count().count() == 100

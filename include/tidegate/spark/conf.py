@@ -75,6 +75,8 @@ _DEFAULTS = {
     "spark.sql.artifact.isolation.enabled": "false",
     # By default 10,000: for rows of a few numbers, handing over so short a batch costs more than its content.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # With it, Spark 4.2.0 waits for ever, or its workers crash, where a Python function follows right on Parquet files.
+    "spark.sql.execution.pythonUDF.arrow.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.pyspark.python": sys.executable,
     "spark.pyspark.driver.python": sys.executable,

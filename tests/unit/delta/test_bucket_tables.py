@@ -252,7 +252,8 @@ def test_staged_files_are_looked_at_together_and_a_missing_one_is_found(server: 
         assert missing_files(table, files) == []
     assert len(requests) == 1
     table.remove_files([files[3].path])
-    server.put(f"{table.url.rpartition('/')[2]}/{files[4].path}", b"another file")
+    with table.create(files[4].path) as out:
+        out.write(b"another file")
     assert missing_files(table, files) == [files[3].path, files[4].path]
 
 

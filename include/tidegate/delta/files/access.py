@@ -279,7 +279,7 @@ class _Upload:
 
     def write(self, data: Any) -> int:
         with _in_bucket(Location(store_of(self._path), self._options)):
-            return int(self._writer.write(data))
+            return int(self._writer.write(memoryview(data).cast("B")))
 
     def flush(self) -> None:
         """Do nothing: an object is there as a whole, or not at all."""

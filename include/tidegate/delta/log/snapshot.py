@@ -75,7 +75,7 @@ def handle(location: Location, version: int | None) -> DeltaTable:
     return DeltaTable(location.url, version=version, storage_options=dict(location.options))
 
 
-_CAPACITY = 64
+_CAPACITY = 1024
 _COMMITS = 20
 """How many new commits are read one by one; after more of them the table is opened anew."""
 
