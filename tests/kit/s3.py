@@ -59,9 +59,13 @@ class S3Server:
         found = [meta["path"] for batch in store.list(prefix or None) for meta in batch]
         return {path: bytes(store.get(path).bytes()) for path in found}
 
-    def treat(self, *, delay_s: float = 0.0, fail_every: int = 0) -> None:
-        """From now on each request takes longer, and every so many-th is answered 503 Slow Down before it counts."""
-        self._ask("POST", f"{_CONTROL}treat", json.dumps({"delay_s": delay_s, "fail_every": fail_every}).encode())
+    def treat(self, *, delay_s: float = 0.0, fail_every: int = 0, expired: bool = False) -> None:
+        """From now on each request takes longer, and every so many-th is answered 503 Slow Down before it counts.
+
+        expired: no login is valid any more.
+        """
+        how = {"delay_s": delay_s, "fail_every": fail_every, "expired": expired}
+        self._ask("POST", f"{_CONTROL}treat", json.dumps(how).encode())
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[collections.Counter[str]]:
@@ -134,7 +138,7 @@ class Treated:
         self._counts: collections.Counter[str] = collections.Counter()
         self._requests: collections.deque[str] = collections.deque(maxlen=10_000)
         self._clients: collections.Counter[str] = collections.Counter()
-        self._how: dict[str, Any] = {"delay_s": 0.0, "fail_every": 0}
+        self._how: dict[str, Any] = {"delay_s": 0.0, "fail_every": 0, "expired": False}
         self._asked = 0
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -152,6 +156,9 @@ class Treated:
         self._clients["spark" if "java" in environ.get("HTTP_USER_AGENT", "").lower() else "python"] += 1
         self._asked += 1
         time.sleep(self._how["delay_s"])
+        if self._how["expired"]:
+            start_response("400 Bad Request", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"]
         if self._how["fail_every"] and self._asked % self._how["fail_every"] == 0:
             start_response("503 Slow Down", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]

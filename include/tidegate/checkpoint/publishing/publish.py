@@ -394,6 +394,9 @@ def _write_hints(pipeline: PipelineContext, report: Report) -> None:
             break
         if not entry.completed:
             continue
+        if entry.id == view.settled and not any(map(_takes_over, view.entries)):
+            settled = entry.id  # its hint is there, and no later one is made from it
+            continue
         existing = pipeline.ledger.published(entry.id) if not _is_published_here(entry, report) else None
         if existing is None and view.rolled_back_by(entry.id) is not None:
             continue  # it never will be
@@ -435,6 +438,12 @@ def _publish_hint(
     published = Published(**stamp(seams.new_id()), id=entry.id, tables=tables, home=home, paths=paths)
     pipeline.ledger.create_published(published)
     return published
+
+
+def _takes_over(entry: Entry) -> bool:
+    """Return whether the entry leaves a table as it was: its hint says of it what the one before said."""
+    parts = entry.manifest.tables.values() if entry.manifest is not None else ()
+    return any(not rules.has_unpublished(part) and part.through is None for part in parts)
 
 
 def _is_published_here(entry: Entry, report: Report) -> bool:

@@ -38,11 +38,11 @@ def take_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
 
 def leave_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
     """Leave what this process has seen of these tables, the first time, and then now and then."""
+    known = [found for table in tables if not table.is_local and (found := seen(table)) is not None]
+    if not known:
+        return
     key = os.getpid(), ledger.home
     _left[key] = _left.get(key, -1) + 1
-    if _left[key] % _EVERY:
-        return
-    known = [found for table in tables if not table.is_local and (found := seen(table)) is not None]
-    if known:
+    if _left[key] % _EVERY == 0:
         with contextlib.suppress(Unavailable):  # it only costs time
             ledger.hint_seen_tables(SeenTables(**stamp(seams.new_id()), tables=known))

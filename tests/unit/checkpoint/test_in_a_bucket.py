@@ -1,0 +1,135 @@
+"""Ledger and tables in a bucket, without Spark: what a checkpoint asks, and what it does when nobody answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.bench.control import PIPELINE
+from tests.bench.scale_worlds import ack, stage, ticking, triggered
+from tests.kit.s3 import BUCKET, SECRET, S3Server, s3
+from tidegate.checkpoint.publishing import seen_tables
+from tidegate.coordinator import Coordinator
+from tidegate.delta.log import snapshot
+from tidegate.errors import Corrupt, TidegateError
+
+FOLDERS = count(1)
+TEN = [f"table{number}" for number in range(10)]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3() as server:
+        yield server
+
+
+def at(server: S3Server, folder: int, tables: list[str]) -> Coordinator:
+    return ticking(f"s3://{BUCKET}/{folder}", tables, server.options)
+
+
+def checkpoint(control: Coordinator, number: int) -> None:
+    staged = {name: stage(control, name, number) for name in control.graph.sinks}
+    finish(control, staged)
+
+
+def finish(control: Coordinator, staged: dict[str, object]) -> None:
+    plan = triggered(control)
+    ack(control.ledger, plan, staged)  # type: ignore[arg-type]
+    assert control.complete(plan.id).state == "completed"
+    assert not control.publish().stuck
+
+
+def as_in_a_new_process() -> None:
+    snapshot._cache.clear()
+    seen_tables._left.clear()
+
+
+def heads(control: Coordinator) -> set[int | None]:
+    return {node.sink.head(control.context(name)).last for name, node in control.graph.sinks.items()}
+
+
+def test_one_job_and_ten_tables_make_at_most_sixty_requests(server: S3Server) -> None:
+    control = at(server, next(FOLDERS), TEN)
+    for number in (1, 2):
+        checkpoint(control, number)
+    staged = {name: stage(control, name, 3) for name in TEN}
+    with server.asked() as requests:
+        finish(control, staged)
+    assert len(requests) <= 60, "\n".join(requests)
+    assert heads(control) == {3}
+
+
+def test_each_step_in_a_process_of_its_own_reads_no_tables_log_from_the_beginning(server: S3Server) -> None:
+    folder, tables = next(FOLDERS), TEN[:3]
+    for number in range(1, 6):
+        as_in_a_new_process()
+        checkpoint(at(server, folder, tables), number)
+    staged = {name: stage(at(server, folder, tables), name, 6) for name in tables}
+    with server.asked() as requests:
+        for step in ("trigger", "ack", "complete", "publish"):
+            as_in_a_new_process()
+            control = at(server, folder, tables)
+            if step == "trigger":
+                plan = triggered(control)
+            elif step == "ack":
+                ack(control.ledger, plan, staged)
+            elif step == "complete":
+                assert control.complete(plan.id).state == "completed"
+            else:
+                assert not control.publish().stuck
+    reads = [request for request in requests if request.startswith("GET") and ".json" in request.partition("?")[0]]
+    assert [read for read in reads if "_delta_log" in read] == []
+    assert heads(at(server, folder, tables)) == {6}
+
+
+def test_a_table_that_was_dropped_is_not_published_to_though_the_trigger_did_not_look(server: S3Server) -> None:
+    control = at(server, next(FOLDERS), TEN[:2])
+    for number in (1, 2):
+        checkpoint(control, number)
+    staged = {name: stage(control, name, 3) for name in TEN[:2]}
+    table = control.graph.sinks[TEN[0]].sink.delta_table(control.context(TEN[0]))
+    assert table is not None
+    table.remove_folder("_delta_log")
+    plan = triggered(control)
+    ack(control.ledger, plan, staged)
+    assert control.complete(plan.id).state == "completed"
+    with pytest.raises(Corrupt, match="contradict each other"):
+        control.publish()
+    assert control.graph.sinks[TEN[1]].sink.head(control.context(TEN[1])).last == 3, "the other table has it"
+    with pytest.raises(Corrupt, match="contradict each other"):
+        triggered(control)
+
+
+@pytest.mark.parametrize("step", ["trigger", "complete", "publish"])
+def test_a_login_that_expires_stops_a_step_and_nothing_is_lost(server: S3Server, step: str) -> None:
+    folder = next(FOLDERS)
+    control = at(server, folder, TEN[:2])
+    for number in (1, 2):
+        checkpoint(control, number)
+    staged = {name: stage(control, name, 3) for name in TEN[:2]}
+
+    def done(now: str) -> None:
+        nonlocal plan
+        if now == "trigger":
+            plan = triggered(control)
+            ack(control.ledger, plan, staged)
+        elif now == "complete":
+            assert control.complete(plan.id).state == "completed"
+        else:
+            assert not control.publish().stuck
+
+    plan = None  # type: ignore[assignment]
+    for now in ("trigger", "complete", "publish"):
+        if now == step:
+            server.treat(expired=True)
+            try:
+                with pytest.raises(TidegateError, match="ExpiredToken") as refused:
+                    done(now)
+            finally:
+                server.treat()
+            assert SECRET not in str(refused.value)
+        done(now)
+    assert heads(at(server, folder, TEN[:2])) == {3}
+    assert control.ledger.pipeline == PIPELINE
