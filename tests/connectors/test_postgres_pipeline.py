@@ -52,7 +52,7 @@ class Shop:
 
     def checkpoint(self, **limits):
         told = Told()
-        run_checkpoints(self.coordinator(**limits), lambda: self.spark, Schedule(checkpoints=1), told)
+        run_checkpoints(self.coordinator(**limits), lambda job: self.spark, Schedule(checkpoints=1), told)
         return told
 
     def shown(self):
