@@ -60,7 +60,7 @@ class Cluster:
     spark: Any
     options: dict[str, str]
 
-    def __call__(self) -> Any:
+    def __call__(self, job: str | None = None) -> Any:
         return self.spark
 
     def drop(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.world import Example, Place, place
+from tests.kit.sampling import some_of
 from tests.spark.cluster import can_be_blind
 from tidegate.spark.jars import jars_folder
 
@@ -25,7 +26,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield found
 
 
-@pytest.mark.parametrize("mode", ["connect", "submit"])
+@pytest.mark.parametrize("mode", some_of(["connect", "submit"], 2))
 def test_the_example_has_the_same_rows_on_workers_that_share_no_disk(where: Place, mode: str) -> None:
     executors = where.cluster.executors
     example = Example(where, mode, mode)
