@@ -24,7 +24,7 @@ def test_every_row_is_in_every_table_once_but_for_what_is_in_flight(days: dict[i
 def test_much_is_passed_killed_and_rolled_back(days: dict[int, Day]) -> None:
     told = [what for day in days.values() for _, _, what in day.events]
     for expected, at_least in [
-        ("goes past", 100),
+        ("goes past", 50),
         ("is killed", 500),
         ("waits for checkpoint", 100),
         ("went back to", 10),
