@@ -6,18 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.cluster.needs import NEEDS
 from tests.cluster.world import Example, Place, place
 from tests.kit.sampling import some_of
-from tests.spark.cluster import can_be_blind
-from tidegate.spark.jars import jars_folder
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not jars_folder().with_name("jars-s3").is_dir() or not can_be_blind(),
-        reason="needs the jars for s3:// (make setup S3=1), and a user who may hide folders from a process",
-    ),
-]
+pytestmark = NEEDS
 
 
 @pytest.fixture(scope="module")

@@ -10,22 +10,15 @@ from typing import Any
 import pytest
 
 from tests.cluster.failing import FAULTS, Failing, Fault, failing
+from tests.cluster.needs import NEEDS
 from tests.kit.s3 import BUCKET
 from tests.kit.sampling import some_of
-from tests.spark.cluster import can_be_blind
 from tidegate.delta import Location, sync_and_list
-from tidegate.spark.jars import jars_folder
 from tidegate.spark.storage import writing
 from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.writing import write_files
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not jars_folder().with_name("jars-s3").is_dir() or not can_be_blind(),
-        reason="needs the jars for s3:// (make setup S3=1), and a user who may hide folders from a process",
-    ),
-]
+pytestmark = NEEDS
 
 
 @pytest.fixture(scope="module")

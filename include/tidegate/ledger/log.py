@@ -158,9 +158,9 @@ class EntryLog(ManualRecords):
         self._day_pins: dict[str, Pin] = {}
 
     def remember(self, entry: Entry) -> None:
-        """Keep an entry whose records were all read or created here, if none will follow. It counts only while its
-        plan is there."""
-        if _has_ended(entry):
+        """Keep an entry whose records were all read or created here, if none will follow: a job may still ack what is
+        aborted already. It counts only while its plan is there."""
+        if _has_ended(entry) and len(entry.acks) == len(entry.plan.acks):
             self._known[entry.id] = entry
             while len(self._known) > _KNOWN:
                 del self._known[next(iter(self._known))]

@@ -7,7 +7,6 @@ from itertools import count
 
 import pytest
 
-from tests.bench.control import PIPELINE
 from tests.bench.scale_worlds import ack, stage, ticking, triggered
 from tests.kit.s3 import BUCKET, SECRET, S3Server, s3
 from tidegate.checkpoint.publishing import seen_tables
@@ -132,4 +131,3 @@ def test_a_login_that_expires_stops_a_step_and_nothing_is_lost(server: S3Server,
             assert SECRET not in str(refused.value)
         done(now)
     assert heads(at(server, folder, TEN[:2])) == {3}
-    assert control.ledger.pipeline == PIPELINE
