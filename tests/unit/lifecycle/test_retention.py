@@ -589,6 +589,17 @@ def test_whoever_retires_looks_again_behind_its_tombstone(world, monkeypatch):
 # -- zombies behind a deletion ---------------------------------------------------------------------------
 
 
+def test_an_ack_that_comes_after_the_abort_is_seen_by_who_has_read_the_entry_before(world):
+    """Else a process that goes on and on would never remove the side files that it names."""
+    world.feed_more(3)
+    id = world.trigger("one")
+    zombie, ledger = world.half_work(id), world.coordinator().ledger
+    world.coordinator().abort(id, "RUN_GONE")
+    assert not ledger.entry(id).acks
+    quietly(lambda: zombie.ack(zombie.staged, None))
+    assert set(ledger.entry(id).acks) == {"main"}
+
+
 def test_a_zombie_that_wakes_behind_the_deletion_writes_what_nobody_reads(world):
     """Its ack makes the folder anew. Nobody takes that for a checkpoint, not even when the hint is lost."""
     world.limit(num_retained=1)
