@@ -100,18 +100,29 @@ class Cluster:
         """Wait for the answer to one question: see `answers`."""
         return self.answers(lambda: {"": ask()})[""]
 
-    def answers(self, ask: Callable[[], Mapping[Key, Future[Any]]], *, exists: bool = False) -> dict[Key, Any]:
+    def answers(
+        self,
+        ask: Callable[[], Mapping[Key, Future[Any]]],
+        *,
+        exists: bool = False,
+        error_in: Callable[[Any], Any] = lambda answer: None,
+    ) -> dict[Key, Any]:
         """Wait for the answers to all questions. Ask again if brokers are only changing places, and do not wait if they
-        refuse the login. exists: the topic is there, so that a missing leader will come."""
+        refuse the login. exists: the topic is there, so that a missing leader will come. error_in: the error that an
+        answer holds in place of being one; None: it holds none."""
         from confluent_kafka import KafkaException
 
         pause, deadline = _LOOK_S, seams.monotonic() + ANSWER_S
         while True:
             try:
-                return {key: self._answered(future) for key, future in ask().items()}
+                said = {key: self._answered(future) for key, future in ask().items()}
+                held = next((error for error in map(error_in, said.values()) if error is not None), None)
+                if held is None:
+                    return said
+                raise KafkaException(held)
             except KafkaException as error:
-                said = error.args[0]
-                passes = _passes(said) or (exists and said.code() == said._NOENT)
+                why = error.args[0]
+                passes = _passes(why) or (exists and why.code() == why._NOENT)
                 if not passes or seams.monotonic() > deadline:
                     raise
             seams.sleep(pause)

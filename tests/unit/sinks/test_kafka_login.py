@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tidegate.errors import Invalid
 from tidegate.kafka import Cluster, KafkaLogin, cluster
 from tidegate.records.place import Place
+from tidegate.sources.kafka.topic import SourceTopic
 
 
 def test_what_is_for_the_schema_registry_does_not_reach_the_brokers_client():
@@ -46,3 +47,21 @@ def test_leaders_are_looked_up_anew_before_a_question_is_asked_again(monkeypatch
 
     assert Cluster(KafkaLogin({"bootstrap.servers": "one:9092"}), "none").answer(ask) == "here"
     assert done == ["asked", "looked up", "asked"]
+
+
+def test_offsets_of_a_group_are_committed_though_its_coordinator_is_still_loading(monkeypatch):
+    """That error comes inside of an answer, per partition: the answer as a whole is none."""
+    codes = [KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.NOT_COORDINATOR, None]
+
+    def alter(wanted: object, request_timeout: float) -> dict[str, Future[SimpleNamespace]]:
+        code, answer = codes.pop(0), Future[SimpleNamespace]()
+        partition = SimpleNamespace(error=None if code is None else KafkaError(code))
+        answer.set_result(SimpleNamespace(topic_partitions=[partition]))
+        return {"watchers": answer}
+
+    client = SimpleNamespace(poll=lambda _: None, list_topics=lambda timeout: None, alter_consumer_group_offsets=alter)
+    monkeypatch.setattr(cluster, "_admin_of", lambda _: SimpleNamespace(client=client, reported=[]))
+    monkeypatch.setattr(cluster, "_LOOK_S", 0.0)
+
+    SourceTopic("orders", KafkaLogin({"bootstrap.servers": "one:9092"})).commit("watchers", {0: 3})
+    assert codes == []

@@ -104,17 +104,22 @@ class SourceTopic:
         wanted = [ConsumerGroupTopicPartitions(group, reached)]
         with self._cluster.errors(f"committing the offsets of the group {group}"):
             admin = self._cluster.admin()
-            said = self._cluster.answers(lambda: admin.alter_consumer_group_offsets(wanted, request_timeout=ANSWER_S))
-            failed = [each.error for each in said[group].topic_partitions if each.error is not None]
-            if failed and failed[0].code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
+            try:
+                self._cluster.answers(
+                    lambda: admin.alter_consumer_group_offsets(wanted, request_timeout=ANSWER_S),
+                    error_in=lambda said: next(
+                        (each.error for each in said.topic_partitions if each.error is not None), None
+                    ),
+                )
+            except KafkaException as error:
+                if error.args[0].code() not in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.NON_EMPTY_GROUP):
+                    raise
                 raise Invalid(
                     f"the offsets of the group {group} cannot be set: somebody consumes in that group",
                     expected="a group for this source alone",
                     help="give the source's argument group another name",
                     reason="GROUP_IN_USE",
-                )
-            if failed:
-                raise KafkaException(failed[0])
+                ) from None
 
     def _offsets_asked(
         self, key: str, specs: Mapping[int, Any], *, committed: bool = True
