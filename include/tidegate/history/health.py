@@ -44,6 +44,8 @@ REASONS = {
     "STOPPED": "somebody cancelled the pipeline",
     "BASE_ABORTED": "the checkpoint that it was built on was aborted",
     "RUN_GONE": "the process that ran it had died; a later run found that and ended it",
+    "SWAP_INTERRUPTED": "the process that was swapping a line in ended before it could decide that",
+    "LINE_DISCARDED": "the line that it would have swapped in was discarded",
     "ACK_VOID": "it was built on an attempt at a job that does not count, because another attempt does",
     "TOO_LATE": "its process was paused for so long that its number had been used and retired before",
     "CONTROL": "it is no checkpoint but an act, such as a suspension, which takes a number and never completes",

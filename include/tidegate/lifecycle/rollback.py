@@ -281,6 +281,7 @@ def _aborted(id: int, reason: str, detail: str) -> Decision:
 
 def _pin(ledger: Ledger, plan: Plan, record: Rollback) -> Pin:
     """Pin the target: it cannot be retired before the rollback is, or is found to have failed."""
+    assert record.manifest is not None
     pin = Pin(
         attempt=plan.attempt,
         created=plan.created,

@@ -60,7 +60,7 @@ class Entry:
         one.
         """
         made_from = self.manifest.jobs if self.manifest is not None else {}
-        # The manifest of a rollback names no acks of its own entry.
+        # The manifest of a rollback names no acks of its own entry, unless it is a swap: then it names all of them.
         named = {job: handle for job, handle in made_from.items() if handle.entry == self.id}
         late = set(self.overtakable)  # such a job may ack after the decision, or not at all
         existing = {job: acked.handle for job, acked in self.acks.items() if job in named or job not in late}

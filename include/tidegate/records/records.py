@@ -69,6 +69,7 @@ __all__ = [
     "State",
     "StepStats",
     "Struct",
+    "SwappedLine",
     "Timed",
     "Told",
     "Trouble",
@@ -495,11 +496,33 @@ class Restored(Struct, frozen=True, kw_only=True):
     """The state of the table as of the target. None: the table was created later, and becomes empty."""
 
 
-class Rollback(Struct, frozen=True, kw_only=True):
-    """A rollback: positions, state and outputs return to checkpoint `target`. Entries in between no longer count."""
+class SwappedLine(Struct, frozen=True, kw_only=True):
+    """The line that a swap brings in (docs/protocol.md, section 14).
 
-    target: Id
+    It has replayed all input from the rollback's target to the plan's base, the pipeline's last checkpoint until then.
+    """
+
+    name: str
+    uid: str
+    head: Id
+    """The line's last checkpoint, whose content the swap brings in: a number of the line's own log."""
     manifest: Sha
+    """The manifest of that checkpoint."""
+
+
+class Rollback(Struct, frozen=True, kw_only=True):
+    """A rollback: positions, state and outputs return to checkpoint `target`. Entries in between no longer count.
+
+    A swap is a rollback that brings the content of a line: its positions are the line's, its jobs continue from the
+    copies of the line's acks in its own folder, and its tables are those as of the target with the line's changes.
+    """
+
+    target: Annotated[int, msgspec.Meta(ge=0)]
+    """0: the beginning, before the first checkpoint. Only a swap goes back to there."""
+    manifest: Sha | None
+    """None: the target is the beginning."""
+    line: SwappedLine | None = None
+    """The line that it brings in, if it is a swap."""
     by: str
     reason: str = ""
     tables: dict[str, Restored]
@@ -544,6 +567,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """True: rows that a gate would hold go to its quarantine. A person chose this after a rejection."""
     reach: tuple[str, str] | None = None
     """The span of the intervals of this checkpoint and all below it."""
+    replays: list[Id] = []
+    """For a checkpoint of a line: the live checkpoints whose recorded ranges it reads, in order."""
     sources: dict[str, Range]
     fixed_inputs: dict[str, Payload] = msgspec.field(default_factory=dict, name="pins")
     """Inputs that operators read besides their streams, such as the version of a table, by uid. Fixed for all
@@ -572,12 +597,23 @@ class Plan(Record, frozen=True, kw_only=True):
             return "a control entry names its action, a checkpoint does not"
         if (self.kind == "restart") != (self.rollback is not None):
             return "a rollback names its target, a checkpoint does not"
-        if self.rollback is not None and self.rollback.target >= self.id:
-            return f"entry {self.id} cannot go back to {self.rollback.target}"
+        if self.rollback is not None and (flaw := self._flaw_of_rollback(self.rollback)) is not None:
+            return flaw
+        if self.replays != sorted(set(self.replays)):
+            return f"{self.replays} are not different checkpoints in ascending order"
         if not all(texts is None or Interval.is_record(texts) for texts in (self.interval, self.reach)):
             return f"{self.interval} or {self.reach} is no interval"
         if self.by_interval and (self.interval is None or self.base is not None):
             return "a checkpoint of an interval pipeline has an interval and rests on nothing"
+        return None
+
+    def _flaw_of_rollback(self, rollback: Rollback) -> str | None:
+        if rollback.target >= self.id or (rollback.target == 0 and rollback.line is None):
+            return f"entry {self.id} cannot go back to {rollback.target}"
+        if (rollback.target == 0) != (rollback.manifest is None):
+            return "a target has a manifest, the beginning has none"
+        if rollback.line is not None and rollback.line.head >= self.id:
+            return f"entry {self.id} cannot bring in checkpoint {rollback.line.head} of a line: its number is too high"
         return None
 
 
@@ -733,7 +769,8 @@ class Pin(Record, frozen=True, kw_only=True):
     title: ClassVar[str] = "pin"
 
     owner: str
-    kind: Literal["rollback", "savepoint", "fork", "copy", "day"]
+    kind: Literal["rollback", "savepoint", "fork", "copy", "day", "line"]
+    """line: a line was forked from `entry`. It spares every entry above, too, for the line has yet to replay them."""
     entry: Id
     manifest: Sha
     rollback: Id | None = msgspec.field(default=None, name="restart")

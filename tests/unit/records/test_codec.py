@@ -131,7 +131,7 @@ def test_each_missing_field_is_refused(name):
         "counts",
         "planning_s",
     }
-    optional |= {"restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
+    optional |= {"replays", "restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
     optional |= {"run"} if name == "act" else set()
     optional |= {"takes", "overtaking", "in_flight", "through", "ahead"}
     optional |= {"home", "paths"} if name == "published" else set()
@@ -256,7 +256,7 @@ def test_one_record_is_not_taken_for_another():
             same = (
                 {"latest", "retired", "told"},
                 {"decision", "abort"},
-                {"plan", "rollback"},
+                {"plan", "rollback", "swap"},
                 {"manifest", "restored"},
                 {"pipeline", "forked"},
             )

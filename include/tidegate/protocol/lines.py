@@ -1,0 +1,193 @@
+"""The rules of lines (docs/protocol.md, section 14), as pure functions like those in rules.py.
+
+A line recomputes what a pipeline has made: it is a ledger of its own, forked from a checkpoint of the live log, that
+replays the recorded input of later live checkpoints through today's code. One entry of the live log, the swap, brings
+its result in. A swap is a rollback: it goes back to the checkpoint that the line was forked from, and brings content.
+
+The invariants, and the rules that they follow from:
+
+  - A line replays each live checkpoint that counts once, in order. What it has replayed may cease to count by a
+    rollback; then it cannot be swapped in.                                                     (L2, L4)
+  - The swap is the last entry of the log, all lower ones are decided, and the line has replayed all that count. So the
+    rows of every input are in the tables once, before the swap and after it.                   (L4)
+  - A line is swapped in once, or discarded, or both in this order. What a decided swap names is never deleted. (L5, L8)
+  - While a line lives, nothing of the live log is retired from its origin on.                  (L1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tidegate.protocol.rules import Abort, CreateEntry, Wait, next_abort, own_entry, plan_base
+from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.records.records import Pin
+
+__all__ = [
+    "LINE_DISCARDED",
+    "SWAP_INTERRUPTED",
+    "CaughtUp",
+    "FillUp",
+    "LineProgress",
+    "Refuse",
+    "RemoveLine",
+    "Replay",
+    "Swapped",
+    "on_discard",
+    "on_replay",
+    "on_swap",
+    "spared_for_lines",
+]
+
+SWAP_INTERRUPTED = "SWAP_INTERRUPTED"
+"""The reason for aborting a swap that was not decided by the process that created it."""
+
+LINE_DISCARDED = "LINE_DISCARDED"
+"""The reason for aborting a swap of a line that is being discarded."""
+
+
+@dataclass(frozen=True)
+class LineProgress:
+    """How far a line has come."""
+
+    run: str
+    """The run under which it is swapped in. It belongs to the line alone, whoever swaps and however often."""
+    origin: int
+    """The live checkpoint that it was forked from; 0 for the beginning."""
+    head: int
+    """The highest number in its own log; its origin, or 0, while that is empty."""
+    replayed: tuple[int, ...] = ()
+    """The live checkpoints whose input it has replayed, ascending."""
+
+    @property
+    def reached(self) -> int:
+        """The live checkpoint up to which it has replayed."""
+        return self.replayed[-1] if self.replayed else self.origin
+
+
+# -- answers: each is a single next step, with the values that it needs ---------------------------------
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Replay the input of these live checkpoints next, in this order. Several may be merged into one, none is split."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class CaughtUp:
+    """The line has replayed everything that counts so far."""
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """The line cannot go on and cannot be swapped in, because of these live entries."""
+
+    why: str
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """The line was swapped in by entry `id`. That is done, whatever has become of the entry since."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class FillUp:
+    """Create entry `id` as a control entry, so that ids go past those of the line; then call again."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class RemoveLine:
+    """Delete the line's files, except those that entry `named_by` names (None: no entry does)."""
+
+    named_by: int | None
+
+
+# -- replay (L2) ---------------------------------------------------------------------------------------
+
+
+def on_replay(view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int]] = ()) -> Replay | CaughtUp | Refuse:
+    """Decide what a line does next.
+
+    view: reaches down to the live checkpoint up to which the line has replayed. rollbacks: all completed ones above the
+    line's origin, as (entry, its target), as far as the view does not reach down to them.
+    """
+    known = sorted({*rollbacks, *_rollbacks_in(view)})
+    undone = tuple(id for id in (line.origin, *line.replayed) if id and rolled_back_by(id, known) is not None)
+    if undone:
+        return Refuse("what it has replayed was rolled back since", undone)
+    if line.reached and view.get(line.reached) is None:
+        return Refuse("the log does not hold the checkpoint any more up to which it has replayed", (line.reached,))
+    counting = [entry for entry in view.entries if entry.completed and rolled_back_by(entry.id, known) is None]
+    above = [entry for entry in counting if entry.id > line.reached]
+    swaps = tuple(entry.id for entry in above if entry.rollback is not None and entry.rollback.line is not None)
+    if swaps:
+        return Refuse("another line was swapped in since", swaps)
+    ids = tuple(entry.id for entry in above if entry.rollback is None)
+    return Replay(ids) if ids else CaughtUp()
+
+
+def _rollbacks_in(view: View) -> list[tuple[int, int]]:
+    return [
+        (entry.id, entry.rollback.target) for entry in view.entries if entry.rollback is not None and entry.completed
+    ]
+
+
+# -- swap (L4) -----------------------------------------------------------------------------------------
+
+Swapping: TypeAlias = Replay | Refuse | Swapped | Abort | Wait | FillUp | CreateEntry
+
+
+def on_swap(
+    view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int]] = (), give_up: Mapping[int, str] | None = None
+) -> Swapping:
+    """Decide the next step of a swap. view, rollbacks: as for `on_replay`; the view is of the line's run.
+
+    give_up: open entries that somebody has reason to end, as for a trigger. All others are waited for. The answer's
+    `base` is the live checkpoint up to which the line has replayed: the last one, which the swap undoes.
+    """
+    own = own_entry(view, line.run)
+    if own is not None:
+        entry = view.get(own)
+        if entry is None or not entry.open:
+            return Swapped(own)
+        return Abort(own, SWAP_INTERRUPTED, "it was not decided by the process that created it", counts=False)
+    next_step = on_replay(view, line, rollbacks)
+    if not isinstance(next_step, CaughtUp):
+        return next_step
+    doomed = next_abort(view, give_up or {})
+    if doomed is not None:
+        return doomed
+    open_ids = tuple(entry.id for entry in view.still_open())
+    if open_ids:
+        return Wait(open_ids)
+    if view.last_id + 1 <= line.head:
+        return FillUp(view.last_id + 1)
+    base = plan_base(view)
+    generation = base.plan.generation if base is not None else 0
+    return CreateEntry(id=view.last_id + 1, base=base.id if base is not None else None, generation=generation + 1)
+
+
+# -- the end of a line (L1, L8) ------------------------------------------------------------------------
+
+
+def on_discard(view: View, run: str) -> Abort | RemoveLine:
+    """Decide the next step of discarding a line. The view is of the line's run, and was read after its tombstone was
+    created: a swap that is created later sees the tombstone and ends without a decision."""
+    own = own_entry(view, run)
+    entry: Entry | None = view.get(own)
+    if entry is not None and entry.open:
+        return Abort(entry.id, LINE_DISCARDED, "the line that it would bring in is being discarded", counts=False)
+    return RemoveLine(named_by=own)
+
+
+def spared_for_lines(pins: Sequence[Pin]) -> int | None:
+    """Return the lowest live entry that lines need: it and all above it must stay. None: there is no line."""
+    return min((pin.entry for pin in pins if pin.kind == "line"), default=None)
