@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -124,6 +124,16 @@ class BusyWorld(World):
     def _at_work(self, plan: Plan, job: str) -> bool:
         there = self.is_running(plan.run)
         return there if self.calm or not self.dice.chance(self.climate.wrong) else not there
+
+
+class BehindWorld(BusyWorld):
+    """Days on which jobs are always behind, and somebody rolls back all the time."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.climate = replace(
+            self.climate, max_concurrent_checkpoints=3, patience=0.0, wrong=0.5, slowness=600, rollbacks=6
+        )
 
 
 @contextlib.contextmanager

@@ -296,6 +296,8 @@ class Plant(NamedTuple):
     within: int
     known: tuple[int, ...] = ()
     """Days on which it was found before: looked at first. If they have changed since, all others are."""
+    kind: str | None = None
+    """The kind of days that show it, if it is another one than for its neighbours."""
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
@@ -307,7 +309,7 @@ class Plant(NamedTuple):
 
     def is_found(self, kind: str = "life") -> bool:
         """Whether somebody notices, as it is planted now, on days of this kind."""
-        return any(simulate_seed(seed, kind).problem for seed in (*self.known, *range(self.within)))
+        return any(simulate_seed(seed, self.kind or kind).problem for seed in (*self.known, *range(self.within)))
 
 
 def _decide_on_an_answer_that_is_not_durable() -> Patches:

@@ -142,7 +142,7 @@ PLANTED_BUSY: dict[str, Plant] = {
     "O2: forget what is in flight": Plant(_forget_what_is_in_flight, 600, (218,)),
     "O3: let go of what is late": Plant(_let_go_of_what_is_late, 600, (31,)),
     "O4: go past whatever it is": Plant(_go_past_whatever_it_is, 600),
-    "O4: begin from the newest ack": Plant(_begin_from_the_newest_ack, 600, (160,)),
-    "R4: acks below a rollback": Plant(_acks_below_a_rollback, 600, (426,)),
+    "O4: begin from the newest ack": Plant(_begin_from_the_newest_ack, 1200, (764,)),
+    "R4: acks below a rollback": Plant(_acks_below_a_rollback, 600, (172,), "behind"),
     "retire what is rested on": Plant(_retire_what_is_rested_on, 600),
 }

@@ -15,7 +15,7 @@ from tests.simulation.interval_days import HourOracle, HourWorld
 from tests.simulation.long_lives import LongWorld, long_life
 from tests.simulation.long_lives_oracle import LongOracle
 from tests.simulation.oracle import Oracle
-from tests.simulation.overtaking_days import BusyOracle, BusyWorld, channels_in_memory
+from tests.simulation.overtaking_days import BehindWorld, BusyOracle, BusyWorld, channels_in_memory
 from tests.simulation.quarantine_days import AsideOracle, AsideWorld
 from tests.simulation.world import Violation, World
 from tidegate import seams
@@ -49,10 +49,12 @@ KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
     "hours": (HourWorld, HourOracle),
     "aside": (AsideWorld, AsideOracle),
     "busy": (BusyWorld, BusyOracle),
+    "behind": (BehindWorld, BusyOracle),
     "years": (LongWorld, LongOracle),
 }
 """Of a pipeline that is forked, copied and brought to its end; of an interval pipeline; with bad rows, which go into
-quarantine; of several jobs, past which checkpoints go; of one with state and shared side files, which lives long."""
+quarantine; of several jobs, past which checkpoints go, and of such that are always behind; of one with state and shared
+side files, which lives long."""
 
 
 def simulate_seed(seed: int, kind: str = "life") -> Day:
