@@ -30,11 +30,13 @@ def states_named(entry: Entry) -> dict[str, Payload]:
 
 
 def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
-    """Return the acks that the base rests on: for a rollback those of its target, for a job that is behind its last
-    one."""
+    """Return the acks that the base rests on: for a rollback those of its target, for a swap its copies of the line's,
+    for a job that is behind its last one."""
     if base.manifest is None:
         return [acked.ack for acked in base.acks.values()]
-    elsewhere = {job: handle for job, handle in base.manifest.jobs.items() if handle.entry != base.id}
+    elsewhere = {
+        job: handle for job, handle in base.manifest.jobs.items() if handle.entry != base.id or job not in base.acks
+    }
     own_acks = [acked.ack for job, acked in base.acks.items() if job in base.manifest.jobs and job not in elsewhere]
     return own_acks + [ledger.chosen_ack(handle, job) for job, handle in elsewhere.items()]
 

@@ -27,6 +27,8 @@ from tidegate.records.records import (
     Discarded,
     Filled,
     LatestHint,
+    Line,
+    LineDiscarded,
     Manifest,
     Overtaken,
     Pin,
@@ -286,6 +288,41 @@ class Ledger(EntryLog):
         self.store.delete_files([f"{folder(id)}/retired.json"])
         self.store.delete(folder(id))
         seams.fault("S13.delete.after")
+
+    # -- lines -----------------------------------------------------------------------------------------
+
+    def lines(self) -> list[Line]:
+        """Return all lines that are not discarded."""
+        names = self.store.names("lines")
+        found = (self._read(f"lines/{name}/line.json", Line) for name in names if self.line_discarded(name) is None)
+        return [line for line in found if line is not None]
+
+    def line(self, name: str) -> Line | None:
+        """Return the line with this name, discarded or not, as long as its record is there."""
+        return self._read(f"lines/{name}/line.json", Line)
+
+    def create_line(self, line: Line) -> Line:
+        """Create the line. The first one of a name counts and is returned."""
+        return self._create_if_absent(f"lines/{line.name}/line.json", line).record
+
+    def line_discarded(self, name: str) -> LineDiscarded | None:
+        """Return the line's tombstone; None if it is not discarded."""
+        return self._read(f"lines/{name}/discarded.json", LineDiscarded)
+
+    def discard_line(self, discarded: LineDiscarded) -> None:
+        """Create the line's tombstone, and make it durable: from now on nobody may swap the line in."""
+        path = f"lines/{discarded.name}/discarded.json"
+        self._create_if_absent(path, discarded)
+        self.store.sync(path)
+
+    def delete_line(self, name: str) -> None:
+        """Delete a discarded line's own ledger, states and quarantine, and its record."""
+        self.store.delete(f"lines/{name}/log")
+        self.store.delete(f"lines/{name}/line.json")
+
+    def line_home(self, name: str) -> str:
+        """Return the folder of the line's own ledger."""
+        return f"{self.home}/lines/{name}/log"
 
     # -- W2: before acting on a record of another writer, make sure that it survives a power loss ------
 

@@ -29,6 +29,7 @@ from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
 from tidegate.lifecycle.ages import Ages, DatedCheckpoints
+from tidegate.protocol.lines import spared_for_lines
 from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.records import Blob, Decision, Pin, RetainedCount, Retired
 from tidegate.sinks.base import Staging
@@ -58,7 +59,7 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
     ledger = pipeline.ledger
     pins = ledger.pins()
     counted = _count_retained(ledger, num_retained(), ledger.rollbacks(pins))
-    old = ledger.ids(before=_floor(ledger, counted, num_retained()))
+    old = ledger.ids(before=_below_lines(ledger, _floor(ledger, counted, num_retained()), pins))
     line = DatedCheckpoints(ledger, pins)
     spared = _spared(ledger, ages.unpin_days(line, pins), _lowest_unpinned(old, pins)) if old else set()
     old = ages.old(ledger, [id for id in old if id not in spared])
@@ -142,13 +143,20 @@ def _is_stale(ledger: Ledger, pin: Pin) -> bool:
 
 def retention_floor(ledger: Ledger, num_retained: int, pins: Sequence[Pin] | None = None) -> int:
     """Return the lowest id that must stay: the num_retained-th last completed one, or lower if one rests there."""
-    return _floor(ledger, _count_retained(ledger, num_retained, ledger.rollbacks(pins)), num_retained)
+    floor = _floor(ledger, _count_retained(ledger, num_retained, ledger.rollbacks(pins)), num_retained)
+    return _below_lines(ledger, floor, pins)
 
 
 def _floor(ledger: Ledger, counted: RetainedCount | None, num_retained: int) -> int:
     if counted is None or counted.completed < num_retained:
         return 0
     return min(_resting(ledger, min(counted.low, counted.upto)))
+
+
+def _below_lines(ledger: Ledger, floor: int, pins: Sequence[Pin] | None) -> int:
+    """L1: return the floor, or the lowest entry from which on lines need all."""
+    spared = spared_for_lines(ledger.pins() if pins is None else pins)
+    return floor if spared is None else min(floor, spared)
 
 
 def _count_retained(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple[int, int]]) -> RetainedCount | None:

@@ -22,7 +22,17 @@ from tidegate.state.table import STATE
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["CHOICES", "Change", "How", "Proposal", "claimed", "examine", "unreadable"]
+__all__ = [
+    "CHOICES",
+    "Change",
+    "How",
+    "Proposal",
+    "claimed",
+    "examine",
+    "table_changes",
+    "undecided_choices",
+    "unreadable",
+]
 
 How = Literal["restore", "discard", "retract", "keep", "leave"]
 CHOICES: tuple[How, ...] = ("discard", "retract", "keep", "leave")
@@ -89,13 +99,13 @@ def _examined(
     pipeline: PipelineContext, view: View, target: Entry, base: Entry, choices: Mapping[str, How]
 ) -> Proposal:
     problems = list(unreadable(pipeline.ledger, target)) or list(_lost_in_flight(pipeline, target))
-    changes = [] if problems else list(_changes(pipeline, view, target, base, choices))
+    changes = [] if problems else list(table_changes(pipeline, view, target, base, choices))
     lacking = []
     for change in changes:
         if change.how == "leave":
             continue
         problems += change.way.problems
-        problems += _undecided(change, choices)
+        problems += undecided_choices(change, choices)
         if change.way.lacks or (not change.way.exists and _owed_since(pipeline, target, base, change.table)):
             lacking.append(change.table)
     problems += _removed(pipeline, target, base, choices)
@@ -207,25 +217,25 @@ def _between(ledger: Ledger, target: int, view: View) -> Iterator[Entry]:
 # -- tables ------------------------------------------------------------------------------------------------
 
 
-def _changes(
-    pipeline: PipelineContext, view: View, target: Entry, base: Entry, choices: Mapping[str, How]
+def table_changes(
+    pipeline: PipelineContext, view: View, target: Entry | None, base: Entry, choices: Mapping[str, How]
 ) -> Iterator[Change]:
-    """Yield the effect on each table of the pipeline."""
-    assert target.manifest is not None
+    """Yield the effect on each table of the pipeline. target: None for the beginning, as a swap may go back to."""
     assert base.manifest is not None
-    published = pipeline.ledger.published(target.id)
-    states = _states(pipeline.ledger, target)
+    published = pipeline.ledger.published(target.id) if target is not None else None
+    states = _states(pipeline.ledger, target) if target is not None else {}
+    through = (target.plan.through or ()) if target is not None else ()
     for name in base.manifest.tables:
         sinking = pipeline.graph.tables.get(name)
-        if choices.get(name) == "leave" and name not in (target.plan.through or ()):
+        if choices.get(name) == "leave" and name not in through:
             yield Change(name, "leave", held=_held(pipeline, view, name))
             continue
         if sinking is None:
             continue  # nothing was published there since, or it is a problem
-        if name in (target.plan.through or ()):
+        if name in through:
             yield _stays(pipeline, name, sinking.sink)
             continue
-        to = rules.after_publish([target.manifest], name)
+        to = _last_there(target, name)
         target_table: PublishedTable | None = published.tables.get(name) if published is not None else None
         state = states.get(name)
         state_record: list[Json] = [pipeline.ledger.unpack(state)] if state is not None else []
@@ -237,6 +247,10 @@ def _changes(
             also = f"; fix that, or choose --leave {name} (it stays as it is)" if name in pipeline.graph.sinks else ""
             way = WayBack(problems=(f"{error.what}{also}",))
         yield Change(name, choices.get(name, "restore") if way.exists else None, way, state)
+
+
+def _last_there(target: Entry | None, table: str) -> int | None:
+    return rules.after_publish([target.manifest], table) if target is not None and target.manifest is not None else None
 
 
 def _held(pipeline: PipelineContext, view: View, name: str) -> int | None:
@@ -266,7 +280,7 @@ def _states(ledger: Ledger, target: Entry) -> dict[str, Payload]:
     return {name: payload for ack in acks for name, payload in ack.states.items()}
 
 
-def _undecided(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
+def undecided_choices(change: Change, choices: Mapping[str, How]) -> Iterator[str]:
     """Yield the choices that a person still has to make, or that are impossible."""
     if change.written_through and choices.get(change.table, "keep") != "keep":
         yield f"table {change.table!r}: jobs wrote to it at least once, so its rows stay: choose --keep, or nothing"

@@ -23,6 +23,8 @@
     told.json                Told             a hint: the last suspension that the pipeline's hooks were notified of
     tried.json               Tried            a hint: the stores that were shown to keep conditional puts
     tables.json              SeenTables       a hint: the logs of tables on object stores, as they were seen last
+    lines/<name>/line.json   Line             a line, whose own ledger is lines/<name>/log
+    lines/<name>/discarded.json LineDiscarded its tombstone
     runs/<sha of run>/<id>   (empty)          the checkpoints of a run; never deleted
     blobs/<id>-<sha>.json    (side files)     long lists of the records above, named by their hash
 
@@ -224,6 +226,38 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
     uid: str
     name: str
     origin: Origin | None = None
+
+
+class Line(Record, frozen=True, kw_only=True):
+    """lines/<name>/line.json: a line, which recomputes what the pipeline has made (docs/protocol.md, section 14)."""
+
+    title: ClassVar[str] = "line.json"
+
+    name: str
+    uid: str
+    """Names the one run under which the line is swapped in, whoever does that and however often."""
+    origin: Annotated[int, msgspec.Meta(ge=0)]
+    """The checkpoint that it was forked from; 0: the beginning."""
+    manifest: Sha | None
+    """The manifest of that checkpoint."""
+    by: str
+    note: str = ""
+
+    @property
+    def run(self) -> str:
+        return f"line:{self.uid}"
+
+    def flaw(self) -> str | None:
+        return None if (self.origin == 0) == (self.manifest is None) else "a checkpoint has a manifest"
+
+
+class LineDiscarded(Record, frozen=True, kw_only=True):
+    """lines/<name>/discarded.json: the line's tombstone. It stays, since no other line may have the name."""
+
+    title: ClassVar[str] = "discarded.json"
+
+    name: str
+    by: str
 
 
 class Timed(Struct, frozen=True, kw_only=True):

@@ -206,6 +206,26 @@ class Sink(ABC):
     def target(self, place: Place) -> str:
         """Return the target as one absolute string. Two sinks on one target are refused."""
 
+    def shadow(self, folder: str) -> Sink | None:
+        """Return this sink with a table of its own in a folder inside the real target, for a backfill. None: it cannot
+        have one, so backfills leave its target as it is.
+
+        Then `seed` and `bring` are implemented.
+        """
+        return None
+
+    def seed(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
+        """Make the shadow's table as a backfill that begins at `since` needs it. None: the target had no rows then.
+
+        context, own: that of the target, and that of the shadow. Repeatable.
+        """
+        raise NotImplementedError
+
+    def bring(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> Json | None:
+        """Return the committable by which `go_back` to `since` also makes the target show what the shadow does. It
+        names the shadow's own files. None: nothing is to be added or removed."""
+        raise NotImplementedError
+
     def relative_path(self) -> str | None:
         """Return the target's path if it is relative to the setting `data`: readers then find it after the project is
         moved."""

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
+from tidegate.errors import Invalid
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Amount, Blob, Json, Lag, Unread
@@ -147,6 +148,21 @@ class Source(ABC):
     @abstractmethod
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """Return the rows of the range, lazily. An empty range gives an empty frame with the full schema."""
+
+    def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
+        """Return whether whoever has read up to `position` has read all that one at `other` has read."""
+        return other is None or position == other
+
+    def gone(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
+        """Return what was read between two positions and cannot be read again, in words. Empty: nothing, as far as can
+        be told without reading it."""
+        if start == end:
+            return []
+        try:
+            self.plan(start, context)
+        except Invalid as error:
+            return [error.what]
+        return []
 
     def completed(self, end: Json, context: SourceContext) -> None:  # noqa: B027
         """Take note that a checkpoint has been completed whose range ends at `end`. For others who watch the source,

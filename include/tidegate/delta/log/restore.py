@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.delta.files.access import Location, unavailable
-from tidegate.delta.files.footers import missing_files
+from tidegate.delta.files.footers import StagedFile, missing_files
 from tidegate.delta.log.active_files import LiveFile, live_files
 from tidegate.delta.log.commits import CommitStamp, Committed, replace
 from tidegate.delta.log.files import read_commit
@@ -43,9 +43,17 @@ def foreign_commits(snapshot: Snapshot, since: int, transactions: Mapping[str, i
 
 
 def restore(
-    snapshot: Snapshot, version: int | None, stamp: CommitStamp, *, discard_foreign: bool = False
+    snapshot: Snapshot,
+    version: int | None,
+    stamp: CommitStamp,
+    *,
+    discard_foreign: bool = False,
+    added: Sequence[StagedFile] = (),
+    without: Collection[str] = (),
 ) -> Committed | None:
     """Make the rows those of `version` again (None: no rows), as the commit right after `snapshot`; the schema stays.
+
+    added, without: files that come besides, and files of that version that do not come back.
 
     It is committed even when nothing changes: that commit fences publishers that read the table before.
     None: somebody else committed first. Refuses to drop others' later commits unless `discard_foreign` is set.
@@ -64,6 +72,7 @@ def restore(
             reason="FOREIGN_COMMITS",
         )
     current, former = _by_path(live_files(snapshot)), _by_path(live_files(target) if target is not None else ())
+    former = {path: file for path, file in former.items() if path not in without}
     restored = [file.staged() for path, file in former.items() if path not in current]
     if lost := missing_files(location, restored):
         raise Corrupt(
@@ -72,7 +81,8 @@ def restore(
             help="a VACUUM removed them: roll back to a newer checkpoint, or restore the files from a copy",
             reason="VERSION_FILES_GONE",
         )
-    return replace(snapshot, restored, [file for path, file in current.items() if path not in former], stamp)
+    gone = [file for path, file in current.items() if path not in former]
+    return replace(snapshot, [*restored, *added], gone, stamp)
 
 
 def version_of(snapshot: Snapshot, version: int) -> Snapshot:

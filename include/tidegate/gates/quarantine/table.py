@@ -14,15 +14,26 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from tidegate.delta import Location, Snapshot, from_spark, live_files, read_commit, schema_problems, version_of
+from tidegate.delta import (
+    Location,
+    Snapshot,
+    from_spark,
+    live_files,
+    open_table,
+    read_commit,
+    schema_problems,
+    version_of,
+)
+from tidegate.delta.files.copy import copy_files
 from tidegate.gates.judging.repeated import scramble
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STREAM
 from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Request
-from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, SinkContext, Staging, WayBack
+from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, Sink, SinkContext, Staging, WayBack
 from tidegate.sinks.delta.append import DeltaAppend
+from tidegate.sinks.delta.table import StagedBatch
 from tidegate.sinks.delta.upsert import DeltaUpsert
 from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead
 from tidegate.sinks.prestaged_on_store import prestage
@@ -231,6 +242,16 @@ class QuarantineSink(ExactlyOnceSink):
 
     def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         return self._marking(context).go_back(publication, head, context)
+
+    def bring(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> Json | None:
+        """See Sink. The line's quarantine lies in the line's own folder: its files are copied, under their names."""
+        snapshot = open_table(self.delta_table(own))
+        files = [file.staged() for file in live_files(snapshot)] if snapshot is not None else []
+        if snapshot is None or not files:
+            return None
+        copy_files(self.delta_table(own), self.delta_table(context), [file.path for file in files])
+        batch: Json = msgspec.to_builtins(StagedBatch(columns=snapshot.schema, files=files))
+        return batch
 
     def trace(self, committables: Sequence[Json]) -> Json:
         return DeltaAppend(self.folder).trace(committables)

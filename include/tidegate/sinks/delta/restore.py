@@ -13,12 +13,14 @@ Commits of others since then are never lost unless the user chooses so:
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Sequence
 
 from tidegate.delta import (
     CommitStamp,
     Committed,
     LiveFile,
     Snapshot,
+    StagedFile,
     find_commit,
     foreign_commits,
     live_files,
@@ -34,7 +36,10 @@ from tidegate.errors import Rejected, TidegateError
 from tidegate.records.records import PublishedTable
 from tidegate.sinks.base import Publication, SinkContext, WayBack
 
-__all__ = ["go_back", "way_back", "went_past"]
+__all__ = ["LINE", "go_back", "way_back", "went_past"]
+
+LINE = "line-"
+"""The prefix of the folders of shadow tables, inside the folder of the sink that they are the shadow of."""
 
 _NO_WAY_BACK = "its rows cannot be put back: go to a newer checkpoint, or choose --leave for it (it stays as it is)"
 
@@ -68,8 +73,18 @@ def way_back(
     )
 
 
-def go_back(snapshot: Snapshot, publication: Publication, stamp: CommitStamp, context: SinkContext) -> Committed | None:
-    """Commit the restored state right after `snapshot`. None: somebody else committed first."""
+def go_back(
+    snapshot: Snapshot,
+    publication: Publication,
+    stamp: CommitStamp,
+    context: SinkContext,
+    added: Sequence[StagedFile] = (),
+    without: Collection[str] = (),
+) -> Committed | None:
+    """Commit the restored state right after `snapshot`. None: somebody else committed first.
+
+    added, without: for a swap, the files that the line brings, and those of the restored version that it has replaced.
+    """
     restored = publication.restore
     assert restored is not None
     if restored.how == "keep":
@@ -85,11 +100,12 @@ def go_back(snapshot: Snapshot, publication: Publication, stamp: CommitStamp, co
             )
         now = _own_files(snapshot, context)
         then = _own_files(version_of(snapshot, since), context) if since >= 0 else {}
-        added = [file.staged() for path, file in then.items() if path not in now]
+        returning = [file.staged() for path, file in then.items() if path not in now]
         removed = [file for path, file in now.items() if path not in then]
-        return replace(snapshot, added, removed, stamp)
+        return replace(snapshot, [*returning, *added], removed, stamp)
     version = restored.to.version if restored.to is not None else None
-    return restore(snapshot, version, stamp, discard_foreign=restored.how == "discard")
+    discards = restored.how == "discard"
+    return restore(snapshot, version, stamp, discard_foreign=discards, added=added, without=without)
 
 
 def went_past(snapshot: Snapshot, app_id: str, id: int) -> bool:
@@ -200,7 +216,11 @@ def _own_files(snapshot: Snapshot, context: SinkContext) -> dict[str, LiveFile]:
 def _staging_checkpoint(path: str, prefix: str) -> int:
     """Return the checkpoint whose attempt staged a file. 0: it is not a file of this sink."""
     folder, _, path_below = path.removeprefix(prefix).partition("/")
-    return int(path_below.split("/")[0]) if path.startswith(prefix) and folder in ("", ".through") else 0
+    if not path.startswith(prefix) or folder not in ("", ".through"):
+        return 0
+    while path_below.startswith(LINE):  # brought by the swap of a line, whose shadow is like any other table
+        path_below = path_below.split("/", 3)[-1]
+    return int(path_below.split("/")[0])
 
 
 def _is_rewritten_by_others(snapshot: Snapshot, since: int, context: SinkContext) -> bool:

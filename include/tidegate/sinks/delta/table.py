@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ from tidegate.delta import (
     required_columns,
     schema_problems,
     verify,
+    version_of,
 )
 from tidegate.delta.log.commits import PUBLISHING
 from tidegate.delta.log.schema import differences
@@ -43,6 +45,7 @@ from tidegate.sinks.base import (
     Head,
     Prepared,
     Publication,
+    Sink,
     SinkContext,
     Staging,
     WayBack,
@@ -52,6 +55,7 @@ from tidegate.sinks.declaring import column_problems
 from tidegate.sinks.delta.interval import is_published, publication_of, refuse_features
 from tidegate.sinks.delta.properties import path_problems, property_problems
 from tidegate.sinks.delta.restore import go_back, way_back, went_past
+from tidegate.sinks.delta.shadow import brought_files, seed_shadow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,6 +81,8 @@ class StagedBatch(Struct, frozen=True, kw_only=True):
     """Columns that are NOT NULL in the table, and hold no null here."""
     since: int | None = None
     """In an interval pipeline: the table's version before this was staged. None: there was no table."""
+    without: list[str] = []
+    """For a swap: files of the version that the table returns to, which the line has replaced."""
 
 
 class DeltaSink(ExactlyOnceSink):
@@ -197,8 +203,44 @@ class DeltaSink(ExactlyOnceSink):
         if snapshot is None or snapshot.txn(context.app_id) != head.last:
             return None
         self.refuse_target(snapshot, context)
-        committed = go_back(snapshot, publication, stamp_of(publication, context), context)
-        return published(location, committed, None)
+        batches, stamp = batches_of(publication, location, context), stamp_of(publication, context)
+        ready = self.evolved(snapshot, batches, stamp) if batches else snapshot
+        if ready is None:
+            return None
+        added = [file for batch in batches for file in batch.files]
+        without = {path for batch in batches for path in batch.without}
+        return published(location, go_back(ready, publication, stamp, context, added, without), None)
+
+    def shadow(self, folder: str) -> DeltaSink:
+        shadow = copy.copy(self)
+        shadow.path = f"{self.path.rstrip('/')}/{folder}"
+        return shadow
+
+    def seed(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> None:
+        assert isinstance(shadow, DeltaSink)
+        real, location = self.open(context), shadow.delta_table(own)
+        if real is None or open_table(location) is not None:
+            return  # the first checkpoint makes it, as it would have made the real one
+        at = version_of(real, since.version) if since is not None and self.rewrites else None
+        stamp = dataclasses.replace(self._stamp_of_seed(own), publishes=False)
+        seed_shadow(real, at, location, stamp, self.properties)
+
+    def _stamp_of_seed(self, own: SinkContext) -> CommitStamp:
+        return stamp_of(Publication(id=0, generation=0, attempt=seams.new_id(), after=None, committables=()), own)
+
+    def bring(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> Json | None:
+        assert isinstance(shadow, DeltaSink)
+        snapshot, real = open_table(shadow.delta_table(own)), open_table(self.delta_table(context))
+        if snapshot is None:
+            return None
+        at = version_of(real, since.version) if real is not None and since is not None and self.rewrites else None
+        added, without = brought_files(snapshot, at, self.delta_table(context))
+        if not added and not without:
+            return None
+        required = sorted(required_columns(snapshot.schema))
+        batch = StagedBatch(columns=snapshot.schema, files=added, not_null=required, without=without)
+        builtins: Json = msgspec.to_builtins(batch)
+        return builtins
 
     def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         if head.version is None or head.last is None or head.last < publication.id:

@@ -27,6 +27,14 @@ class TablePosition:
     def json(self) -> Json:
         return asdict(self)
 
+    def covers(self, other: TablePosition) -> bool:
+        """Return whether all that lies before the other position lies before this one, too."""
+        if self.table != other.table or self.version != other.version:
+            return self.table == other.table and self.version > other.version
+        if self.is_snapshot != other.is_snapshot and None not in (self.index, other.index):
+            return False  # they count different files
+        return self.index is None or (other.index is not None and self.index >= other.index)
+
     @staticmethod
     def of(start: Json, source: str) -> TablePosition:
         try:

@@ -145,6 +145,14 @@ class DeltaTable(Source):
             amount=cut.size,
         )
 
+    def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
+        """See Source."""
+        if other is None or position == other:
+            return True
+        if position is None:
+            return False
+        return TablePosition.of(position, context.source).covers(TablePosition.of(other, context.source))
+
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         """Check that the commits are those that were planned, and that their files still exist."""
         return verify_delta(TableLog(locate(context.place, self.path)), splits, context.source)

@@ -44,6 +44,13 @@ class ConsumedFiles:
             digests = [digest for digest, known in zip(digests, is_known, strict=True) if not known]
         return list(pending)
 
+    def holds_all_of(self, other: ConsumedFiles) -> bool:
+        """Return whether every name of another set is in this one."""
+        pending = [digest for data in other._loaded for digest in _digests(data)]
+        for data in self._loaded:
+            pending = [digest for digest, known in zip(pending, _known(pending, data), strict=True) if not known]
+        return not pending
+
     def write_with(self, names: Iterable[str]) -> list[Json]:
         """Return the segments of the set with `names` added. Writes one blob: the new names, merged with the segments
         that are not much larger."""

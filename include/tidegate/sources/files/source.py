@@ -242,6 +242,30 @@ class Files(Source):
         folder = open_folder(context.place, splits["folder"])
         return read_files(spark, self, folder, [file["name"] for file in splits["files"]], context)
 
+    def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
+        """See Source."""
+        if other is None or position == other:
+            return True
+        read = ConsumedFiles(position["seen"] if position is not None else [], context.blobs)
+        return read.holds_all_of(ConsumedFiles(other["seen"], context.blobs))
+
+    def gone(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
+        """See Source: positions know how many files were read, and of each file in the folder whether it was."""
+        if end is None or start == end or self.by_interval:
+            return []
+        pattern = Pattern.of(self.pattern)
+        position = _Position.of(end, pattern, context, self.moved_from)
+        folder = open_folder(context.place, pattern.folder)
+        names = folder.names(pattern) if folder.exists() else []
+        before = ConsumedFiles(start["seen"] if start is not None else [], context.blobs)
+        read = ConsumedFiles(position.seen, context.blobs)
+        unread_then = before.missing(names)
+        still_there = len(unread_then) - len(read.missing(unread_then))
+        count = len(read) - len(before) - still_there
+        if count <= 0:
+            return []
+        return [f"{count:,} of {len(read) - len(before):,} files that were read are not in {folder.url} any more"]
+
     def _split_by_order(self, unread: list[str], after: str) -> tuple[list[str], list[str]]:
         """Return the names that may be read next, in order, and those that the order by name has passed."""
         if self.order == "arrival" or not after:

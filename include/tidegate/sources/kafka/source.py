@@ -241,6 +241,16 @@ class Kafka(Source):
 
         return read_topic(spark, self, splits, self._login(context), context.source)
 
+    def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
+        """See Source."""
+        if other is None or position == other:
+            return True
+        if position is None:
+            return False
+        here, there = TopicPosition.of(position, context.source), TopicPosition.of(other, context.source)
+        same = (here.cluster, here.topic_id) == (there.cluster, there.topic_id)
+        return same and all(here.offsets.get(at, 0) >= offset for at, offset in there.offsets.items())
+
     def completed(self, end: Json, context: SourceContext) -> None:
         """See Source: sets the offsets of the consumer group, if one is declared."""
         if self.group is not None:

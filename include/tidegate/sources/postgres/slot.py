@@ -145,6 +145,10 @@ class PostgresChanges(Source):
             slot = self._found(session.cursor(), context)
             return {"system": slot.system, "lsn": slot.kept_from}
 
+    def gone(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
+        """See Source: a slot lets go of what was read."""
+        return [] if start == end else ["changes that came through a replication slot cannot be read a second time"]
+
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         with self._database(context).session("planning") as session:
             cursor = session.cursor()

@@ -1,0 +1,82 @@
+"""Discard: end a line, swapped in or not, and remove what nobody names (L8).
+
+tombstone  created and durable before the log is read: a swap that comes later finds it, and ends
+files      shadows and copies, but for those that the line's completed swap names
+records    the line's own ledger; the tombstone stays
+pin        last, so that retention keeps what the clean-up has to read
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidegate import seams
+from tidegate.backfill.line import OpenLine, pin_owner
+from tidegate.backfill.swap import holder
+from tidegate.checkpoint import control
+from tidegate.delta import Location
+from tidegate.ledger.ledger import stamp
+from tidegate.protocol import lines, rules
+from tidegate.protocol.view import Entry
+from tidegate.records import typed
+from tidegate.records.records import LineDiscarded
+from tidegate.sinks.base import SinkContext
+from tidegate.sinks.delta.restore import LINE
+from tidegate.sinks.delta.table import DeltaSink, StagedBatch
+from tidegate.state.table import StateSink
+
+__all__ = ["discard"]
+
+
+def discard(line: OpenLine, by: str) -> int | None:
+    """End the line. Return the entry that has swapped it in, if one has. Repeatable."""
+    live, ledger = line.live, line.live.ledger
+    ledger.discard_line(LineDiscarded(**stamp(seams.new_id()), name=line.name, by=by))
+    while isinstance(answer := lines.on_discard(ledger.view(line.record.run), line.record.run), rules.Abort):
+        live.abort(answer.id, answer.reason, answer.detail)
+    swapped = live.real_entry(answer.named_by) if answer.named_by is not None else None
+    if answer.named_by is None or swapped is not None:
+        _remove_files(line, swapped)
+    suspended = control.suspended(ledger.view(), live.settings.tolerable_failed_checkpoints)
+    if suspended is not None and suspended.by == holder(line):
+        live.resume(holder(line), "discarded")
+    ledger.delete_line(line.name)
+    ledger.delete_pin(pin_owner(line.name))
+    return answer.named_by
+
+
+def _remove_files(line: OpenLine, swapped: Entry | None) -> None:
+    """Remove the line's files from the folders of the pipeline's tables. swapped: the entry that names some of them.
+
+    Copies of states and quarantine that a swap names are the pipeline's own from then on: retention removes them.
+    """
+    live = line.live
+    identity = line.own.ledger.begun()
+    contexts = live.contexts(live.graph.tables)
+    for name, sinking in live.graph.tables.items():
+        context, sink = contexts[name], sinking.sink
+        if isinstance(sink, DeltaSink):
+            _remove_shadow(line, sink, context, _named(line, swapped, name))
+        elif swapped is None and identity is not None:
+            own = replace(context, uid=identity.uid)
+            location = sink.location(context) if isinstance(sink, StateSink) else sink.delta_table(context)
+            if location is not None:
+                location.remove_folder(own.folder)
+
+
+def _remove_shadow(line: OpenLine, sink: DeltaSink, context: SinkContext, named: set[str]) -> None:
+    location: Location = sink.delta_table(context)
+    folder = f"{context.folder}/{LINE}{line.name}"
+    if not named:
+        location.remove_folder(folder)
+        return
+    location.remove_files([path for path, _ in location.walk(folder) if path not in named])
+
+
+def _named(line: OpenLine, swapped: Entry | None, table: str) -> set[str]:
+    """Return the files that the swap names in a table."""
+    if swapped is None or swapped.manifest is None or table not in swapped.manifest.tables:
+        return set()
+    payloads = swapped.manifest.tables[table].committables
+    batches = [typed.convert(line.live.ledger.unpack(payload), StagedBatch) for payload in payloads]
+    return {file.path for batch in batches for file in batch.files}

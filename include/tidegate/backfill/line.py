@@ -1,0 +1,326 @@
+"""A line: a fork of the pipeline inside its own folder, whose tables are shadows of the real ones.
+
+Its checkpoints are ordinary ones of its own log. Nothing of the pipeline is written by them, and nothing waits for
+them. It reads the input by itself, with its own positions; each of its plans notes the pipeline's last checkpoint
+by then, all of whose input it reads or has read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tidegate import seams
+from tidegate.checkpoint.compatibility import planned_ranges
+from tidegate.checkpoint.publishing import publish
+from tidegate.config.keys import MODES
+from tidegate.coordinator import Coordinator
+from tidegate.errors import Invalid, Rejected
+from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
+from tidegate.lifecycle import retention
+from tidegate.lifecycle.fork import fork, look
+from tidegate.lifecycle.rollback_proposal import Change, table_changes
+from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.pipeline.graph.graph import Graph
+from tidegate.protocol.lines import CaughtUp, LineProgress, Refuse, Replay, on_replay
+from tidegate.protocol.view import Entry, View
+from tidegate.records.names import check_name
+from tidegate.records.records import Blob, Line, Pin, Plan
+from tidegate.sinks.base import SinkContext
+from tidegate.sinks.delta.restore import LINE
+from tidegate.sources.base import SourceContext
+
+if TYPE_CHECKING:
+    from tidegate.checkpoint.context import PipelineContext
+
+__all__ = ["LineCoordinator", "OpenLine", "begin", "left_out", "open_line", "pin_owner"]
+
+
+@dataclass(frozen=True)
+class OpenLine:
+    """A line, as a process works with it."""
+
+    record: Line
+    live: Coordinator
+    own: LineCoordinator
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    def head(self) -> Entry | None:
+        """Return the line's last completed checkpoint."""
+        return self.own.ledger.view().last_completed
+
+    def progress(self) -> LineProgress:
+        """Return how far it has come."""
+        return progress_of(self.record, self.own.ledger)
+
+    def left_out(self) -> list[str]:
+        """Return the sinks that have no shadow: their targets stay as they are."""
+        return left_out(self.live.graph, self.own.graph)
+
+
+def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "") -> OpenLine:
+    """Begin a line from checkpoint `origin` of the pipeline (0: from the beginning), or continue with an existing one
+    of this name that began there. L1: pin, then check, then fork."""
+    _refuse_kind(live)
+    check_name("backfill", name)
+    ledger = live.ledger
+    live_record = ledger.start()
+    _refuse_others(ledger, name)
+    record = ledger.line(name)
+    if record is None:
+        record = ledger.create_line(_pinned(live, name, origin, by, note))
+    if record.origin != origin:
+        raise Rejected(
+            f"backfill {name!r} of pipeline {ledger.pipeline!r} begins at checkpoint {record.origin}, not at {origin}",
+            expected="a name for each backfill",
+            help="choose another name, or leave out --from to continue",
+            reason="NAME_TAKEN",
+        )
+    line = open_line(live, record, live_record.uid)
+    if record.origin:
+        snapshot = snapshot_at(ledger, record.origin, live.place.options, by=by, note=f"backfill {name}")
+        fork(look(snapshot, line.own), line.own)
+    own_uid = line.own.ledger.start().uid
+    _seed(line, live_record.uid, own_uid)
+    return line
+
+
+def open_line(live: Coordinator, record: Line, uid: str | None = None) -> OpenLine:
+    """Open a line that exists. uid: the pipeline's, if the caller has just read it."""
+    uid = uid or live.ledger.start().uid
+    graph = _graph_of_shadows(live.graph, uid, record.name)
+    options = live.place.options
+    ledger = folder_ledger(live.ledger.line_home(record.name), live.ledger.pipeline, options)
+    return OpenLine(record, live, LineCoordinator(graph, ledger, live, record))
+
+
+def pin_owner(name: str) -> str:
+    """Return the owner of a line's pin."""
+    return f"line-{name}"
+
+
+class LineCoordinator(Coordinator):
+    """The control plane of a line. It tells nobody outside how far it has come: sources are the pipeline's."""
+
+    def __init__(self, graph: Graph, ledger: Ledger, live: PipelineContext, record: Line) -> None:
+        super().__init__(graph, ledger, live.settings, live.place)
+        self._live = live
+        self._record = record
+
+    def next_step(self) -> Replay | CaughtUp | Refuse:
+        """L2: return what is left to replay, if anything."""
+        progress = progress_of(self._record, self.ledger)
+        view = view_from(self._live.ledger, progress)
+        return on_replay(view, progress, self._live.ledger.rollbacks())
+
+    def refuse(self) -> Replay | CaughtUp:
+        """Return the next step, or raise Rejected if the line is discarded or rests on what no longer counts."""
+        name, ledger = self._record.name, self._live.ledger
+        if (discarded := ledger.line_discarded(name)) is not None:
+            raise Rejected(
+                f"backfill {name!r} of pipeline {ledger.pipeline!r} was discarded by {discarded.by}",
+                expected="a backfill that is not discarded",
+                help="begin another one, under another name",
+                reason="LINE_DISCARDED",
+            )
+        step = self.next_step()
+        if isinstance(step, Refuse):
+            listed = ", ".join(map(str, step.ids))
+            raise Rejected(
+                f"backfill {name!r} of pipeline {ledger.pipeline!r} cannot go on: {step.why} (checkpoint {listed})",
+                expected="every checkpoint that it rests on to count",
+                help=f"discard it, and begin another one: tidegate backfill MODULE:PIPELINE --discard {name}",
+                reason="LINE_REFUSED",
+            )
+        return step
+
+    def _plan(self, *args: Any) -> Plan:
+        """Note what the pipeline has completed by now: the sources are asked after that."""
+        step = self.refuse()
+        plan = super()._plan(*args)
+        if isinstance(step, Replay):
+            return msgspec.structs.replace(plan, replays=list(step.ids))
+        return msgspec.structs.replace(plan, replays=list(progress_of(self._record, self.ledger).replayed[-1:]))
+
+    def publish(self) -> publish.Report:
+        return publish.publish_pending(self)
+
+    def retire(self) -> list[int]:
+        return retention.retire_old(self)
+
+
+def progress_of(record: Line, ledger: Ledger) -> LineProgress:
+    """Return how far a line has come, by its own ledger."""
+    view = ledger.view()
+    head = view.last_completed
+    replayed = tuple(head.plan.replays) if head is not None else ()
+    return LineProgress(record.run, record.origin, view.last_id, replayed)
+
+
+def view_from(ledger: Ledger, progress: LineProgress) -> View:
+    """Return the log from the checkpoint on that a line has reached, with all entries of its run."""
+    view = ledger.view(progress.run)
+    first = view.entries[0].id if view.entries else 0
+    if not progress.reached or progress.reached >= first:
+        return view
+    ids = ledger.ids(after=progress.reached - 1, before=first)
+    below = [entry for id in ids if (entry := ledger.entry(id)) is not None]
+    return replace(view, entries=(*below, *view.entries))
+
+
+@dataclass(frozen=True)
+class BothBlobs:
+    """Side files of a line and of its pipeline: whose a position is, it does not say."""
+
+    own: Ledger
+    live: Ledger
+
+    def put_blob(self, data: bytes) -> Blob:
+        return self.own.put_blob(data)
+
+    def get_blob(self, blob: Blob) -> bytes:
+        there = self.own if self.own.store.read(blob.path) is not None else self.live
+        return there.get_blob(blob)
+
+
+def gone_inputs(line_origin: Entry | None, live: Coordinator) -> Iterator[str]:
+    """Yield what cannot be read again of what the pipeline has read since a checkpoint."""
+    last = live.ledger.view().last_completed
+    starts, ends = planned_ranges(line_origin), planned_ranges(last)
+    for name, sourcing in live.graph.sources.items():
+        context = SourceContext(live.graph.name, name, live.place, live.ledger)
+        start = starts[name].end if name in starts else None
+        end = ends[name].end if name in ends else None
+        for problem in sourcing.source.gone(start, end, context):
+            yield f"source {name!r}: {problem}"
+
+
+def changes_since(live: Coordinator, origin: int) -> tuple[Entry | None, list[Change]]:
+    """Return the checkpoint, and the way back of every table to it; for 0, to before the pipeline's first rows."""
+    view = live.ledger.view(reach=origin or None)
+    target = live.real_entry(origin) if origin else None
+    base = view.last_completed
+    if base is None:
+        return target, []
+    outside = [name for name, sinking in live.graph.sinks.items() if sinking.sink.shadow("") is None]
+    return target, list(table_changes(live, view, target, base, dict.fromkeys(outside, "keep")))
+
+
+def left_out(graph: Graph, of_line: Graph) -> list[str]:
+    """Return the sinks that a line lacks."""
+    return [name for name in graph.sinks if name not in of_line.sinks]
+
+
+def _graph_of_shadows(graph: Graph, uid: str, name: str) -> Graph:
+    """Return the graph with the shadows of its sinks; without hooks, which belong to the pipeline."""
+    sinks = {}
+    for sink_name, sinking in graph.sinks.items():
+        shadow = sinking.sink.shadow(f"tidegate/{uid}-{sink_name}/{LINE}{name}")
+        if shadow is not None:
+            sinks[sink_name] = replace(sinking, sink=shadow)
+    return replace(graph, sinks=sinks, hooks=(), on_suspended=())
+
+
+def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str) -> Line:
+    """Pin the checkpoint that the line begins with, check that it is retained, and return the line's record."""
+    ledger = live.ledger
+    pinned = origin or _lowest_completed(ledger)
+    decision = ledger.decision(pinned) if pinned else None
+    if origin and (decision is None or decision.manifest is None):
+        raise Rejected(
+            f"checkpoint {origin} of pipeline {ledger.pipeline!r} is not there, or was not completed",
+            expected="a completed checkpoint that is retained, or the beginning",
+            help="`tidegate list` shows the choices; to compute everything again: --from beginning",
+            reason="NO_SUCH_CHECKPOINT",
+        )
+    if decision is not None and decision.manifest is not None:
+        pin = Pin(
+            **stamp(seams.new_id()),
+            owner=pin_owner(name),
+            kind="line",
+            entry=pinned,
+            manifest=decision.manifest,
+            by=by,
+            note=note,
+        )
+        ledger.create_pin(pin)
+        if origin and not ledger.is_retained(origin):
+            ledger.delete_pin(pin.owner)
+            raise Rejected(
+                f"checkpoint {origin} of pipeline {ledger.pipeline!r} is claimed by retention",
+                expected="a checkpoint that is retained",
+                help="choose another one; savepoints and the setting retain_per_day keep older ones",
+                reason="RETIRED",
+            )
+    return Line(
+        **stamp(seams.new_id()),
+        name=name,
+        uid=seams.new_id(),
+        origin=origin,
+        manifest=decision.manifest if origin and decision is not None else None,
+        by=by,
+        note=note,
+    )
+
+
+def _lowest_completed(ledger: Ledger) -> int:
+    """Return the lowest completed entry that is left; 0: there is none."""
+    decisions = ((id, ledger.decision(id)) for id in ledger.ids())
+    return next((id for id, decision in decisions if decision is not None and decision.manifest is not None), 0)
+
+
+def _seed(line: OpenLine, uid: str, own_uid: str) -> None:
+    """Make the shadows of the tables that exist, before the line's first checkpoint."""
+    _, changes = changes_since(line.live, line.record.origin)
+    since = {change.table: change.way.to for change in changes}
+    for name, sinking in line.own.graph.sinks.items():
+        context = _context(line.live, name, uid)
+        own = _context(line.own, name, own_uid)
+        line.live.graph.sinks[name].sink.seed(sinking.sink, since.get(name), context, own)
+
+
+def _context(pipeline: PipelineContext, name: str, uid: str) -> SinkContext:
+    return pipeline.contexts([name], uid)[name]
+
+
+def _refuse_kind(live: Coordinator) -> None:
+    name = live.graph.name
+    if live.graph.by_interval:
+        raise Invalid(
+            f"pipeline {name!r} reads by data interval: each interval can be computed again by itself",
+            expected="a pipeline that reads whatever is new",
+            help="`airflow backfill create` with reprocessing, or `tidegate run MODULE:PIPELINE --interval … "
+            "--reprocess`",
+            reason="BY_INTERVAL",
+        )
+    if live.settings.record().get("mode", MODES[0]) != MODES[0]:
+        raise Invalid(
+            f"pipeline {name!r} runs at least once: which of a table's rows were there as of a checkpoint is not known",
+            expected="mode exactly_once",
+            help='set mode = "exactly_once", or compute into new tables with a fork',
+            reason="AT_LEAST_ONCE",
+        )
+
+
+def _refuse_others(ledger: Ledger, name: str) -> None:
+    others = [line.name for line in ledger.lines() if line.name != name]
+    if others:
+        raise Rejected(
+            f"pipeline {ledger.pipeline!r} has a backfill already: {', '.join(others)}",
+            expected="one backfill at a time",
+            help=f"swap it in or discard it first: tidegate backfill MODULE:PIPELINE --discard {others[0]}",
+            reason="BACKFILL_IN_PROGRESS",
+        )
+    if ledger.line(name) is None and ledger.line_discarded(name) is not None:
+        raise Rejected(
+            f"backfill {name!r} of pipeline {ledger.pipeline!r} is over",
+            expected="a name that no backfill has had",
+            help="choose another name",
+            reason="NAME_TAKEN",
+        )

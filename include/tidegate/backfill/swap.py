@@ -1,0 +1,482 @@
+"""Swap: one entry of the pipeline's log puts what a line has computed in place of what was there (L4 to L7).
+
+    catch up   what the pipeline completed meanwhile; for the last of it, the pipeline waits
+    copy       states, quarantine and side files, under names of the line's own, which no record of the pipeline names
+    pin        the line's origin and the pipeline's last checkpoint; then check that neither is retired
+    entry      a rollback to the origin, created after all others, all decided; then check for the line's tombstone
+    copy       the acks of the line's head, into the entry's folder
+    decide     THE commit point; before it nothing has changed
+    publish    by anyone, any number of times, like any other entry: each table by one commit
+
+Afterwards the pipeline's former last checkpoint has a name, `before-<name>`, and a rollback to it works like any other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidegate import seams
+from tidegate.backfill.line import BothBlobs, OpenLine, changes_since, view_from
+from tidegate.checkpoint import control
+from tidegate.checkpoint.compatibility import planned_ranges
+from tidegate.checkpoint.planning import standing_ranges
+from tidegate.checkpoint.publishing import publish
+from tidegate.checkpoint.references import acks_of, blobs_within
+from tidegate.delta.files.copy import copy_files
+from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
+from tidegate.execution.runs import abandoned_reason
+from tidegate.gates.quarantine.table import QUARANTINE
+from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.lifecycle import savepoint
+from tidegate.lifecycle.rollback_proposal import Change, How, undecided_choices
+from tidegate.lifecycle.snapshot import state_location
+from tidegate.protocol import lines, rules
+from tidegate.protocol.view import Entry, View
+from tidegate.records import typed
+from tidegate.records.codec import fingerprint
+from tidegate.records.names import entry_name
+from tidegate.records.records import (
+    Ack,
+    Control,
+    Decision,
+    Handle,
+    JobStats,
+    Json,
+    Manifest,
+    Payload,
+    Pin,
+    Plan,
+    Position,
+    Range,
+    Rollback,
+    SwappedLine,
+    TablePart,
+)
+from tidegate.sources.base import SourceContext
+from tidegate.state.record import StateTable
+from tidegate.state.table import StateSink
+
+if TYPE_CHECKING:
+    from tidegate.coordinator import Coordinator
+
+__all__ = ["SwapProposal", "SwappedIn", "examine_swap", "hold_pipeline", "swap"]
+
+_TRIES = 100
+"""After losing the next number so often, somebody else has to wait first."""
+
+
+@dataclass(frozen=True)
+class SwapProposal:
+    """What a swap would do, and every reason against it."""
+
+    head: Entry | None
+    """The line's last completed checkpoint. None: it has none yet."""
+    base: Entry | None
+    """The pipeline's last completed checkpoint, which the swap undoes."""
+    changes: tuple[Change, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class SwappedIn:
+    """A swap that is decided."""
+
+    id: int
+    savepoint: str | None
+    """The name of the checkpoint before it. None: it could not be given, or the pipeline had none."""
+    report: publish.Report | None
+    """None: publishing failed in a way that needs a person, as `error` says. The swap is decided nevertheless."""
+    error: TidegateError | None = None
+
+
+def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
+    """Return what a swap would do now. Touches nothing."""
+    _, changes = changes_since(line.live, line.record.origin)
+    changed = tuple(_chosen(change, choices) for change in changes)
+    problems = [
+        problem for change in changed for problem in (*change.way.problems, *undecided_choices(change, choices))
+    ]
+    problems += [
+        f"table {change.table!r} lacks checkpoint {line.record.origin}: run the pipeline, so that it gets what it is owed"
+        for change in changed
+        if change.way.lacks
+    ]
+    head, base = line.head(), line.live.ledger.view().last_completed
+    if head is None:
+        problems.append("it has completed no checkpoint yet")
+    elif head.manifest is not None and head.manifest.in_flight:
+        problems.append(f"its checkpoint {head.id} went past a busy job")
+    elif line.own.ledger.published(head.id) is None:
+        problems.append(f"its checkpoint {head.id} is not on all of its tables yet")
+    return SwapProposal(head, base, changed, tuple(problems))
+
+
+def hold_pipeline(line: OpenLine, wait: Callable[[str], None]) -> None:
+    """Let the pipeline plan nothing until the swap, and wait until what it has planned is decided. Repeatable."""
+    live, by = line.live, holder(line)
+    suspended = control.suspended(live.ledger.view(), live.settings.tolerable_failed_checkpoints)
+    if suspended is None or suspended.by != by:
+        live.suspend(by, "its backfill reads what is left, and is then swapped in")
+    while open_ids := [entry.id for entry in live.ledger.view().still_open()]:
+        for entry in live.ledger.view().still_open():
+            live.complete(entry.id, _dead(live, entry))
+        wait(f"waiting for checkpoint {', '.join(map(str, open_ids))}")
+
+
+def holder(line: OpenLine) -> str:
+    """Return by whom the pipeline is suspended while it waits for the swap."""
+    return f"backfill {line.name}"
+
+
+def swap(
+    line: OpenLine, *, by: str, choices: Mapping[str, How], reason: str = "", wait: Callable[[str], None]
+) -> SwappedIn:
+    """Swap the line in. It must have caught up. Repeated, it continues; a line is swapped in once.
+
+    Raise Rejected, with every reason, if that is impossible. Then nothing has changed.
+    """
+    live, ledger = line.live, line.live.ledger
+    for _ in range(_TRIES):
+        progress = line.progress()
+        view = view_from(ledger, progress)
+        control.refuse_for_good(ledger, view)
+        answer = lines.on_swap(view, progress, ledger.rollbacks(), _give_up(view))
+        if isinstance(answer, lines.Swapped):
+            return _published(line, answer.id)
+        line.own.refuse()
+        if isinstance(answer, rules.Abort):
+            live.abort(answer.id, answer.reason, answer.detail, counts=answer.counts)
+        elif isinstance(answer, rules.Wait):
+            wait(f"waiting for checkpoint {', '.join(map(str, answer.ids))}")
+        elif isinstance(answer, lines.FillUp):
+            live.suspend(holder(line), "takes a number, so that the swap is above all of the backfill's")
+        elif isinstance(answer, rules.CreateEntry):
+            created = _create(line, answer, view, by, choices, reason)
+            if created is not None:
+                return _decide(line, created)
+        else:
+            raise Rejected(
+                f"pipeline {ledger.pipeline!r} has completed checkpoints that backfill {line.name!r} has not read yet",
+                expected="a backfill that has caught up",
+                help="run the same command again: it reads on",
+                reason="NOT_CAUGHT_UP",
+            )
+    raise Unavailable(
+        f"pipeline {ledger.pipeline!r} took every number before the swap could",
+        help="swap once more; `tidegate suspend` keeps new checkpoints from being planned",
+        reason="CHECKPOINT_IN_PROGRESS",
+    )
+
+
+def _give_up(view: View) -> dict[int, str]:
+    reasons = ((entry.id, abandoned_reason(entry.plan)) for entry in view.still_open())
+    return {id: reason for id, reason in reasons if reason is not None}
+
+
+def _dead(live: Coordinator, entry: Entry) -> tuple[str, str] | None:
+    reason = abandoned_reason(entry.plan)
+    return (reason, "") if reason is not None else None
+
+
+def _chosen(change: Change, choices: Mapping[str, How]) -> Change:
+    """Return the change with the choice that was made for its table, if one was."""
+    how = choices.get(change.table)
+    return replace(change, how=how) if how is not None and change.how is not None else change
+
+
+@dataclass(frozen=True)
+class _Created:
+    """The entry of a swap, not yet decided, and what it is to hold."""
+
+    plan: Plan
+    tables: dict[str, TablePart]
+    positions: dict[str, Position]
+    base: Entry | None
+
+
+def _create(
+    line: OpenLine, answer: rules.CreateEntry, view: View, by: str, choices: Mapping[str, How], reason: str
+) -> _Created | None:
+    """Copy what the entry is to name, pin what it rests on, and create it. None: the number was taken."""
+    live, ledger = line.live, line.live.ledger
+    proposal = examine_swap(line, choices)
+    problems = [*proposal.problems, *_uncovered(line, proposal)]
+    if problems:
+        raise Rejected(
+            "\n    ".join([f"backfill {line.name!r} of pipeline {ledger.pipeline!r} cannot be swapped in:", *problems]),
+            expected="tables that can return to where the backfill began, and a choice where others have written",
+            help="nothing has been changed; fix it, or choose per table: --discard-commits, --retract or --keep",
+            reason="CANNOT_SWAP",
+        )
+    head = proposal.head
+    assert head is not None
+    assert head.manifest is not None
+    assert head.decision is not None
+    assert head.decision.manifest is not None
+    base = view.get(answer.base)
+    if base is not None and ledger.published(base.id) is None:
+        publish.publish_or_wait(live)
+        if ledger.published(base.id) is None:
+            raise Rejected(
+                f"checkpoint {base.id} of pipeline {ledger.pipeline!r} is not on all tables yet",
+                expected="a pipeline whose tables have all that is completed, so that there is a way back",
+                help="repair the table that does not take it, then swap again",
+                reason="NOT_PUBLISHED",
+            )
+    brought = _copied(line, head, proposal.changes)
+    rollback = Rollback(
+        target=line.record.origin,
+        manifest=line.record.manifest,
+        line=SwappedLine(name=line.name, uid=line.record.uid, head=head.id, manifest=head.decision.manifest),
+        by=by,
+        reason=reason,
+        tables={change.table: change.restored for change in proposal.changes if change.restored is not None},
+        suspended=_suspended_by_others(line, view),
+    )
+    sources = _sources(line, head)
+    plan = _plan(line, answer, head, rollback, sources)
+    pins = [
+        pin
+        for pin in (_pin(plan, line.record.origin, line.record.manifest, by, ""), _pin_of_base(plan, base, by))
+        if pin is not None
+    ]
+    for pin in pins:
+        ledger.create_pin(pin)
+    if not all(ledger.is_retained(pin.entry) for pin in pins):
+        _unpin(ledger, pins)
+        raise Rejected(
+            f"a checkpoint that the swap of {line.name!r} rests on is claimed by retention",
+            help="swap once more",
+            reason="RETIRED",
+        )
+    control.sync_below(ledger, view, 0)
+    if not ledger.create_entry(plan).mine or not live.abort_if_id_was_used(plan):
+        _unpin(ledger, pins)
+        return None
+    if ledger.line_discarded(line.name) is not None:
+        live.abort(plan.id, lines.LINE_DISCARDED)
+        line.own.refuse()
+    positions = {name: Position(kind=part.kind, at=part.end) for name, part in sources.items()}
+    return _Created(plan, _tables(line, proposal, head, base, brought), positions, base)
+
+
+def _decide(line: OpenLine, created: _Created) -> SwappedIn:
+    """Decide the swap. Its entry exists, so nothing below it changes any more; somebody may have aborted it."""
+    ledger, plan = line.live.ledger, created.plan
+    jobs = _acks(line, plan)
+    ledger.index_run(plan)
+    base = created.base
+    if base is not None:
+        ledger.sync_decision(base.id)
+    manifest = Manifest(
+        **stamp(seams.new_id()),
+        id=plan.id,
+        base=plan.base,
+        base_manifest=base.decision.manifest if base is not None and base.decision is not None else None,
+        positions=created.positions,
+        jobs=jobs,
+        tables=created.tables,
+    )
+    sha = ledger.create_manifest(manifest)
+    decided = ledger.create_decision(
+        Decision(**stamp(seams.new_id()), id=plan.id, outcome="completed", manifest=sha)
+    ).record
+    if decided.outcome != "completed":
+        raise Rejected(
+            f"swap {plan.id} of backfill {line.name!r} was ended before it was decided ({decided.reason})",
+            help="nothing has been changed; swap again",
+            reason="SWAP_ENDED",
+        )
+    return _published(line, plan.id)
+
+
+def _published(line: OpenLine, id: int) -> SwappedIn:
+    """Name the way back, and publish. Repeatable."""
+    live, ledger = line.live, line.live.ledger
+    plan = ledger.plan(id)
+    name = None
+    if plan is not None and plan.base is not None:
+        with contextlib.suppress(TidegateError):
+            name = f"before-{line.name}"
+            savepoint.create(ledger, name, plan.base, plan.rollback.by if plan.rollback is not None else "", "")
+    suspended = control.suspended(ledger.view(), live.settings.tolerable_failed_checkpoints)
+    if suspended is not None and suspended.by == holder(line):
+        live.resume(holder(line), "swapped in")
+    try:
+        report = publish.publish_pending(live)
+    except TidegateError as error:
+        return SwappedIn(id, name, None, error)
+    return SwappedIn(id, name, report)
+
+
+# -- what it brings ----------------------------------------------------------------------------------------
+
+
+def _copied(line: OpenLine, head: Entry, changes: tuple[Change, ...]) -> dict[str, Payload]:
+    """Copy what the swap is to name into the pipeline's own folders. Return, by table, what it brings."""
+    live, own = line.live, line.own
+    since = {change.table: change.way.to for change in changes}
+    kept = {change.table for change in changes if change.how == "keep"}
+    states = {name: payload for ack in acks_of(own.ledger, head) for name, payload in ack.states.items()}
+    blobs = {blob for part in planned_ranges(head).values() for blob in blobs_within(part.end)}
+    blobs |= {payload.blob for payload in states.values() if payload.blob is not None}
+    for blob in sorted(blobs, key=lambda blob: blob.path):
+        live.ledger.copy_blob(blob, own.ledger.get_blob(blob))
+    brought = {}
+    contexts, own_contexts = live.contexts(live.graph.tables), own.contexts(own.graph.tables)
+    for name, sinking in own.graph.tables.items():
+        if name in kept:
+            continue
+        real = live.graph.tables[name].sink
+        if isinstance(real, StateSink):
+            if name in states:
+                _copy_state(line, name, states[name])
+                brought[name] = states[name]
+            continue
+        committable = real.bring(sinking.sink, since.get(name), contexts[name], own_contexts[name])
+        if committable is not None:
+            brought[name] = live.ledger.pack(committable, live.graph.parts)
+    return brought
+
+
+def _copy_state(line: OpenLine, name: str, payload: Payload) -> None:
+    table = typed.convert(line.own.ledger.unpack(payload), StateTable)
+    options = line.live.place.options
+    source, target = (state_location(pipeline.ledger.home, name, options) for pipeline in (line.own, line.live))
+    copy_files(source, target, [each.file.path for each in table.files])
+
+
+def _tables(
+    line: OpenLine, proposal: SwapProposal, head: Entry, base: Entry | None, brought: Mapping[str, Payload]
+) -> dict[str, TablePart]:
+    changes = {change.table: change for change in proposal.changes}
+    before = base.manifest if base is not None else None
+    assert head.manifest is not None
+    tables = {}
+    for name in {**(before.tables if before is not None else {}), **head.manifest.tables}:
+        change = changes.get(name)
+        restored = change.restored if change is not None else None
+        committables = [brought[name]] if name in brought else []
+        after = rules.after_publish([before], name) if before is not None and restored is None else None
+        tables[name] = TablePart(after=after, committables=committables, restore=restored)
+    return tables
+
+
+def _sources(line: OpenLine, head: Entry) -> dict[str, Range]:
+    """Return the positions of the line's head; and where requests about quarantined rows stood at its origin, so that
+    they are taken up again."""
+    sources = {name: part for name, part in standing_ranges(head.plan, {}).items() if not name.startswith(QUARANTINE)}
+    target = line.live.ledger.plan(line.record.origin) if line.record.origin else None
+    then = standing_ranges(target, {}) if target is not None else {}
+    return sources | {name: part for name, part in then.items() if name.startswith(QUARANTINE)}
+
+
+def _uncovered(line: OpenLine, proposal: SwapProposal) -> Iterator[str]:
+    """Yield the sources of which the pipeline has read more than the line: one listing may lag behind another."""
+    starts = planned_ranges(proposal.head)
+    for name, part in planned_ranges(proposal.base).items():
+        if name not in line.live.graph.sources:
+            continue
+        source = line.live.graph.sources[name].source
+        context = SourceContext(
+            line.live.graph.name, name, line.live.place, BothBlobs(line.own.ledger, line.live.ledger)
+        )
+        if not source.covers(starts[name].end if name in starts else None, part.end, context):
+            yield f"source {name!r}: the pipeline has read input that the backfill has not read yet: run it again"
+
+
+def _acks(line: OpenLine, plan: Plan) -> dict[str, Handle]:
+    """Copy the acks of the line's head into the entry's folder. Existing ones count."""
+    head = line.head()
+    assert head is not None
+    assert plan.rollback is not None
+    assert plan.rollback.line is not None
+    if head.decision is None or head.decision.manifest != plan.rollback.line.manifest:
+        raise Corrupt(
+            f"backfill {line.name!r} has made checkpoints while it was swapped in",
+            expected=f"checkpoint {plan.rollback.line.head} to be its last one",
+            help="nothing is decided: swap again, and let one process at a time work on a backfill",
+            reason="LINE_MOVED",
+        )
+    handles = {}
+    for ack in acks_of(line.own.ledger, head):
+        copied = Ack(
+            **stamp(f"{plan.attempt}-{seams.new_id()}"),
+            id=plan.id,
+            job=ack.job,
+            prev=None,
+            sinks={},
+            states=ack.states,
+            memory=ack.memory,
+            stats=JobStats(),
+        )
+        created = line.live.ledger.create_ack(copied)
+        handles[ack.job] = Handle(entry=plan.id, sha=created.sha)
+    return handles
+
+
+def _plan(
+    line: OpenLine, answer: rules.CreateEntry, head: Entry, rollback: Rollback, sources: dict[str, Range]
+) -> Plan:
+    """Return the plan of an entry that reads nothing and has no jobs: its content is that of the line's head."""
+    live = line.live
+    target = live.ledger.plan(line.record.origin) if line.record.origin else None
+    config: Json = live.settings.record()
+    return Plan(
+        **stamp(seams.new_id()),
+        id=answer.id,
+        kind="restart",
+        run=line.record.run,
+        generation=answer.generation,
+        base=answer.base,
+        rollback=rollback,
+        reach=head.plan.reach,
+        sources=sources,
+        triggers=[],
+        acks=[],
+        commits=list(live.graph.tables),
+        hooks=target.hooks if target is not None else {},
+        timeout_s=live.settings.timeout,
+        config=config,
+        config_fingerprint=fingerprint(config),
+        code_fingerprint=live.graph.code_fingerprint(),
+    )
+
+
+def _suspended_by_others(line: OpenLine, view: View) -> Control | None:
+    """L7: return a suspension that stays in force. The one that the swap has asked for is lifted by it."""
+    current = control.suspended(view, line.live.settings.tolerable_failed_checkpoints)
+    if current is None or current.action == "drain" or current.by == holder(line):
+        return None
+    author = current.by or f"the failure of checkpoint {', '.join(map(str, current.failed))}"
+    return Control(action=current.action, by=author, reason=current.why)
+
+
+def _pin(plan: Plan, entry: int, manifest: str | None, by: str, suffix: str) -> Pin | None:
+    if not entry or manifest is None:
+        return None
+    return Pin(
+        attempt=plan.attempt,
+        created=plan.created,
+        owner=f"rollback-{entry_name(plan.id)}-{plan.attempt}{suffix}",
+        kind="rollback",
+        entry=entry,
+        manifest=manifest,
+        rollback=plan.id,
+        by=by,
+    )
+
+
+def _pin_of_base(plan: Plan, base: Entry | None, by: str) -> Pin | None:
+    if base is None or base.decision is None:
+        return None
+    return _pin(plan, base.id, base.decision.manifest, by, "-base")
+
+
+def _unpin(ledger: Ledger, pins: list[Pin]) -> None:
+    for pin in pins:
+        with contextlib.suppress(TidegateError):
+            ledger.delete_pin(pin.owner)
