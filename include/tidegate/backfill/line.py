@@ -74,6 +74,7 @@ def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "")
     _refuse_others(ledger, name)
     record = ledger.line(name)
     if record is None:
+        _refuse_gone(live, name, origin)
         record = ledger.create_line(_pinned(live, name, origin, by, note))
     if record.origin != origin:
         raise Rejected(
@@ -267,6 +268,19 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str) -> Li
         by=by,
         note=note,
     )
+
+
+def _refuse_gone(live: Coordinator, name: str, origin: int) -> None:
+    target, changes = changes_since(live, origin)
+    problems = list(gone_inputs(target, live))
+    problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
+    if problems:
+        raise Rejected(
+            "\n    ".join([f"pipeline {live.graph.name!r} cannot be backfilled:", *problems]),
+            expected="all input since then, and tables that can return to what they were",
+            help="begin later, put the input back, or give sources that read it from where it is now",
+            reason="CANNOT_BACKFILL",
+        )
 
 
 def _lowest_completed(ledger: Ledger) -> int:

@@ -96,14 +96,11 @@ def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
     """Return what a swap would do now. Touches nothing."""
     _, changes = changes_since(line.live, line.record.origin)
     changed = tuple(_chosen(change, choices) for change in changes)
-    problems = [
-        problem for change in changed for problem in (*change.way.problems, *undecided_choices(change, choices))
-    ]
-    problems += [
-        f"table {change.table!r} lacks checkpoint {line.record.origin}: run the pipeline, so that it gets what it is owed"
-        for change in changed
-        if change.way.lacks
-    ]
+    problems: list[str] = []
+    for change in changed:
+        problems += [*change.way.problems, *undecided_choices(change, choices)]
+        if change.way.lacks:
+            problems.append(f"table {change.table!r} lacks checkpoint {line.record.origin}: run the pipeline first")
     head, base = line.head(), line.live.ledger.view().last_completed
     if head is None:
         problems.append("it has completed no checkpoint yet")

@@ -42,6 +42,7 @@ COMMANDS = {
     "plan": "how a pipeline is cut into jobs, and the channels between them",
     "check": "can this code continue from the last checkpoint? every reason why not",
     "recover": "verify what the next run continues from; abort dead checkpoints, publish pending ones",
+    "backfill": "compute again what a pipeline has made since a checkpoint, and swap it in",
     "rollback": "return to a checkpoint: positions, state and tables",
     "disown": "give up an interval's rows that others have rewritten in a table",
     "mark": "put back the mark that says which checkpoints a topic or database has",
@@ -167,6 +168,7 @@ def _top_parser() -> tuple[argparse.ArgumentParser, Any]:
 _MODULES: Final = {
     "approve": "lifecycle.approve",
     "cancel": "lifecycle.stop",
+    "backfill": "lifecycle.backfill",
     "check": "running.check",
     "config": "settings",
     "diff": "inspect.diff",

@@ -1,0 +1,99 @@
+"""Compare: what each table shows now, and what it would show after the swap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.backfill.line import OpenLine, changes_since
+from tidegate.delta import Snapshot, open_table, query, version_of
+from tidegate.delta.dataset import dataset
+from tidegate.records.records import Json
+from tidegate.sinks.delta.table import DeltaSink
+
+__all__ = ["TableDifference", "difference_of", "differing_rows", "tables_of"]
+
+
+@dataclass(frozen=True)
+class TableDifference:
+    """One table, before and after the swap."""
+
+    table: str
+    rows_now: int
+    rows_then: int
+    only_now: int
+    """Rows that the swap takes away. A row that it changes counts here and there."""
+    only_then: int
+    """Rows that the swap brings."""
+
+
+def tables_of(line: OpenLine) -> list[str]:
+    """Return the tables that the swap changes, without states and quarantine."""
+    return list(line.own.graph.sinks)
+
+
+def difference_of(line: OpenLine, table: str) -> TableDifference:
+    """Count the rows that differ: all rows of both are read."""
+    sides = _sides(line, table)
+    now, then = (sum(dataset(part).count_rows() for part in side) for side in (sides.now, sides.then))
+    counts = _ask(
+        sides,
+        "SELECT sum(CASE WHEN more < 0 THEN -more END) AS gone, sum(CASE WHEN more > 0 THEN more END) "
+        "AS come FROM changed",
+    )
+    (row,) = counts or [{"gone": 0, "come": 0}]
+    return TableDifference(table, now, then, int(row["gone"] or 0), int(row["come"] or 0))
+
+
+def differing_rows(line: OpenLine, table: str, limit: int) -> list[Json]:
+    """Return some of the rows that differ, those of one key beside each other, and which side has them."""
+    sides = _sides(line, table)
+    keys = list(map(_quoted, line.own.graph.sinks[table].sink.upserts)) or ["1"]
+    chosen = "CASE WHEN more > 0 THEN 'after' ELSE 'now' END AS side, abs(more) AS times, *"
+    rows = _ask(sides, f"SELECT {chosen} FROM changed ORDER BY {', '.join([*keys, 'more'])} LIMIT {limit}")
+    return [{name: value for name, value in row.items() if name != "more"} for row in rows]
+
+
+@dataclass(frozen=True)
+class _Sides:
+    now: list[Snapshot]
+    then: list[Snapshot]
+    """Together they have the rows after the swap: as of the line's origin, and the shadow's."""
+    columns: list[str]
+    """Those that all of them have."""
+
+
+def _sides(line: OpenLine, table: str) -> _Sides:
+    sink = line.live.graph.sinks[table].sink
+    shadow_sink = line.own.graph.sinks[table].sink
+    assert isinstance(sink, DeltaSink)
+    assert isinstance(shadow_sink, DeltaSink)
+    real = open_table(sink.delta_table(line.live.context(table)))
+    shadow = open_table(shadow_sink.delta_table(line.own.context(table)))
+    _, changes = changes_since(line.live, line.record.origin)
+    since = next((change.way.to for change in changes if change.table == table), None)
+    then = [shadow] if shadow is not None else []
+    if real is not None and since is not None and not (sink.rewrites and shadow is not None):
+        then.insert(0, version_of(real, since.version))
+    now = [real] if real is not None else []
+    names = [[field["name"] for field in part.schema["fields"]] for part in (*now, *then)]
+    columns = [name for name in (names[0] if names else []) if all(name in others for others in names)]
+    return _Sides(now, then, columns)
+
+
+def _ask(sides: _Sides, sql: str) -> list[dict[str, Any]]:
+    """Ask about `changed`: each row of which one side has more copies, and how many more after the swap."""
+    columns = ", ".join(map(_quoted, sides.columns))
+    if not columns:
+        return []
+    tables = {f"now_{n}": part for n, part in enumerate(sides.now)}
+    tables |= {f"then_{n}": part for n, part in enumerate(sides.then)}
+    signs = {name: 1 if name.startswith("then") else -1 for name in tables}
+    rows = " UNION ALL ".join(f"SELECT {columns}, {sign} AS sign FROM {name}" for name, sign in signs.items())
+    changed = f"SELECT {columns}, sum(sign) AS more FROM ({rows}) AS x GROUP BY {columns} HAVING sum(sign) <> 0"
+    found: list[dict[str, Any]] = query(tables, f"WITH changed AS ({changed}) {sql}").to_pylist()
+    return found
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,355 @@
+"""`tidegate backfill`: compute again what a pipeline has made, beside it, and swap the result in at once."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from typing import Any
+
+from tidegate import seams
+from tidegate.backfill.compare import TableDifference, difference_of, differing_rows, tables_of
+from tidegate.backfill.discard import discard
+from tidegate.backfill.line import OpenLine, begin, changes_since, gone_inputs, open_line
+from tidegate.backfill.replay import replay
+from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, swap
+from tidegate.cli.inspect.read import plain, row_limit, shown
+from tidegate.cli.inspect.show import checkpoint_id
+from tidegate.cli.lifecycle.rollback import coordinator_of
+from tidegate.cli.output import Output
+from tidegate.cli.prompt import confirm, who
+from tidegate.cli.running.interrupts import Interrupts
+from tidegate.cli.running.progress import progress_for
+from tidegate.cli.running.run import refuse_submit
+from tidegate.cli.targets import Target, open_target
+from tidegate.coordinator import Coordinator
+from tidegate.errors import Invalid
+from tidegate.execution.loop import POLL_S, Schedule
+from tidegate.ledger.ledger import Ledger
+from tidegate.lifecycle import savepoint
+from tidegate.lifecycle.rollback_proposal import How
+from tidegate.protocol.view import rolled_back_by
+from tidegate.records.records import Line
+from tidegate.spark.session import reused_session
+
+__all__ = ["add_parser", "run"]
+
+NO, CANNOT = 1, 3
+
+BEGINNING = "beginning"
+
+
+def add_parser(subparsers: Any) -> None:
+    parser = subparsers.add_parser(
+        "backfill",
+        help="compute again what a pipeline has made since a checkpoint, and swap it in",
+        description="Compute again, with today's code, what a pipeline has made since a checkpoint. It reads the same "
+        "input beside the pipeline, which goes on, into tables that nobody sees yet. With --swap, every table gets the "
+        "result by one commit, and positions and state with it; until then nothing has changed. If it is interrupted, "
+        "run the same command again.",
+        epilog="examples:\n  tidegate backfill jobs.orders:pipeline --from 41 --dry-run\n"
+        "  tidegate backfill jobs.orders:pipeline --from 2026-03-01 --name new-prices\n"
+        "  tidegate backfill jobs.orders:pipeline --diff revenue\n"
+        "  tidegate backfill jobs.orders:pipeline --swap\n"
+        "  tidegate backfill jobs.orders:pipeline --discard new-prices",
+    )
+    parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code, as it is to be from now on")
+    parser.add_argument(
+        "--from",
+        dest="origin",
+        metavar="WHEN",
+        help="begin after this checkpoint: a number, a savepoint's name, or the last one before a time (UTC), such as "
+        f"2026-03-01; or {BEGINNING!r}",
+    )
+    parser.add_argument("--name", metavar="NAME", help="a name for it; without one, backfill-1, backfill-2, …")
+    act = parser.add_mutually_exclusive_group()
+    act.add_argument("--dry-run", action="store_true", help="only tell what it would read and change, and what is gone")
+    act.add_argument("--swap", action="store_true", help="when it has caught up, swap it in")
+    act.add_argument("--discard", metavar="NAME", help="end it, and remove its files")
+    act.add_argument("--diff", metavar="SINK", help="show rows of a table that differ now and after a swap")
+    parser.add_argument("--limit", type=row_limit, default=20, metavar="K", help="with --diff: at most K rows (20)")
+    for how, help in (
+        ("discard-commits", "with --swap, for a table that others have written to since: their commits are lost"),
+        ("retract", "for such a table: replace this pipeline's own rows only, and keep what others committed"),
+        ("keep", "leave a table's rows as they are"),
+    ):
+        parser.add_argument(f"--{how}", action="append", default=[], metavar="SINK", help=help)
+    parser.add_argument("--reason", default="", metavar="TEXT", help="the reason, for the record")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    target = open_target(args.pipeline, args.settings)
+    coordinator = coordinator_of(target)
+    if args.discard is not None:
+        return _discard(target, coordinator, args.discard, out)
+    if args.dry_run:
+        return _dry_run(target, coordinator, _origin(args, target), out)
+    line = _line(args, target, coordinator)
+    if args.diff is not None:
+        return _diff(line, args.diff, args.limit, out)
+    refuse_submit(target.settings)
+    stopped, made = _replay(target, line, out, hold=args.swap)
+    if args.swap and not stopped:
+        return _swap(args, target, line, made, out)
+    differences = [] if stopped else [difference_of(line, table) for table in tables_of(line)]
+    out.document(_document(target, line) | {"checkpoints": made, "stopped": stopped, "tables": _tables(differences)})
+    if stopped:
+        out.line("Stopped. The same command continues.", "yellow")
+        return NO
+    _print_differences(target, line, differences, out)
+    return 0
+
+
+# -- which one ---------------------------------------------------------------------------------------------
+
+
+def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) -> OpenLine:
+    """Begin the backfill that is asked for, or continue the one that there is."""
+    existing = _existing(target.ledger, args.name)
+    if existing is not None and args.origin is None:
+        return begin(coordinator, existing.name, existing.origin, by=existing.by)
+    if args.origin is None:
+        raise Invalid(
+            f"pipeline {target.name!r} has no backfill"
+            + (f" {args.name!r}" if args.name else "")
+            + ", and --from is missing",
+            expected="--from, to begin one",
+            help=f"`tidegate list {target.name}` shows the checkpoints that are retained; --from {BEGINNING} computes "
+            "everything again",
+            reason="NO_BACKFILL",
+        )
+    name = args.name or (existing.name if existing is not None else _free_name(target.ledger))
+    return begin(coordinator, name, _origin(args, target), by=who(), note=args.reason)
+
+
+def _existing(ledger: Ledger, name: str | None) -> Line | None:
+    if name is not None:
+        return ledger.line(name) if ledger.line_discarded(name) is None else None
+    return next(iter(ledger.lines()), None)
+
+
+def _free_name(ledger: Ledger) -> str:
+    taken = set(ledger.store.names("lines"))
+    return next(name for number in range(1, len(taken) + 2) if (name := f"backfill-{number}") not in taken)
+
+
+def _origin(args: argparse.Namespace, target: Target) -> int:
+    """Return the checkpoint to begin after; 0: the beginning."""
+    text = args.origin
+    if text is None:
+        raise Invalid("--from is missing", expected="the checkpoint to begin after", reason="NO_BACKFILL")
+    if text == BEGINNING:
+        return 0
+    try:
+        return checkpoint_id(text)
+    except argparse.ArgumentTypeError:
+        pass
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return savepoint.find(target.ledger, text).entry
+    return _last_before(target, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _last_before(target: Target, moment: datetime) -> int:
+    """Return the last checkpoint that counts and was completed before a moment."""
+    ledger = target.ledger
+    rollbacks = ledger.rollbacks()
+    for id in reversed(ledger.ids()):
+        decision = ledger.decision(id)
+        if decision is None or decision.manifest is None or rolled_back_by(id, rollbacks) is not None:
+            continue
+        if datetime.fromisoformat(decision.created) < moment:
+            return id
+    raise Invalid(
+        f"pipeline {target.name!r} has no checkpoint from before {moment:%Y-%m-%d %H:%M} UTC that is retained",
+        expected="one that is retained",
+        help=f"`tidegate list {target.name}` shows the choices; --from {BEGINNING} computes everything again; the "
+        "setting retain_per_day keeps one of each day from now on",
+        reason="NO_SUCH_CHECKPOINT",
+    )
+
+
+# -- what it does ------------------------------------------------------------------------------------------
+
+
+def _replay(target: Target, line: OpenLine, out: Output, *, hold: bool) -> tuple[bool, list[dict[str, Any]]]:
+    """Read until the backfill has caught up; hold: then let the pipeline wait, and read what is left. Return whether
+    the user stopped it, and its checkpoints."""
+    progress, sessions = progress_for(out), reused_session(target.settings)
+    notice = None if out.terminal else out.err_fd
+    schedule = Schedule(tolerable_failures=target.settings.tolerable_failed_checkpoints)
+
+    def wait(why: str) -> None:
+        progress.waiting(why)
+        seams.sleep(POLL_S)
+
+    with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
+        sessions.opened = interrupts.install
+        schedule.stop = interrupts
+        replay(line, sessions, schedule, progress)
+        if hold and not interrupts():
+            hold_pipeline(line, wait)
+            replay(line, sessions, schedule, progress)
+        return interrupts(), progress.checkpoints
+
+
+def _swap(args: argparse.Namespace, target: Target, line: OpenLine, made: list[dict[str, Any]], out: Output) -> int:
+    choices = _choices(args)
+    proposal = examine_swap(line, choices)
+    differences = [difference_of(line, table) for table in tables_of(line)]
+    _print_differences(target, line, differences, out, done=True)
+    if not proposal.problems:
+        confirm(f"Swap backfill {line.name} in?", out, yes=args.yes)
+    swapped = swap(line, by=who(), choices=choices, reason=args.reason, wait=lambda _: seams.sleep(POLL_S))
+    is_published = swapped.report is not None and not swapped.report.stuck
+    if is_published:
+        discard(line, who())
+    out.document(
+        _document(target, line)
+        | {"checkpoints": made, "swapped": swapped.id, "savepoint": swapped.savepoint, "tables": _tables(differences)}
+    )
+    return _print_swapped(target, line, swapped, out)
+
+
+def _choices(args: argparse.Namespace) -> dict[str, How]:
+    choices: dict[str, How] = {}
+    given: tuple[tuple[How, list[str]], ...] = (
+        ("discard", args.discard_commits),
+        ("retract", args.retract),
+        ("keep", args.keep),
+    )
+    for how, names in given:
+        for name in names:
+            if choices.setdefault(name, how) != how:
+                raise Invalid(f"two choices are given for table {name!r}", expected="one", reason="BAD_CHOICE")
+    return choices
+
+
+def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -> int:
+    record = target.ledger.line(name)
+    if record is None:
+        if target.ledger.line_discarded(name) is None:
+            names = ", ".join(line.name for line in target.ledger.lines())
+            raise Invalid(
+                f"pipeline {target.name!r} has no backfill {name!r}",
+                expected=names or "a backfill: there is none",
+                reason="NO_BACKFILL",
+            )
+        out.line(f"Backfill {name} was discarded before.")
+        out.document({"pipeline": target.name, "backfill": name, "discarded": True})
+        return 0
+    swapped = discard(open_line(coordinator, record), who())
+    out.document({"pipeline": target.name, "backfill": name, "discarded": True, "swapped": swapped})
+    out.line(f"Backfill {name} is discarded" + (f"; entry {swapped} had swapped it in before." if swapped else "."))
+    return 0
+
+
+def _diff(line: OpenLine, table: str, limit: int, out: Output) -> int:
+    if table not in tables_of(line):
+        raise Invalid(
+            f"the backfill has no table {table!r}",
+            expected=" or ".join(tables_of(line)),
+            reason="NO_SUCH_SINK",
+        )
+    rows = differing_rows(line, table, limit)
+    out.document(
+        {"backfill": line.name, "table": table, "rows": [{n: plain(v) for n, v in row.items()} for row in rows]}
+    )
+    if rows:
+        out.table(list(rows[0]), [[shown(value) for value in row.values()] for row in rows])
+    else:
+        out.line(f"A swap would leave {table} as it is.")
+    return 0
+
+
+def _dry_run(target: Target, coordinator: Coordinator, origin: int, out: Output) -> int:
+    entry, changes = changes_since(coordinator, origin)
+    if origin and (entry is None or not entry.completed):
+        raise Invalid(
+            f"checkpoint {origin} of pipeline {target.name!r} is not there, or was not completed",
+            expected="a completed checkpoint that is retained",
+            help=f"`tidegate list {target.name}` shows the choices",
+            reason="NO_SUCH_CHECKPOINT",
+        )
+    problems = list(gone_inputs(entry, coordinator))
+    kept = [change.table for change in changes if change.how == "keep"]
+    problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
+    last = coordinator.ledger.view().last_completed
+    out.document(
+        {
+            "pipeline": target.name,
+            "from": origin,
+            "to": last.id if last is not None else None,
+            "tables": [change.table for change in changes if change.table in coordinator.graph.sinks],
+            "left_as_they_are": kept,
+            "problems": problems,
+            "possible": not problems,
+        }
+    )
+    since = f"checkpoint {origin}" if origin else "the beginning"
+    out.line(f"A backfill of {target.name} from {since}", "bold")
+    out.line(
+        f"  reads again        {', '.join(coordinator.graph.sources)}, from where {since} ended"
+        if origin
+        else f"  reads again        {', '.join(coordinator.graph.sources)}, all of it"
+    )
+    changed = [name for name in coordinator.graph.sinks if name not in kept]
+    out.line(f"  replaces, later    {', '.join(changed) or 'no table'}, by one commit each")
+    if kept:
+        out.line(f"  leaves as it is    {', '.join(kept)}: rows cannot be taken out there again")
+    for problem in problems:
+        out.line(f"Not possible: {problem}", "red")
+    return NO if problems else 0
+
+
+# -- output ------------------------------------------------------------------------------------------------
+
+
+def _document(target: Target, line: OpenLine) -> dict[str, Any]:
+    return {"pipeline": target.name, "backfill": line.name, "from": line.record.origin, "left_out": line.left_out()}
+
+
+def _tables(differences: list[TableDifference]) -> dict[str, Any]:
+    return {
+        each.table: {
+            "rows_now": each.rows_now,
+            "rows_after": each.rows_then,
+            "taken_away": each.only_now,
+            "brought": each.only_then,
+        }
+        for each in differences
+    }
+
+
+def _print_differences(
+    target: Target, line: OpenLine, differences: list[TableDifference], out: Output, *, done: bool = False
+) -> None:
+    out.line(f"Backfill {line.name} of {target.name} has caught up.", "bold")
+    out.table(
+        ["table", "rows now", "rows after the swap", "taken away", "brought"],
+        [[each.table, each.rows_now, each.rows_then, each.only_now, each.only_then] for each in differences],
+        right=["rows now", "rows after the swap", "taken away", "brought"],
+    )
+    for name in line.left_out():
+        out.line(f"{name} stays as it is: rows cannot be taken out there again.")
+    if done:
+        return
+    code = target.text
+    for flag, what in (
+        ("--diff SINK", "rows that differ"),
+        ("--swap", "swap it in"),
+        (f"--discard {line.name}", "or not"),
+    ):
+        out.line(f"  tidegate backfill {code} {flag}  # {what}", "dim")
+
+
+def _print_swapped(target: Target, line: OpenLine, swapped: SwappedIn, out: Output) -> int:
+    if swapped.error is not None:
+        raise swapped.error
+    out.line(f"Backfill {line.name} is swapped in, by entry {swapped.id}.", "green")
+    for table, error in (swapped.report.stuck if swapped.report is not None else {}).items():
+        out.line(f"Table {table} has not taken it yet: {error.what}", "yellow")
+    if swapped.savepoint is not None:
+        out.line(f"To take it back:  tidegate rollback {target.text} --to {swapped.savepoint}", "dim")
+    return 0

@@ -1,0 +1,113 @@
+"""A shop whose code had a bug: what it made is computed again beside it, and swapped in."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate import Pipeline
+from tidegate.backfill import OpenLine, begin, discard, open_line, replay, swap
+from tidegate.execution.loop import Observer, Schedule
+from tidegate.lifecycle import savepoint
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+DAYS = [[{"id": n, "customer": n % 3, "amount": 10 * n} for n in range(first, first + 4)] for first in range(0, 24, 4)]
+TABLES = ("sales", "totals")
+
+Shown = dict[str, Counter[str]]
+
+
+class Shop(SmallPipeline):
+    """It counts everything double, until somebody mends it."""
+
+    def __init__(self, root: Path, spark: Any, factor: int = 2) -> None:
+        super().__init__(root, spark, self.declare, "shop")
+        self.factor = factor
+
+    def declare(self, pipeline: Pipeline) -> None:
+        factor = self.factor
+        rows = sources(pipeline, "id long, customer long, amount long")
+
+        @pipeline.stage(rows)
+        def priced(rows: Any) -> Any:
+            return rows.selectExpr("id", "customer", f"amount * {factor} AS amount")
+
+        priced.sink("sales", DeltaAppend("tables/sales"))
+        totals = priced.aggregate(by="customer", total="sum(amount)", n="count(*)", uid="totals")
+        totals.sink("totals", DeltaUpsert("tables/totals", keys=["customer"]))
+
+    def play_with_the_bug(self, days: int) -> None:
+        """The first day is right and has a name, all others are wrong; then the code is mended."""
+        self.factor = 1
+        self.play(DAYS[:1])
+        savepoint.create(self.coordinator().ledger, "first-day", 1, "ann")
+        self.factor = 2
+        self.play(DAYS[1:days])
+        self.factor = 1
+
+    def shown(self) -> Shown:
+        return {name: Counter(map(repr, self.rows(f"tables/{name}"))) for name in TABLES}
+
+    def line(self, name: str, origin: int) -> OpenLine:
+        return begin(self.coordinator(), name, origin, by="ann")
+
+    def reopened(self, name: str) -> OpenLine:
+        live = self.coordinator()
+        record = live.ledger.line(name)
+        assert record is not None
+        return open_line(live, record)
+
+    def replayed(self, line: OpenLine) -> OpenLine:
+        replay(line, OneSession(self.spark), Schedule(), Observer())
+        return line
+
+    def swap_and_discard(self, name: str) -> None:
+        """What `tidegate backfill --swap` does when it has caught up; again, if it was interrupted."""
+        live = self.coordinator()
+        record = live.ledger.line(name)
+        if record is None:
+            assert live.ledger.line_discarded(name) is not None
+            return
+        line = open_line(live, record)
+        if live.ledger.line_discarded(name) is None:
+            swapped = swap(line, by="ann", choices={}, wait=never)
+            assert swapped.error is None
+            assert swapped.report is not None
+            assert not swapped.report.stuck
+        discard(line, "ann")
+
+    def copied(self, root: Path) -> Shop:
+        """The same shop in another folder."""
+        shutil.copytree(self.root, root)
+        other = Shop(root, self.spark, self.factor)
+        other.files = self.files
+        return other
+
+
+class OneSession:
+    """The session of the tests."""
+
+    def __init__(self, spark: Any) -> None:
+        self._spark = spark
+
+    def __call__(self, job: str | None = None) -> Any:
+        return self._spark
+
+    def drop(self) -> None:
+        """It stays open."""
+
+
+def never(why: str) -> None:
+    raise AssertionError(f"nothing is to be waited for: {why}")
+
+
+def always_right(root: Path, spark: Any, days: int) -> Shown:
+    """What the tables of a shop show that never had the bug."""
+    other = Shop(root, spark, factor=1)
+    for day in DAYS[:days]:
+        other.feed(day)
+    other.checkpoint()
+    return other.shown()
