@@ -48,7 +48,7 @@ def difference_of(line: OpenLine, table: str) -> TableDifference:
 def differing_rows(line: OpenLine, table: str, limit: int) -> list[Json]:
     """Return some of the rows that differ, those of one key beside each other, and which side has them."""
     sides = _sides(line, table)
-    keys = list(map(_quoted, line.own.graph.sinks[table].sink.upserts)) or ["1"]
+    keys = list(map(_quoted, line.own.graph.sinks[table].sink.upserts or sides.columns))
     chosen = "CASE WHEN more > 0 THEN 'after' ELSE 'now' END AS side, abs(more) AS times, *"
     rows = _ask(sides, f"SELECT {chosen} FROM changed ORDER BY {', '.join([*keys, 'more'])} LIMIT {limit}")
     return [{name: value for name, value in row.items() if name != "more"} for row in rows]

@@ -28,7 +28,7 @@ from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol.lines import CaughtUp, LineProgress, Refuse, Replay, on_replay
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import check_name
-from tidegate.records.records import Blob, Line, Pin, Plan
+from tidegate.records.records import Blob, LineRecord, Pin, Plan
 from tidegate.sinks.base import SinkContext
 from tidegate.sinks.delta.restore import LINE
 from tidegate.sources.base import SourceContext
@@ -43,7 +43,7 @@ __all__ = ["LineCoordinator", "OpenLine", "begin", "left_out", "open_line", "pin
 class OpenLine:
     """A line, as a process works with it."""
 
-    record: Line
+    record: LineRecord
     live: Coordinator
     own: LineCoordinator
 
@@ -92,7 +92,7 @@ def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "")
     return line
 
 
-def open_line(live: Coordinator, record: Line, uid: str | None = None) -> OpenLine:
+def open_line(live: Coordinator, record: LineRecord, uid: str | None = None) -> OpenLine:
     """Open a line that exists. uid: the pipeline's, if the caller has just read it."""
     uid = uid or live.ledger.start().uid
     graph = _graph_of_shadows(live.graph, uid, record.name)
@@ -109,7 +109,7 @@ def pin_owner(name: str) -> str:
 class LineCoordinator(Coordinator):
     """The control plane of a line. It tells nobody outside how far it has come: sources are the pipeline's."""
 
-    def __init__(self, graph: Graph, ledger: Ledger, live: PipelineContext, record: Line) -> None:
+    def __init__(self, graph: Graph, ledger: Ledger, live: PipelineContext, record: LineRecord) -> None:
         super().__init__(graph, ledger, live.settings, live.place)
         self._live = live
         self._record = record
@@ -156,7 +156,7 @@ class LineCoordinator(Coordinator):
         return retention.retire_old(self)
 
 
-def progress_of(record: Line, ledger: Ledger) -> LineProgress:
+def progress_of(record: LineRecord, ledger: Ledger) -> LineProgress:
     """Return how far a line has come, by its own ledger."""
     view = ledger.view()
     head = view.last_completed
@@ -228,7 +228,7 @@ def _graph_of_shadows(graph: Graph, uid: str, name: str) -> Graph:
     return replace(graph, sinks=sinks, hooks=(), on_suspended=())
 
 
-def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str) -> Line:
+def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str) -> LineRecord:
     """Pin the checkpoint that the line begins with, check that it is retained, and return the line's record."""
     ledger = live.ledger
     pinned = origin or _lowest_completed(ledger)
@@ -259,7 +259,7 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str) -> Li
                 help="choose another one; savepoints and the setting retain_per_day keep older ones",
                 reason="RETIRED",
             )
-    return Line(
+    return LineRecord(
         **stamp(seams.new_id()),
         name=name,
         uid=seams.new_id(),

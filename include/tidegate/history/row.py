@@ -251,7 +251,7 @@ def row_of(
         attempt=plan.attempt,
         base=plan.base,
         generation=plan.generation,
-        back_to=entry.rollback.target if entry.rollback is not None else None,
+        back_to=(entry.rollback.target or None) if entry.rollback is not None else None,
         interval=str(entry.interval) if entry.interval is not None else None,
         planned=plan.created,
         decided=decided,

@@ -27,8 +27,8 @@ from tidegate.records.records import (
     Discarded,
     Filled,
     LatestHint,
-    Line,
     LineDiscarded,
+    LineRecord,
     Manifest,
     Overtaken,
     Pin,
@@ -291,17 +291,19 @@ class Ledger(EntryLog):
 
     # -- lines -----------------------------------------------------------------------------------------
 
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[LineRecord]:
         """Return all lines that are not discarded."""
         names = self.store.names("lines")
-        found = (self._read(f"lines/{name}/line.json", Line) for name in names if self.line_discarded(name) is None)
+        found = (
+            self._read(f"lines/{name}/line.json", LineRecord) for name in names if self.line_discarded(name) is None
+        )
         return [line for line in found if line is not None]
 
-    def line(self, name: str) -> Line | None:
+    def line(self, name: str) -> LineRecord | None:
         """Return the line with this name, discarded or not, as long as its record is there."""
-        return self._read(f"lines/{name}/line.json", Line)
+        return self._read(f"lines/{name}/line.json", LineRecord)
 
-    def create_line(self, line: Line) -> Line:
+    def create_line(self, line: LineRecord) -> LineRecord:
         """Create the line. The first one of a name counts and is returned."""
         return self._create_if_absent(f"lines/{line.name}/line.json", line).record
 

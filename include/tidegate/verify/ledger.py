@@ -120,7 +120,7 @@ def _entry(ledger: Ledger, entry: Entry) -> Iterator[str]:
     """Check the hashes between the records of one entry, and their side files."""
     if entry.manifest is not None:
         for job, handle in entry.manifest.jobs.items():
-            if handle.entry != entry.id:  # of a rollback: the ack of its target
+            if handle.entry != entry.id or entry.rollback is not None:  # the ack of its target, or a copy of a line's
                 if not ledger.is_retained(entry.id):
                     continue  # cancelled for good: the target may be gone
                 try:

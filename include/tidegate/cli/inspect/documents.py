@@ -94,7 +94,8 @@ def who_and_why(view: CheckpointView) -> str:
     if view.outcome == "aborted":
         return view.details.detail
     if view.details.rollback is not None:
-        return f"to checkpoint {view.back_to}, by {view.by}"
+        line = view.details.rollback.line
+        return f"to checkpoint {view.back_to}, by {view.by}" if line is None else f"backfill {line.name}, by {view.by}"
     return f"by {view.by}" if view.details.control is not None else view.details.detail
 
 

@@ -153,12 +153,15 @@ def _because(reason: str) -> str:
 
 def _back(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
     """A rollback."""
-    reason = _because(rollback.reason)
-    yield f"At {clock(view.planned)} UTC {rollback.by} went back to checkpoint {rollback.target}{reason}."
+    reason, line = _because(rollback.reason), rollback.line
+    since = f"checkpoint {rollback.target}" if rollback.target else "the beginning"
+    deed = f"went back to {since}" if line is None else f"swapped in backfill {line.name}, which began at {since}"
+    yield f"At {clock(view.planned)} UTC {rollback.by} {deed}{reason}."
     if view.outcome == "aborted":
         yield f"It was ended before it was decided ({view.details.reason}): nothing was changed."
     elif view.outcome == "rollback":
-        yield f"What was completed after {rollback.target} no longer counts; its input is read again."
+        read = "its input is read again" if line is None else "the backfill has read its input again"
+        yield f"What was completed after {since} no longer counts; {read}."
         effects = {
             "discard": "what others had committed since is lost",
             "keep": "its rows were left as they were",

@@ -28,7 +28,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.rollback_proposal import How
 from tidegate.protocol.view import rolled_back_by
-from tidegate.records.records import Line
+from tidegate.records.records import LineRecord
 from tidegate.spark.session import reused_session
 
 __all__ = ["add_parser", "run"]
@@ -122,7 +122,7 @@ def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) ->
     return begin(coordinator, name, _origin(args, target), by=who(), note=args.reason)
 
 
-def _existing(ledger: Ledger, name: str | None) -> Line | None:
+def _existing(ledger: Ledger, name: str | None) -> LineRecord | None:
     if name is not None:
         return ledger.line(name) if ledger.line_discarded(name) is None else None
     return next(iter(ledger.lines()), None)
