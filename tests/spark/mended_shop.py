@@ -11,13 +11,34 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.backfill import OpenLine, begin, discard, open_line, replay, swap
 from tidegate.execution.loop import Observer, Schedule
+from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
+from tidegate.gates.quarantine.columns import RULES
 from tidegate.lifecycle import savepoint
+from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 DAYS = [[{"id": n, "customer": n % 3, "amount": 10 * n} for n in range(first, first + 4)] for first in range(0, 24, 4)]
 TABLES = ("sales", "totals")
 
 Shown = dict[str, Counter[str]]
+
+
+class NoFives(Gate):
+    """Sets every fifth order aside."""
+
+    kind = "no-fives"
+    quarantines = True
+
+    def describe(self) -> Json:
+        return {}
+
+    def judge(self, frame: Any, context: GateContext) -> Judgement:
+        from pyspark.sql import functions as F
+
+        bad = frame.where("id % 5 = 0").withColumn(RULES, F.array(F.lit("five")))
+        count = bad.count()
+        broken = (BrokenRule("five", "quarantine", rows=count),) if count else ()
+        return Judgement(frame.count(), broken, split=(frame.where("id % 5 <> 0"), bad) if count else None)
 
 
 class Shop(SmallPipeline):
@@ -35,8 +56,9 @@ class Shop(SmallPipeline):
         def priced(rows: Any) -> Any:
             return rows.selectExpr("id", "customer", f"amount * {factor} AS amount")
 
-        priced.sink("sales", DeltaAppend("tables/sales"))
-        totals = priced.aggregate(by="customer", total="sum(amount)", n="count(*)", uid="totals")
+        good = priced.gate(NoFives(), name="checked")
+        good.sink("sales", DeltaAppend("tables/sales"))
+        totals = good.aggregate(by="customer", total="sum(amount)", n="count(*)", uid="totals")
         totals.sink("totals", DeltaUpsert("tables/totals", keys=["customer"]))
 
     def play_with_the_bug(self, days: int) -> None:
@@ -49,7 +71,9 @@ class Shop(SmallPipeline):
         self.factor = 1
 
     def shown(self) -> Shown:
-        return {name: Counter(map(repr, self.rows(f"tables/{name}"))) for name in TABLES}
+        shown = {name: Counter(map(repr, self.rows(f"tables/{name}"))) for name in TABLES}
+        aside = self.rows(str(self.folder / "quarantine/checked"))
+        return shown | {"checked": Counter(f"{row['id']}: {row['amount']}" for row in aside)}
 
     def line(self, name: str, origin: int) -> OpenLine:
         return begin(self.coordinator(), name, origin, by="ann")
