@@ -76,7 +76,7 @@ def test_killed_at_lines_of_the_swap_and_of_the_end(tmp_path: Path, caught_up: S
             assert shop.shown() == wrong, line
         shop.swap_and_discard("fix")
         assert shop.shown() == right, line
-        assert not list((tmp_path / f"{number}").rglob("lines/fix/log")), line
+        assert not list((tmp_path / f"{number}").rglob("lines/fix/shop")), line
 
 
 def test_killed_at_lines_of_the_beginning(tmp_path: Path, begun: Shop) -> None:

@@ -319,12 +319,13 @@ class Ledger(EntryLog):
 
     def delete_line(self, name: str) -> None:
         """Delete a discarded line's own ledger, states and quarantine, and its record."""
-        self.store.delete(f"lines/{name}/log")
+        self.store.delete(f"lines/{name}/{self.pipeline}")
         self.store.delete(f"lines/{name}/line.json")
 
     def line_home(self, name: str) -> str:
-        """Return the folder of the line's own ledger."""
-        return f"{self.home}/lines/{name}/log"
+        """Return the folder of the line's own ledger. With `root` set to the folder above, commands show it like that
+        of any pipeline."""
+        return f"{self.home}/lines/{name}/{self.pipeline}"
 
     # -- W2: before acting on a record of another writer, make sure that it survives a power loss ------
 

@@ -23,7 +23,7 @@
     told.json                Told             a hint: the last suspension that the pipeline's hooks were notified of
     tried.json               Tried            a hint: the stores that were shown to keep conditional puts
     tables.json              SeenTables       a hint: the logs of tables on object stores, as they were seen last
-    lines/<name>/line.json   LineRecord       a line, whose own ledger is lines/<name>/log
+    lines/<name>/line.json   LineRecord       a line; its own ledger is in a folder beside it
     lines/<name>/discarded.json LineDiscarded its tombstone
     runs/<sha of run>/<id>   (empty)          the checkpoints of a run; never deleted
     blobs/<id>-<sha>.json    (side files)     long lists of the records above, named by their hash

@@ -145,6 +145,7 @@ class Step(BaseOperator):
         from tidegate.execution.finish import tell_said
 
         task.end_unattended()
+        _refuse_backfill(task)
         try:
             with self.sessions(task):
                 triggered = task.coordinator.trigger(
@@ -157,7 +158,7 @@ class Step(BaseOperator):
                     aligned=run_params.is_named(task),
                 )
         except Rejected as error:
-            if error.reason == "BEFORE_FIRST_CHECKPOINT" and not task.backfill:
+            if error.reason == "BEFORE_FIRST_CHECKPOINT":
                 raise task.skip(reasons.overtaken()) from error
             if error.reason == "SUSPENDED":
                 tell_said(task.coordinator)
@@ -364,6 +365,24 @@ class CompleteOperator(Step):
 
 def _nothing() -> None:
     """Nothing runs in Spark."""
+
+
+def _refuse_backfill(task: Task) -> None:
+    """Raise Invalid for a run of a backfill of a pipeline that reads whatever is new: its input of then is in its
+    checkpoints already, and so is what it remembers."""
+    start = task.context["dag_run"].data_interval_start
+    if not task.backfill or task.coordinator.graph.by_interval:
+        return
+    name = task.pipeline.name
+    since = f"{start:%Y-%m-%d}" if start is not None else "WHEN"
+    raise Invalid(
+        f"pipeline {name!r} reads whatever is new: its checkpoints do not go by Airflow's dates, and each rests on "
+        "those before it",
+        expected="a backfill that computes everything since then again, and is swapped in at once",
+        help=f"`tidegate backfill MODULE:PIPELINE --from {since}` does that beside the running pipeline, and shows "
+        "what it would change; --swap puts it in place. Nothing has been planned",
+        reason="BY_COMMAND",
+    )
 
 
 def _suspend(task: Task, error: Corrupt) -> None:
