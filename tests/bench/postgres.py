@@ -1,9 +1,10 @@
 """Rows into PostgreSQL: whole checkpoints, against Spark's JDBC writer, on one real server.
 
 append   all of a checkpoint, from plan to published, with staging; against `frame.write.jdbc` of the same rows, which
-         knows no positions, and commits each of Spark's tasks by itself. `ratio`: with the driver's fastest settings;
-         `ratio_defaults`: as it is
+         knows no positions, and commits each of Spark's tasks by itself
 upsert   changed rows into a large table; against the same writer into a staging table, and then one SQL statement
+
+`ratio` and `ratio_upsert` are to the writer as it is, `…_tuned` to it with the driver's fastest settings.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ COLUMNS = (
     "cast(pmod(hash(id, {round}, 1), 100000) / 100 AS decimal(12,2)) AS amount",
     "timestamp_micros(1700000000000000 + id * 1000 + {round}) AS at",
 )
-DEFAULTS = 2
-"""Which of the sides writes with the settings that Spark and the driver have by themselves."""
+TUNED = 2
+"""Which of the sides writes with the driver's fastest settings."""
 
 STEP = 2_654_435_761
 """Prime, so that (n * STEP) % size visits every number below size once, far from the one before."""
@@ -57,10 +58,11 @@ def run(options: Options) -> Result:
         wrong="; ".join(wrong + different),
         keys={
             "spread": appends.wall().spread(),
-            "ratio_defaults": appends.wall(DEFAULTS).ratio,
+            "ratio_tuned": appends.wall(TUNED).ratio,
             "ratio_cores": appends.core().ratio,
             "ratio_upsert": upserts.wall().ratio,
             "spread_upsert": upserts.wall().spread(),
+            "ratio_upsert_tuned": upserts.wall(TUNED).ratio,
             "ratio_upsert_publish": published.ratio,
             "upsert_s": statistics.median(upserts.wall().ours),
             "upsert_rival_s": statistics.median(upserts.wall().rival),
@@ -77,20 +79,20 @@ def measure_append(options: Options, database: Server, rows: int, jar: Path) -> 
     """Both sides append the same rows to a table of their own, which is empty before each round."""
     made = options.cached("postgres-append", lambda folder: make_rows(options, folder, rows))
     files, wrong = sorted(made.glob("*.parquet")), []
-    database.run(*(f"CREATE TABLE {name} ({TABLE})" for name in ("ours", "rival", "defaults")))
+    database.run(*(f"CREATE TABLE {name} ({TABLE})" for name in ("ours", "rival", "tuned")))
     world = begin(options, database, "postgres-append", PostgresAppend("ours", connection=CONNECTION))
     world.sessions().sql(f"ADD JAR '{jar}'")
 
     def before(number: int) -> None:
         if number:
             wrong.extend(differs(database, "ours", "rival", rows))
-        database.run("TRUNCATE ours, rival, defaults", "CHECKPOINT")
+        database.run("TRUNCATE ours, rival, tuned", "CHECKPOINT")
         world.land(number, files)
 
     turns = in_turn(
         lambda number: sum(world.checkpoint().values()),
         lambda number: write_jdbc(world, database, number, "rival"),
-        lambda number: write_jdbc(world, database, number, "defaults", fast=False),
+        lambda number: write_jdbc(world, database, number, "tuned", fast=True),
         warmups=warmups(options),
         pairs=options.pairs,
         before=before,
@@ -100,7 +102,7 @@ def measure_append(options: Options, database: Server, rows: int, jar: Path) -> 
 
 def measure_upsert(options: Options, database: Server, rows: int, changed: int) -> tuple[World, Turns, list[str]]:
     """Both sides take the same changes into a large table of their own, round by round."""
-    names = ("ours_large", "rival_large")
+    names = ("ours_large", "rival_large", "tuned_large")
     filled = f"SELECT n, n % 1000, 'AT', n % 100, to_timestamp(n) FROM generate_series(0, {rows - 1}) n"
     for name in names:
         # Each as its side makes it: the sink leaves room in the pages of a table for upserts.
@@ -112,14 +114,12 @@ def measure_upsert(options: Options, database: Server, rows: int, changed: int) 
         options, database, "postgres-upsert", PostgresUpsert("ours_large", connection=CONNECTION, keys=["id"])
     )
     others = ("customer", "country", "amount", "at")
-    merge = (
-        f"INSERT INTO rival_large SELECT * FROM staging ON CONFLICT (id) DO UPDATE SET "
-        f"{', '.join(f'{name} = excluded.{name}' for name in others)}"
-    )
+    changes = ", ".join(f"{name} = excluded.{name}" for name in others)
 
-    def rival(number: int) -> None:
+    def by_hand(number: int, table: str, *, fast: bool) -> None:
         database.run("TRUNCATE staging")
-        write_jdbc(world, database, number, "staging")
+        write_jdbc(world, database, number, "staging", fast=fast)
+        merge = f"INSERT INTO {table} SELECT * FROM staging ON CONFLICT (id) DO UPDATE SET {changes}"
         database.run("ANALYZE staging", merge)
 
     def before(number: int) -> None:
@@ -132,16 +132,17 @@ def measure_upsert(options: Options, database: Server, rows: int, changed: int) 
         landed = world.root / "made" / f"{number:04d}"
         keys.selectExpr(*(column.format(round=number + 1) for column in COLUMNS)).write.parquet(str(landed))
         world.land(number, sorted(landed.glob("*.parquet")))
-        database.run("VACUUM ours_large, rival_large", "CHECKPOINT")
+        database.run(f"VACUUM {', '.join(names)}", "CHECKPOINT")
 
     turns = in_turn(
         lambda number: sum(world.checkpoint().values()),
-        rival,
+        lambda number: by_hand(number, "rival_large", fast=False),
+        lambda number: by_hand(number, "tuned_large", fast=True),
         warmups=options.size(3, 0),
         pairs=options.pairs,
         before=before,
     )
-    return world, turns, differs(database, *names, None)
+    return world, turns, differs(database, *names[:2], None) + differs(database, *names[::2], None)
 
 
 def make_rows(options: Options, folder: Path, rows: int) -> None:
@@ -154,7 +155,7 @@ def begin(options: Options, database: Server, name: str, sink: Any) -> World:
     return World(options.folder(name), SCHEMA, same, sink, options.spark, connections=connections(database))
 
 
-def write_jdbc(world: World, database: Server, number: int, table: str, *, fast: bool = True) -> None:
+def write_jdbc(world: World, database: Server, number: int, table: str, *, fast: bool = False) -> None:
     """What a user would write. fast: many rows in one statement, which is the driver's fastest way."""
     login = {name: database.options[name] for name in ("user", "password")}
     url = f"jdbc:postgresql://127.0.0.1:{database.port}/postgres" + ("?reWriteBatchedInserts=true" if fast else "")

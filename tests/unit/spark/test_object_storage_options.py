@@ -38,6 +38,31 @@ def test_a_public_bucket_needs_no_login() -> None:
     assert "Anonymous" in hadoop_options({"aws_skip_signature": "true"})["spark.hadoop.fs.s3a.aws.credentials.provider"]
 
 
+def test_an_account_of_azure_is_known_by_its_key_its_token_or_its_client() -> None:
+    host = "shop.dfs.core.windows.net"
+    assert hadoop_options({"azure_storage_account_name": "shop", "azure_storage_account_key": "k"}) == {
+        f"spark.hadoop.fs.azure.account.key.{host}": "k"
+    }
+    assert hadoop_options({"AZURE_STORAGE_ACCOUNT_NAME": "shop", "azure_storage_sas_key": "sv=1&sig=x"}) == {
+        f"spark.hadoop.fs.azure.account.auth.type.{host}": "SAS",
+        f"spark.hadoop.fs.azure.sas.fixed.token.{host}": "sv=1&sig=x",
+    }
+    login = {"azure_client_id": "me", "azure_client_secret": "s", "azure_tenant_id": "t"}
+    by_client = hadoop_options({"azure_account_name": "shop", **login})
+    assert by_client[f"spark.hadoop.fs.azure.account.oauth2.client.endpoint.{host}"] == (
+        "https://login.microsoftonline.com/t/oauth2/token"
+    )
+    assert by_client[f"spark.hadoop.fs.azure.account.oauth2.client.secret.{host}"] == "s"
+    assert hadoop_options(login) == {}, "without an account nothing says whose it is; and it is no login of S3"
+
+
+def test_a_key_file_of_google_reaches_its_connector() -> None:
+    assert hadoop_options({"google_service_account": "/run/secrets/key.json"}) == {
+        "spark.hadoop.fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+        "spark.hadoop.fs.gs.auth.service.account.json.keyfile": "/run/secrets/key.json",
+    }
+
+
 def test_the_login_is_part_of_the_servers_configuration_and_spark_conf_overrides_it(tmp_path: Path) -> None:
     settings = load_settings(
         {

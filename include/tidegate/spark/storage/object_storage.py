@@ -25,19 +25,68 @@ _NAMES: Final = {
     "fs.s3a.endpoint.region": ("region", "default_region"),
 }
 """Hadoop's names, and those of storage_options, without `aws_`."""
+_OTHERS: Final = ("azure_", "google_")
+_BY_CLIENT: Final = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
 _ANONYMOUS: Final = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 
 
 def hadoop_options(storage_options: Mapping[str, str]) -> dict[str, str]:
-    """Return what Spark's configuration needs for stores that `storage_options` leads to."""
-    given = {name.lower().removeprefix("aws_"): value for name, value in storage_options.items()}
-    options = {}
+    """Return what Spark's configuration needs for stores that `storage_options` leads to: S3, Azure, Google."""
+    options = {name.lower(): value for name, value in storage_options.items()}
+    found = _of_s3(options) | _of_azure(options) | _of_google(options)
+    return {f"spark.hadoop.{name}": value for name, value in found.items()}
+
+
+def _of_s3(options: Mapping[str, str]) -> dict[str, str]:
+    given = {name.removeprefix("aws_"): value for name, value in options.items() if not name.startswith(_OTHERS)}
+    found = {}
     for name, ours in _NAMES.items():
-        if value := next((given[each] for each in ours if given.get(each)), None):
-            options[name] = value
-    if "fs.s3a.endpoint" in options:
+        if value := _first(given, *ours):
+            found[name] = value
+    if "fs.s3a.endpoint" in found:
         by_host = given.get("virtual_hosted_style_request", "").lower() == "true"
-        options["fs.s3a.path.style.access"] = "false" if by_host else "true"
+        found["fs.s3a.path.style.access"] = "false" if by_host else "true"
     if given.get("skip_signature", "").lower() == "true":
-        options["fs.s3a.aws.credentials.provider"] = _ANONYMOUS
-    return {f"spark.hadoop.{name}": value for name, value in options.items()}
+        found["fs.s3a.aws.credentials.provider"] = _ANONYMOUS
+    return found
+
+
+def _of_azure(options: Mapping[str, str]) -> dict[str, str]:
+    """By account, so that other accounts keep the login that Spark has for them."""
+    given = {
+        name.removeprefix("azure_").removeprefix("storage_"): value
+        for name, value in options.items()
+        if name.startswith("azure_")
+    }
+    account = given.get("account_name")
+    if account is None:
+        return {}
+    host = f"{account}.dfs.core.windows.net"
+    if key := _first(given, "account_key", "access_key", "master_key"):
+        return {f"fs.azure.account.key.{host}": key}
+    if token := _first(given, "sas_key", "sas_token"):
+        return {f"fs.azure.account.auth.type.{host}": "SAS", f"fs.azure.sas.fixed.token.{host}": token}
+    tenant = _first(given, "tenant_id", "authority_id", "client_tenant_id")
+    if (client := given.get("client_id")) and (secret := given.get("client_secret")) and tenant:
+        authority = given.get("authority_host", "https://login.microsoftonline.com").rstrip("/")
+        return {
+            f"fs.azure.account.auth.type.{host}": "OAuth",
+            f"fs.azure.account.oauth.provider.type.{host}": _BY_CLIENT,
+            f"fs.azure.account.oauth2.client.id.{host}": client,
+            f"fs.azure.account.oauth2.client.secret.{host}": secret,
+            f"fs.azure.account.oauth2.client.endpoint.{host}": f"{authority}/{tenant}/oauth2/token",
+        }
+    return {}
+
+
+def _of_google(options: Mapping[str, str]) -> dict[str, str]:
+    """The connector takes the path of a key file; a key itself must be where the machine's tools look for it."""
+    given = {name.removeprefix("google_"): value for name, value in options.items() if name.startswith("google_")}
+    path = _first(given, "service_account", "service_account_path", "application_credentials")
+    if path is None:
+        return {}
+    return {"fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE", "fs.gs.auth.service.account.json.keyfile": path}
+
+
+def _first(given: Mapping[str, str], *names: str) -> str | None:
+    return next((given[name] for name in names if given.get(name)), None)
