@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tests.model.facts import Shape
-from tests.model.world import PUBLISH, ROLLBACK, Actor, World
+from tests.model.world import PUBLISH, RETENTION, ROLLBACK, Actor, World
 
 ONE_TABLE = Shape(((0,),), tables=1)
 TWO_JOBS = Shape(((0,), (1,)), tables=2, gaps=True)
@@ -34,6 +34,25 @@ TWICE_BACK = replace(ROLLED_BACK, actors=(A1, B1, BACK, BACK2))
 BACK_AND_POWER = replace(ROLLED_BACK, max_ids=3, power_losses=1)
 INTERVALS = World((A1, B1, C1), max_open=2, shape=SAME_HOUR)
 AN_HOUR_IS_EMPTIED = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=SAME_HOUR_EMPTY)
+
+L1, L2, OTHER = Actor("l1", "line0", ("LB", 0)), Actor("l2", "line0", ("LB", 0)), Actor("m", "line1", ("LB", 1))
+DISCARD, DISCARD2 = Actor("d", "-", ("DB", 0)), Actor("d2", "-", ("DB", 0))
+RETIRER = Actor("g", "-", RETENTION)
+
+LINE = World((A1, L1), max_ids=4, shape=ONE_TABLE, give_up=False, begun=2, line_count=1)
+LINE_TWICE = replace(LINE, actors=(A1, L1, L2))
+LINE_AND_ROLLBACK = replace(LINE, actors=(A1, L1, BACK))
+LINE_SWAPPED_TWICE = replace(LINE, actors=(L1, L2, BACK), max_ids=5)
+LINE_DISCARDED = replace(LINE, actors=(A1, L1, DISCARD))
+LINE_BACK_AND_DISCARDED = replace(LINE, actors=(L1, BACK, DISCARD))
+LINE_AND_RETENTION = replace(LINE, actors=(A1, L1, DISCARD, RETIRER), max_ids=5)
+LINE_BEGUN_TWICE = replace(LINE, actors=(L1, L2, RETIRER), max_ids=3)
+LINE_FROM_SAVEPOINT = replace(LINE, actors=(L1, RETIRER, A1), begun=3, savepoints=(1,), max_ids=5)
+LINE_AND_POWER = replace(LINE, actors=(A1, L1), power_losses=1)
+LINE_DISCARD_AND_POWER = replace(LINE, actors=(L1, DISCARD, DISCARD2), power_losses=1)
+LINE_AHEAD = replace(LINE, ahead=2, max_ids=7)
+LINE_GAPS = replace(LINE, shape=TWO_JOBS)
+TWO_LINES = replace(LINE, actors=(A1, L1, OTHER), line_count=2, max_ids=5, origins=(1, 2))
 
 
 class Exploration(NamedTuple):
