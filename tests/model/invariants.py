@@ -21,19 +21,26 @@ def broken_by(world: World, before: State, after: State) -> str | None:
         for check in by_interval if world.shape.intervals else (_rewritten, _log, _tables):
             if (problem := next(check(world, before, after), None)) is not None:
                 return problem
-    if world.line_count and (before.log, before.tables, before.lines) != (after.log, after.tables, after.lines):
-        if (problem := next(lines.broken(world, before, after), None)) is not None:
-            return problem
+    if world.line_count and (problem := next(lines.broken(world, before, after), None)) is not None:
+        return problem
     for pc in after.pcs:
         if pc[0] == "CORRUPT":
             return f"a false alarm: {pc[1]}"
     facts = (after.log, after.tables, after.hint)
+    problem = None
     if (before.log, before.tables, before.hint) != facts:
-        if (problem := world.remembered(alone, *facts)) is not None:
-            return problem  # type: ignore[return-value]
-    if world.line_count and (before.log, before.tables, before.hint, before.lines) != (*facts, after.lines):
-        return world.remembered(line_alone, *facts, after.lines)  # type: ignore[return-value]
-    return None
+        problem = world.remembered(alone, *facts)
+    if (
+        problem is None
+        and world.line_count
+        and (before.log, before.tables, before.hint, before.lines)
+        != (
+            *facts,
+            after.lines,
+        )
+    ):
+        problem = world.remembered(line_alone, *facts, after.lines)
+    return problem  # type: ignore[return-value]
 
 
 def _rewritten(world: World, before: State, after: State) -> Iterator[str]:

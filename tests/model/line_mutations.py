@@ -8,6 +8,9 @@ from unittest import mock
 
 from tests.model.mutations import Mutation
 from tests.model.worlds import (
+    DISCARD,
+    L1,
+    L2,
     LINE,
     LINE_AHEAD,
     LINE_AND_POWER,
@@ -20,7 +23,8 @@ from tests.model.worlds import (
     LINE_FROM_SAVEPOINT,
     LINE_GAPS,
     LINE_SWAPPED_TWICE,
-    LINE_TWICE,
+    PUBLISHER,
+    RETIRER,
     TWO_LINES,
 )
 from tidegate.protocol import lines, rules
@@ -53,7 +57,7 @@ def _whatever_the_number(view: View, line: LineProgress, rollbacks: Rollbacks, g
 
 def _whatever_was_undone(view: View, line: LineProgress, rollbacks: Rollbacks, give_up: GiveUp) -> object:
     """What the line has replayed is taken to count for ever."""
-    with mock.patch.object(lines, "rolled_back_by", lambda id, rollbacks: None):
+    with mock.patch.object(lines, "rolled_back_by", return_value=None):
         return lines.on_swap(view, line, rollbacks, give_up)
 
 
@@ -73,6 +77,8 @@ def _deaf(view: View, run: str) -> object:
     return lines.RemoveLine(None) if isinstance(answer, rules.Abort) else answer
 
 
+LINE_RETIRED = replace(LINE, actors=(L1, PUBLISHER, DISCARD, RETIRER))
+
 LINE_MUTATIONS = [
     # the beginning, and the pins
     Mutation("check the line's origin, then pin it", LINE_AND_RETENTION, "I6: line 0 needs 1"),
@@ -80,7 +86,11 @@ LINE_MUTATIONS = [
     Mutation("look at the origin alone", LINE_FROM_SAVEPOINT, "I6: line 0 needs 2"),
     Mutation("delete at once what has a tombstone", LINE_FROM_SAVEPOINT, "I6: line 0 needs 2"),
     Mutation("the line's pin spares its origin alone", replace(LINE_AND_RETENTION, begun=3), "I6: line 0 needs 2"),
-    Mutation("pin the ways back after the decision", LINE_AND_RETENTION, "there is no way back to"),
+    Mutation(
+        "pin the ways back after the decision",
+        LINE_RETIRED,
+        "there is no way back to",
+    ),
     # replay
     Mutation("replay what is not durable", LINE_AND_POWER, "I1"),
     # the swap's entry
@@ -88,13 +98,17 @@ LINE_MUTATIONS = [
     Mutation("swap with an open entry below", replace(LINE, on_swap=_whatever_is_open), "is open"),
     Mutation("swap before everything is replayed", replace(LINE, on_swap=_whatever_is_left), "I1"),
     Mutation("swap in what was rolled back", replace(LINE_AND_ROLLBACK, on_swap=_whatever_was_undone), "I1"),
-    Mutation("swap over another line", replace(TWO_LINES, on_swap=_whatever_was_swapped_in), "I1"),
+    Mutation("swap over another line", replace(TWO_LINES, origins=(2,), on_swap=_whatever_was_swapped_in), "I1"),
     Mutation("a line's number above its swap's", replace(LINE_AHEAD, on_swap=_whatever_the_number), "I2"),
     Mutation("swap before its base is everywhere", LINE, "no way back"),
     Mutation("swap in again what was rolled back", replace(LINE_SWAPPED_TWICE, on_swap=_again), "run line0 has"),
     # its decision, and its publication
     Mutation("name the line's acks", LINE_DISCARDED, "I6: 3 names acks"),
-    Mutation("decide a swap that another process began", replace(LINE_TWICE, actors=(*LINE_TWICE.actors[1:], LINE_DISCARDED.actors[2])), "I6: 3 names acks"),
+    Mutation(
+        "decide a swap that another process began",
+        replace(LINE, actors=(L1, L2, DISCARD)),
+        "I6: 3 names acks",
+    ),
     Mutation("no commit where a swap changes nothing", LINE_GAPS, "I8"),
     # discard
     Mutation("discard by folder", LINE_DISCARDED, "I6: 3 names files"),

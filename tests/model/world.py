@@ -6,7 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.model.facts import FUSED, Commit, Fact, LineFact, Log, Made, Shape, State, entry_of, staged, table_name, view_of
+from tests.model.facts import (
+    FUSED,
+    Commit,
+    Fact,
+    LineFact,
+    Log,
+    Made,
+    Shape,
+    State,
+    entry_of,
+    staged,
+    table_name,
+    view_of,
+)
 from tidegate.protocol import lines, rules
 from tidegate.protocol.lines import LineProgress
 from tidegate.protocol.view import Entry
@@ -68,9 +81,9 @@ class World:
         """Everybody is about to start; nothing exists but the first checkpoints of a world that has begun."""
         log = tuple(begun(self.shape, id) for id in range(1, self.begun + 1))
         made = [fact.made for fact in log if fact.made is not None]
+        contents = [[each.content[table] for each in made] for table in range(self.shape.tables)]
         tables = tuple(
-            tuple(Commit(id, content) for id, each in enumerate(made, 1) if (content := each.content[table]) is not None)
-            for table in range(self.shape.tables)
+            tuple(Commit(id, content) for id, content in enumerate(each, 1) if content is not None) for each in contents
         )
         return State(
             log=log,
@@ -95,8 +108,11 @@ def begun(shape: Shape, id: int) -> Fact:
     acks = tuple(("0",) * len(tables) for tables in shape.jobs)
     fact = Fact(f"{id}", id - 1 or None, id - 1, id, acks, indexed=True)
     content = tuple(None if shape.empty(table, id) else staged(shape, fact, table) for table in range(shape.tables))
-    before = [next((below for below in range(id - 1, 0, -1) if not shape.empty(table, below)), None) for table in range(shape.tables)]
-    return fact._replace(made=Made(acks, tuple(before), content))
+    after: list[int | None] = []
+    for table in range(shape.tables):
+        filled = (below for below in range(id - 1, 0, -1) if not shape.empty(table, below))
+        after.append(next(filled, None))
+    return fact._replace(made=Made(acks, tuple(after), content))
 
 
 # -- the questions, put to the real functions ------------------------------------------------------------
