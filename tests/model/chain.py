@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.model.facts import Content, Fact, Log, Made, table_name
+from tests.model.facts import Content, Fact, Log, Made, staged, table_name
 from tests.model.intervals import filed
-from tests.model.stepper import Step, Stepper, put, staged
+from tests.model.stepper import Step, Stepper, put
 from tests.model.world import PUBLISH, START, Pc, ask_completion, ask_job, ask_trigger, entry
 from tidegate.protocol import rules
 

@@ -84,7 +84,11 @@ def successors(world: World, state: State) -> Iterator[tuple[str, State]]:
 def power_loss(world: World, state: State) -> State:
     """All processes die and start again; what was seen but not synced is gone."""
     log: list[Fact | None] = list(state.log)
+    lines = list(state.lines)
     for kind, id, *rest in state.unsynced:
+        if kind == "tombstone":
+            lines[int(str(id))] = lines[int(str(id))]._replace(tombstone=False)
+            continue
         fact = log[int(str(id)) - 1]
         if fact is None:
             continue
@@ -103,4 +107,5 @@ def power_loss(world: World, state: State) -> State:
         pcs=tuple(actor.start for actor in world.actors),
         unsynced=frozenset(),
         losses=state.losses - 1,
+        lines=tuple(lines),
     )

@@ -24,6 +24,7 @@ from tidegate.records.records import (
     Range,
     Restored,
     Rollback,
+    SwappedLine,
     TablePart,
     Verdict,
 )
@@ -70,6 +71,15 @@ class Made(NamedTuple):
     content: tuple[Content | None, ...]
 
 
+class Swap(NamedTuple):
+    """What a swap brings in: of which line, and of each checkpoint of it the number and what it has replayed."""
+
+    line: int
+    checkpoints: tuple[tuple[int, tuple[int, ...]], ...]
+    rows: tuple[tuple[tuple[int, Content], ...], ...]
+    """By table: what the line has made of that, with the numbers that the rows carry."""
+
+
 class Fact(NamedTuple):
     """Everything that has been written about one entry."""
 
@@ -89,6 +99,12 @@ class Fact(NamedTuple):
     """The index tells that its interval is completed by it."""
     rollback: int | None = None
     """Of a rollback: the entry that it goes back to."""
+    swap: Swap | None = None
+    """Of a rollback that is a swap."""
+    retired: bool = False
+    """Retention has claimed it: nobody may begin to rely on it."""
+    gone: bool = False
+    """Retention has deleted its records, and what only it names."""
 
     @property
     def open(self) -> bool:
@@ -105,10 +121,36 @@ class Commit(NamedTuple):
     content: Content
     back: int | None = None
     """Of a rollback: after how many commits the table showed what it shows again."""
+    brought: tuple[tuple[int, Content], ...] = ()
+    """Of a swap: the rows that it adds to that, with the numbers that they carry."""
 
 
 Log = tuple[Fact, ...]
 Table = tuple[Commit, ...]
+
+
+class LineFact(NamedTuple):
+    """Everything that has been written about one line."""
+
+    origin: int | None = None
+    """None: it has not begun. 0: it begins with nothing."""
+    lowest: int = 1
+    """The entry that its pin is on."""
+    checkpoints: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    """Its log: of each checkpoint the number, and the live entries that it has replayed."""
+    files: frozenset[int] = frozenset()
+    """The checkpoints whose staged files are there."""
+    records: bool = True
+    """False: its ledger is deleted, with its acks."""
+    tombstone: bool = False
+
+    @property
+    def replayed(self) -> tuple[int, ...]:
+        return tuple(id for _, ids in self.checkpoints for id in ids)
+
+
+Pinned = tuple[tuple[object, ...], int]
+"""Who has pinned which entry."""
 
 
 class State(NamedTuple):
@@ -122,11 +164,22 @@ class State(NamedTuple):
     """Facts that can be seen but would not survive a power loss. Only used where power can be lost."""
     losses: int = 0
     """How often power can still be lost."""
+    lines: tuple[LineFact, ...] = ()
+    pins: frozenset[Pinned] = frozenset()
 
 
 def last(table: Table) -> int | None:
     """The last entry that was published there: Delta's txn version."""
     return table[-1].id if table else None
+
+
+def staged(shape: Shape, fact: Fact, table: int) -> Content:
+    """What the acks of an entry name for one table."""
+    if fact.run in shape.without_rows:
+        return ()
+    return tuple(
+        f"{fact.end}:{fact.acks[job][tables.index(table)]}" for job, tables in enumerate(shape.jobs) if table in tables
+    )
 
 
 # -- facts as the records that the protocol knows ----------------------------------------------------------
@@ -147,7 +200,7 @@ def view_of(
 def entry_of(shape: Shape, id: int, fact: Fact) -> Entry:
     """One entry as the ledger would hand it out."""
     acks = {}
-    for job, name in enumerate(shape.job_names() if fact.rollback is None else ()):
+    for job, name in enumerate(shape.job_names() if fact.rollback is None or fact.swap is not None else ()):
         if fact.acked(job):
             handle = handle_of(id, fact.acks[job])
             gates = {name: HOLDS} if shape.held else {}
@@ -158,7 +211,7 @@ def entry_of(shape: Shape, id: int, fact: Fact) -> Entry:
         decision = Decision(attempt="x", created="", id=id, outcome="aborted")
     elif fact.made is not None:
         decision = Decision(attempt="x", created="", id=id, outcome="completed", manifest="sha")
-        manifest = manifest_of(shape, id, fact.made, fact.rollback)
+        manifest = manifest_of(shape, id, fact.made, fact.rollback, id if fact.swap is not None else fact.rollback)
     answers = {name: answer_of(id, name, acked.handle, fact.answer) for name, acked in acks.items()}
     told = {name: answer for name, answer in answers.items() if answer is not None}
     return Entry(plan=plan_of(shape, id, fact), acks=acks, decision=decision, manifest=manifest, answers=told)
@@ -193,7 +246,7 @@ def plan_of(shape: Shape, id: int, fact: Fact) -> Plan:
         by_interval=bool(shape.intervals),
         sources={"in": offsets},
         triggers=[],
-        rollback=_rollback_record(shape, fact.rollback) if fact.rollback is not None else None,
+        rollback=_rollback_record(shape, fact) if fact.rollback is not None else None,
         acks=shape.job_names() if fact.rollback is None else [],
         commits=[],
         timeout_s=1.0,
@@ -209,15 +262,21 @@ def _texts(number: int) -> tuple[str, str]:
     return start.isoformat(), (start + timedelta(hours=1)).isoformat()
 
 
-def _rollback_record(shape: Shape, target: int) -> Rollback:
+def _rollback_record(shape: Shape, fact: Fact) -> Rollback:
     tables = {table_name(table): BACK for table in range(shape.tables)}
-    return Rollback(target=target, manifest="sha", by="a person", tables=tables)
+    line = None
+    if fact.swap is not None:
+        line = SwappedLine(name=f"line{fact.swap.line}", uid="u", head=1, manifest="sha")
+    assert fact.rollback is not None
+    return Rollback(target=fact.rollback, manifest="sha", line=line, by="a person", tables=tables)
 
 
 BACK = Restored(how="restore", to=None)
 
 
-def manifest_of(shape: Shape, id: int, made: Made, rollback: int | None = None) -> Manifest:
+def manifest_of(
+    shape: Shape, id: int, made: Made, rollback: int | None = None, acked_in: int | None = None
+) -> Manifest:
     """manifest-<sha>.json"""
     tables = {}
     for table in range(shape.tables):
@@ -227,7 +286,7 @@ def manifest_of(shape: Shape, id: int, made: Made, rollback: int | None = None) 
             continue
         committables = [] if content is None else [Payload(data={"content": list(content)})]
         tables[table_name(table)] = TablePart(after=made.after[table], committables=committables)
-    jobs = {name: handle_of(rollback or id, made.acks[job]) for job, name in enumerate(shape.job_names())}
+    jobs = {name: handle_of(acked_in or id, made.acks[job]) for job, name in enumerate(shape.job_names())}
     return Manifest(
         attempt="x",
         created="",

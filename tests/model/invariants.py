@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tests.model import intervals, rollback
-from tests.model.facts import Fact, Log, State, last
+from tests.model import intervals, lines, rollback
+from tests.model.facts import Fact, LineFact, Log, State, last
 from tests.model.process import steps
 from tests.model.world import START, Actor, World
 
@@ -21,12 +21,26 @@ def broken_by(world: World, before: State, after: State) -> str | None:
         for check in by_interval if world.shape.intervals else (_rewritten, _log, _tables):
             if (problem := next(check(world, before, after), None)) is not None:
                 return problem
+    if world.line_count and (problem := next(lines.broken(world, before, after), None)) is not None:
+        return problem
     for pc in after.pcs:
         if pc[0] == "CORRUPT":
             return f"a false alarm: {pc[1]}"
-    if (before.log, before.tables, before.hint) != (after.log, after.tables, after.hint):
-        return world.remembered(alone, after.log, after.tables, after.hint)  # type: ignore[return-value]
-    return None
+    facts = (after.log, after.tables, after.hint)
+    problem = None
+    if (before.log, before.tables, before.hint) != facts:
+        problem = world.remembered(alone, *facts)
+    if (
+        problem is None
+        and world.line_count
+        and (before.log, before.tables, before.hint, before.lines)
+        != (
+            *facts,
+            after.lines,
+        )
+    ):
+        problem = world.remembered(line_alone, *facts, after.lines)
+    return problem  # type: ignore[return-value]
 
 
 def _rewritten(world: World, before: State, after: State) -> Iterator[str]:
@@ -38,7 +52,7 @@ def _rewritten(world: World, before: State, after: State) -> Iterator[str]:
             yield f"I3: plan {id} was rewritten"
         if not old.open and (old.aborted, old.made) != (new.aborted, new.made):
             yield f"I3: the decision of {id} was rewritten"
-        if old.rollback != new.rollback:
+        if (old.rollback, old.swap) != (new.rollback, new.swap):
             yield f"I3: plan {id} was rewritten"
         if old.answer is not None and old.answer != new.answer:
             yield f"I3: the answer to {id} was rewritten"
@@ -126,6 +140,42 @@ def alone(world: World, log: Log, tables: tuple[object, ...], hint: int) -> str 
         if state.pcs[0][0] == "CORRUPT":
             return f"I8: a lone process is told: {state.pcs[0][1]}"
     return f"I8: a lone process is not done after {PATIENCE} steps"
+
+
+def line_alone(
+    world: World, log: Log, tables: tuple[object, ...], hint: int, lines_before: tuple[LineFact, ...]
+) -> str | None:
+    """I8 for lines: once a run has ended what was open, the same command swaps a line in, or says why it never can."""
+    patient = world.remembered(_patient)
+    assert isinstance(patient, World)
+    state = State(log=log, tables=tables, hint=hint, pcs=(START,), lines=lines_before)  # type: ignore[arg-type]
+    starts = [START, *(("LB", number) for number, line in enumerate(lines_before) if line.origin is not None)]
+    for start in starts:
+        world_of_one = patient if start == START else world.remembered(_line_process, start[1])
+        assert isinstance(world_of_one, World)
+        state = state._replace(pcs=(start,))
+        for _ in range(PATIENCE):
+            if state.pcs[0][0] in ("END", "CORRUPT"):
+                break
+            choices = list(steps(world_of_one, state, 0))
+            if not choices:
+                return f"I8: a lone process of a line is stuck at {state.pcs[0]}"
+            before, (text, state) = state, choices[-1]
+            if problem := next(lines.broken(world, before, state), None):
+                return f"alone: {problem}"
+        else:
+            return f"I8: a lone process of a line is not done after {PATIENCE} steps, of which the last {text}"
+        if state.pcs[0][0] == "CORRUPT":
+            return f"I8: a lone process of a line is told: {state.pcs[0][1]}"
+        if start != START and (problem := lines.unfinished(state, start[1])):
+            return problem
+    return None
+
+
+def _line_process(world: World, line: int) -> World:
+    """The same rules with one process of a line."""
+    actor = Actor("lone line", lines.run_of(line), ("LB", line))
+    return replace(world, actors=(actor,), max_ids=1000, give_up=True)
 
 
 def _patient(world: World) -> World:

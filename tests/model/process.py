@@ -20,6 +20,31 @@ any time later (a zombie). Its program counter says where it stands and what it 
     RA  id, target               create the abort of what is open
     RC  id, base, target         create the rollback's entry
     RD  id, target               create its decision
+    LB  line                     begin a line, or go on with it
+    LP  line, origin, lowest        pin where it is forked from
+    LC  line, origin, lowest        check that this is not retired
+    LF  line, origin, lowest        fork it
+    LR  line                     read line and log, ask on_replay
+    LA  line, seen, ids          complete a checkpoint of the line
+    LS  line                     read line and log, ask on_swap
+    LX  line, id                 create the abort of id
+    LN  line, id                 create an entry that never counts
+    LQ  line, id, base …         pin the ways back
+    LE  line, id, base …         create the swap's entry
+    LT  line, id                 check that the line is not discarded
+    LK  line, id                 copy an ack of the line
+    LI  line, id                 create the run's index
+    LD  line, id                 create the swap's decision
+    DB  line                     create the tombstone of a line
+    DR  line                     read the log, ask on_discard
+    DA  line, id                 create the abort of id
+    DF  line, named by           delete the line's files
+    DX  line                     delete the line's records
+    DP  line                     unpin its origin
+    G                            read log and pins: what may be retired?
+    GT  id                       create its tombstone
+    GR  id                       read log and pins again
+    GX  id                       delete it
     P   table, contradicted …    read the table's head
     PV  table, head …            read the log, ask on_publish
     PC  table, head, id …        commit by compare-and-swap
@@ -36,7 +61,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.model import chain, intervals, publishing, rollback
+from tests.model import chain, intervals, lines, publishing, retention, rollback
 from tests.model.facts import State
 from tests.model.stepper import Step, Stepper
 from tests.model.world import World
@@ -58,6 +83,33 @@ _STEPS: dict[object, Callable[..., Iterator[Step]]] = {
     "RA": rollback.abort,
     "RC": rollback.create,
     "RD": rollback.decide,
+    "LB": lines.begin,
+    "LP": lines.pin_origin,
+    "LC": lines.check_origin,
+    "LF": lines.fork,
+    "LR": lines.replay,
+    "LA": lines.replayed,
+    "LS": lines.swap_read,
+    "LX": lines.swap_abort,
+    "LN": lines.fill_up,
+    "LQ": lines.swap_pin,
+    "LE": lines.swap_create,
+    "LT": lines.swap_tombstone,
+    "LK": lines.swap_copies,
+    "LI": lines.swap_index,
+    "LD": lines.swap_decide,
+    "LW": lines.swap_pin_late,
+    "DB": lines.discard,
+    "DE": lines.discard_entomb,
+    "DR": lines.discard_look,
+    "DA": lines.discard_abort,
+    "DF": lines.discard_files,
+    "DX": lines.discard_records,
+    "DP": lines.discard_pin,
+    "G": retention.look,
+    "GT": retention.claim,
+    "GR": retention.look_again,
+    "GX": retention.delete,
     "P": publishing.publish_head,
     "PV": publishing.publish_view,
     "PC": publishing.publish_commit,

@@ -6,8 +6,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.model.facts import FUSED, Fact, Log, Shape, State, entry_of, table_name, view_of
-from tidegate.protocol import rules
+from tests.model.facts import (
+    FUSED,
+    Commit,
+    Fact,
+    LineFact,
+    Log,
+    Made,
+    Shape,
+    State,
+    entry_of,
+    staged,
+    table_name,
+    view_of,
+)
+from tidegate.protocol import lines, rules
+from tidegate.protocol.lines import LineProgress
 from tidegate.protocol.view import Entry
 
 Pc = tuple[object, ...]
@@ -16,6 +30,7 @@ Pc = tuple[object, ...]
 START: Pc = ("T",)
 PUBLISH: Pc = ("P", 0, None, None)
 ROLLBACK: Pc = ("R", None)
+RETENTION: Pc = ("G",)
 END: Pc = ("END",)
 
 
@@ -40,23 +55,44 @@ class World:
     give_up: bool = True
     """Triggers may find any reason at any time to end others' entries: expiry, Airflow, a person."""
     power_losses: int = 0
+    begun: int = 0
+    """How many checkpoints are completed and published before anybody starts."""
+    line_count: int = 0
+    """How many lines there may be."""
+    origins: tuple[int, ...] = (1,)
+    """Where a line may be forked from; 0 for the beginning."""
+    savepoints: tuple[int, ...] = ()
+    """Which of the first checkpoints have a name."""
+    ahead: int = 0
+    """By how much the numbers of a line are higher than they need be: its checkpoints may have been aborted."""
     on_trigger: Callable[..., object] = rules.on_trigger
     on_job: Callable[..., object] = rules.on_job
     on_completion: Callable[..., object] = rules.on_completion
     on_publish: Callable[..., object] = rules.on_publish
     on_rollback: Callable[..., object] = rules.on_rollback
+    on_replay: Callable[..., object] = lines.on_replay
+    on_swap: Callable[..., object] = lines.on_swap
+    on_discard: Callable[..., object] = lines.on_discard
     broken: frozenset[str] = frozenset()
     """Names of the mutations of I/O (tests/model/mutations.py) that are switched on."""
     answers: dict[object, object] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def first(self) -> State:
-        """Nothing exists, everybody is about to start."""
+        """Everybody is about to start; nothing exists but the first checkpoints of a world that has begun."""
+        log = tuple(begun(self.shape, id) for id in range(1, self.begun + 1))
+        made = [fact.made for fact in log if fact.made is not None]
+        contents = [[each.content[table] for each in made] for table in range(self.shape.tables)]
+        tables = tuple(
+            tuple(Commit(id, content) for id, content in enumerate(each, 1) if content is not None) for each in contents
+        )
         return State(
-            log=(),
-            tables=((),) * self.shape.tables,
-            hint=0,
+            log=log,
+            tables=tables,
+            hint=self.begun,
             pcs=tuple(actor.start for actor in self.actors),
             losses=self.power_losses,
+            lines=(LineFact(),) * self.line_count,
+            pins=frozenset((("savepoint", id), id) for id in self.savepoints),
         )
 
     def remembered(self, question: Callable[..., object], *facts: object) -> object:
@@ -65,6 +101,18 @@ class World:
         if key not in self.answers:
             self.answers[key] = question(self, *facts)
         return self.answers[key]
+
+
+def begun(shape: Shape, id: int) -> Fact:
+    """A checkpoint that is long completed."""
+    acks = tuple(("0",) * len(tables) for tables in shape.jobs)
+    fact = Fact(f"{id}", id - 1 or None, id - 1, id, acks, indexed=True)
+    content = tuple(None if shape.empty(table, id) else staged(shape, fact, table) for table in range(shape.tables))
+    after: list[int | None] = []
+    for table in range(shape.tables):
+        filled = (below for below in range(id - 1, 0, -1) if not shape.empty(table, below))
+        after.append(next(filled, None))
+    return fact._replace(made=Made(acks, tuple(after), content))
 
 
 # -- the questions, put to the real functions ------------------------------------------------------------
@@ -92,6 +140,33 @@ def ask_trigger(
 def ask_rollback(world: World, facts: Log, first: int) -> object:
     """R2."""
     return world.on_rollback(view_of(world.shape, facts, first))
+
+
+Rollbacks = tuple[tuple[int, int], ...]
+
+
+def ask_replay(world: World, facts: Log, first: int, line: LineProgress, rollbacks: Rollbacks) -> object:
+    """L2."""
+    return world.on_replay(view_of(world.shape, facts, first), line, rollbacks)
+
+
+def ask_swap(
+    world: World,
+    facts: Log,
+    first: int,
+    elsewhere: tuple[tuple[int, Fact], ...],
+    line: LineProgress,
+    rollbacks: Rollbacks,
+    doomed: int | None,
+) -> object:
+    """L4."""
+    reasons = {} if doomed is None else {doomed: "CHECKPOINT_EXPIRED"}
+    return world.on_swap(view_of(world.shape, facts, first, elsewhere), line, rollbacks, reasons)
+
+
+def ask_discard(world: World, facts: Log, first: int, elsewhere: tuple[tuple[int, Fact], ...], run: str) -> object:
+    """L8."""
+    return world.on_discard(view_of(world.shape, facts, first, elsewhere), run)
 
 
 def ask_job(world: World, id: int, fact: Fact, base: Fact | None, job: int) -> object:

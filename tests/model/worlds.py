@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tests.model.facts import Shape
-from tests.model.world import PUBLISH, ROLLBACK, Actor, World
+from tests.model.world import PUBLISH, RETENTION, ROLLBACK, Actor, World
 
 ONE_TABLE = Shape(((0,),), tables=1)
 TWO_JOBS = Shape(((0,), (1,)), tables=2, gaps=True)
@@ -34,6 +34,25 @@ TWICE_BACK = replace(ROLLED_BACK, actors=(A1, B1, BACK, BACK2))
 BACK_AND_POWER = replace(ROLLED_BACK, max_ids=3, power_losses=1)
 INTERVALS = World((A1, B1, C1), max_open=2, shape=SAME_HOUR)
 AN_HOUR_IS_EMPTIED = World((A1, B1, PUBLISHER), max_open=2, max_ids=2, shape=SAME_HOUR_EMPTY)
+
+L1, L2, OTHER = Actor("l1", "line0", ("LB", 0)), Actor("l2", "line0", ("LB", 0)), Actor("m", "line1", ("LB", 1))
+DISCARD, DISCARD2 = Actor("d", "-", ("DB", 0)), Actor("d2", "-", ("DB", 0))
+RETIRER = Actor("g", "-", RETENTION)
+
+LINE = World((A1, L1), max_ids=4, shape=ONE_TABLE, give_up=False, begun=2, line_count=1)
+LINE_TWICE = replace(LINE, actors=(A1, L1, L2))
+LINE_AND_ROLLBACK = replace(LINE, actors=(A1, L1, BACK))
+LINE_SWAPPED_TWICE = replace(LINE, actors=(L1, L2, BACK), max_ids=5)
+LINE_DISCARDED = replace(LINE, actors=(A1, L1, DISCARD))
+LINE_BACK_AND_DISCARDED = replace(LINE, actors=(L1, BACK, DISCARD))
+LINE_AND_RETENTION = replace(LINE, actors=(A1, L1, DISCARD, RETIRER), max_ids=5)
+LINE_BEGUN_TWICE = replace(LINE, actors=(L1, L2, RETIRER), max_ids=3)
+LINE_FROM_SAVEPOINT = replace(LINE, actors=(L1, RETIRER, A1), begun=3, savepoints=(1,), max_ids=5)
+LINE_AND_POWER = replace(LINE, actors=(A1, L1), power_losses=1)
+LINE_DISCARD_AND_POWER = replace(LINE, actors=(L1, DISCARD, DISCARD2), power_losses=1)
+LINE_AHEAD = replace(LINE, ahead=2, max_ids=7)
+LINE_GAPS = replace(LINE, shape=TWO_JOBS)
+TWO_LINES = replace(LINE, actors=(A1, L1, OTHER), line_count=2, max_ids=5, origins=(1, 2))
 
 
 class Exploration(NamedTuple):
@@ -73,6 +92,38 @@ SMALL = [
         "rolled back and power loss", BACK_AND_POWER, 180_000, "runs A and B, a rollback, power may fail at any step"
     ),
     Exploration("power loss", POWER, 230_000, "doubled run A, run B, k = 2, power may fail at any step"),
+    Exploration("line, twice", LINE_TWICE, 23_000, "run A, a line by two processes"),
+    Exploration("line and rollback", LINE_AND_ROLLBACK, 34_000, "run A, a line, a rollback to any checkpoint"),
+    Exploration(
+        "line, rollback and retention",
+        replace(LINE, actors=(L1, BACK, DISCARD, RETIRER)),
+        49_000,
+        "a line, its discard, a rollback and retention at any time",
+    ),
+    Exploration("line and retention", LINE_AND_RETENTION, 31_000, "run A, a line, its discard and retention, 5 ids"),
+    Exploration("line begun twice", LINE_BEGUN_TWICE, 2_000, "a line by two processes, retention"),
+    Exploration("line from a savepoint", LINE_FROM_SAVEPOINT, 5_000, "run A, a line from an old savepoint, retention"),
+    Exploration(
+        "line from the beginning",
+        replace(LINE, actors=(A1, L1, BACK), origins=(0,), begun=1, max_ids=3),
+        19_000,
+        "run A, a line that begins with nothing, a rollback",
+    ),
+    Exploration("line, k = 2", replace(LINE, actors=(A1, B1, L1), max_open=2), 15_000, "runs A and B, k = 2, a line"),
+    Exploration(
+        "line ahead, two tables",
+        replace(LINE_AHEAD, shape=TWO_JOBS),
+        2_000,
+        "run A, a line with higher numbers, a job and an ack per table, some with nothing to publish",
+    ),
+    Exploration("two lines", replace(TWO_LINES, origins=(2,)), 8_900, "run A, two lines from one checkpoint, 5 ids"),
+    Exploration("line and power loss", LINE_AND_POWER, 5_000, "run A, a line, power may fail at any step"),
+    Exploration(
+        "line, discards and power loss",
+        LINE_DISCARD_AND_POWER,
+        11_000,
+        "a line, two discards of it, power may fail at any step",
+    ),
 ]
 
 LARGE = [
@@ -94,6 +145,48 @@ LARGE = [
         replace(ROLLED_BACK, shape=TWO_JOBS),
         100_000,
         "a job and an ack per table, a rollback",
+    ),
+    Exploration(
+        "line and rollback, 5 ids", replace(LINE_AND_ROLLBACK, max_ids=5), 200_000, "run A, a line, a rollback"
+    ),
+    Exploration("line, twice, and rollback", LINE_SWAPPED_TWICE, 130_000, "a line by two processes, a rollback, 5 ids"),
+    Exploration(
+        "run, line, twice, and rollback",
+        replace(LINE_SWAPPED_TWICE, actors=(A1, L1, L2, BACK), max_ids=4),
+        700_000,
+        "run A, a line by two processes, a rollback, 4 ids",
+    ),
+    Exploration(
+        "line and two rollbacks",
+        replace(LINE, actors=(L1, BACK, BACK2), max_ids=5),
+        210_000,
+        "a line, two rollbacks to any checkpoint at any time, 5 ids",
+    ),
+    Exploration("two lines from two checkpoints", TWO_LINES, 50_000, "run A, two lines, 5 ids"),
+    Exploration("runs A and B, a line", replace(LINE, actors=(A1, B1, L1), max_ids=5), 55_000, "5 ids"),
+    Exploration(
+        "two lines and rollback",
+        replace(TWO_LINES, actors=(L1, OTHER, BACK), origins=(1,)),
+        85_000,
+        "two lines, a rollback, 5 ids",
+    ),
+    Exploration(
+        "line from the beginning, and retention",
+        replace(LINE, actors=(A1, L1, DISCARD, RETIRER), origins=(0,)),
+        80_000,
+        "run A, a line that begins with nothing, its discard and retention",
+    ),
+    Exploration(
+        "run, line, discard and power loss",
+        replace(LINE_DISCARDED, max_ids=5, power_losses=1),
+        190_000,
+        "run A, a line and its discard, power may fail at any step",
+    ),
+    Exploration(
+        "run, line, rollback, discard and retention",
+        replace(LINE, actors=(A1, L1, BACK, DISCARD, RETIRER)),
+        500_000,
+        "run A, a line, its discard, a rollback and retention at any time, 4 ids",
     ),
     Exploration("one at a time, 3 ids", ONE_AT_A_TIME, 650_000, "doubled run A, run B, k = 1, 3 ids"),
     Exploration("again and again", ONE_RUN_AGAIN, 470_000, "run A three times, run B, 3 ids, one table"),

@@ -144,6 +144,8 @@ class LineCoordinator(Coordinator):
     def _plan(self, *args: Any) -> Plan:
         """Note what the pipeline has completed by now: the sources are asked after that."""
         step = self.refuse()
+        for id in step.ids if isinstance(step, Replay) else ():
+            self._live.ledger.sync_decision(id)  # W2
         plan = super()._plan(*args)
         if isinstance(step, Replay):
             return msgspec.structs.replace(plan, replays=list(step.ids))

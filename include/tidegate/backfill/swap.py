@@ -2,7 +2,7 @@
 
     catch up   what the pipeline completed meanwhile; for the last of it, the pipeline waits
     copy       states, quarantine and side files, under names of the line's own, which no record of the pipeline names
-    pin        the line's origin and the pipeline's last checkpoint; then check that neither is retired
+    pin        the line's origin and the pipeline's last checkpoint, which the line's own pin has spared until now
     entry      a rollback to the origin, created after all others, all decided; then check for the line's tombstone
     copy       the acks of the line's head, into the entry's folder
     decide     THE commit point; before it nothing has changed
@@ -242,17 +242,11 @@ def _create(
     ]
     for pin in pins:
         ledger.create_pin(pin)
-    if not all(ledger.is_retained(pin.entry) for pin in pins):
-        _unpin(ledger, pins)
-        raise Rejected(
-            f"a checkpoint that the swap of {line.name!r} rests on is claimed by retention",
-            help="swap once more",
-            reason="RETIRED",
-        )
     control.sync_below(ledger, view, 0)
     if not ledger.create_entry(plan).mine or not live.abort_if_id_was_used(plan):
         _unpin(ledger, pins)
         return None
+    # Until now the line's own pin has spared both. If it has no tombstone, that pin stands.
     if ledger.line_discarded(line.name) is not None:
         live.abort(plan.id, lines.LINE_DISCARDED)
         line.own.refuse()

@@ -112,6 +112,8 @@ def _spared(ledger: Ledger, pins: Sequence[Pin], low: int = 0) -> set[int]:
     for pin in pins:
         if _is_stale(ledger, pin):
             ledger.delete_pin(pin.owner)
+        elif pin.kind == "line":  # L1: all from there on
+            spared.update(id for id in ledger.ids(after=pin.entry - 1) if id >= low)
         elif pin.entry < low:
             spared.add(pin.entry)
         else:

@@ -59,11 +59,19 @@ class LineProgress:
     """The highest number in its own log; its origin, or 0, while that is empty."""
     replayed: tuple[int, ...] = ()
     """The live checkpoints whose input it has replayed, ascending."""
+    lowest: int = 1
+    """For a line that begins at the beginning: the live entry that its pin is on, the lowest that was left. Below it no
+    plan may be left, so the first checkpoint that it replays stands for all input from the beginning on."""
+
+    @property
+    def rests_on(self) -> int:
+        """The live checkpoint up to which it has replayed; 0 for the beginning."""
+        return self.replayed[-1] if self.replayed else self.origin
 
     @property
     def reached(self) -> int:
-        """The live checkpoint up to which it has replayed."""
-        return self.replayed[-1] if self.replayed else self.origin
+        """The live entry above which it has everything to replay."""
+        return self.rests_on or self.lowest - 1
 
 
 # -- answers: each is a single next step, with the values that it needs ---------------------------------
@@ -116,15 +124,15 @@ class RemoveLine:
 def on_replay(view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int]] = ()) -> Replay | CaughtUp | Refuse:
     """Decide what a line does next.
 
-    view: reaches down to the live checkpoint up to which the line has replayed. rollbacks: all completed ones above the
+    view: reaches down to the live entry that the line has reached. rollbacks: all completed ones above the
     line's origin, as (entry, its target), as far as the view does not reach down to them.
     """
     known = sorted({*rollbacks, *_rollbacks_in(view)})
     undone = tuple(id for id in (line.origin, *line.replayed) if id and rolled_back_by(id, known) is not None)
     if undone:
         return Refuse("what it has replayed was rolled back since", undone)
-    if line.reached and view.get(line.reached) is None:
-        return Refuse("the log does not hold the checkpoint any more up to which it has replayed", (line.reached,))
+    if line.rests_on and view.get(line.rests_on) is None:
+        return Refuse("the log does not hold the checkpoint any more up to which it has replayed", (line.rests_on,))
     counting = [entry for entry in view.entries if entry.completed and rolled_back_by(entry.id, known) is None]
     above = [entry for entry in counting if entry.id > line.reached]
     swaps = tuple(entry.id for entry in above if entry.rollback is not None and entry.rollback.line is not None)

@@ -1,5 +1,8 @@
 """The rules of lines, question by question. `log` draws the live log as text: see `draw`."""
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from tidegate.protocol.lines import (
@@ -15,12 +18,13 @@ from tidegate.protocol.lines import (
     on_swap,
     spared_for_lines,
 )
-from tidegate.protocol.rules import Abort, CreateEntry, Wait
-from tidegate.protocol.view import Entry, View, rolled_back_by
-from tidegate.records.records import Decision, Manifest, Pin, Plan, Rollback, SwappedLine
+from tidegate.protocol.rules import Abort, CreateEntry, RunJob, Wait, on_job
+from tidegate.protocol.view import Acked, Entry, View, rolled_back_by
+from tidegate.records.records import Ack, Decision, Handle, JobStats, Manifest, Pin, Plan, Rollback, SwappedLine
 
 WHO = {"attempt": "x", "created": "now"}
 RUN = "line:1"
+NOT_HELD = "the log does not hold the checkpoint any more up to which it has replayed"
 
 
 def log(*entries, first=1):
@@ -103,6 +107,15 @@ def test_a_line_ends_when_what_it_rests_on_does_not_count(live, progress, becaus
     assert on_swap(live, progress) == answer
 
 
+def test_a_line_from_the_beginning_starts_with_the_lowest_entry_that_is_left():
+    live = log("done", "done", "done", first=7)
+    assert on_replay(live, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((7, 8, 9))
+    assert on_replay(live, LineProgress(RUN, 0, 1, (7, 8), lowest=7)) == Replay((9,))
+    assert on_replay(live, LineProgress(RUN, 0, 1, (3,), lowest=3)) == Refuse(NOT_HELD, (3,))
+    back = log("done", "done", "back 7", first=7)
+    assert on_replay(back, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((7,))
+
+
 def test_a_rollback_below_the_view_is_known_from_its_pin():
     live = log("done", "done", first=8)
     assert on_replay(live, line(3, 5, 8)) == Replay((9,))
@@ -168,3 +181,15 @@ def test_the_lowest_line_spares_all_above():
 
     assert spared_for_lines([pin("savepoint", 1)]) is None
     assert spared_for_lines([pin("savepoint", 1), pin("line", 7), pin("line", 4)]) == 4
+
+
+def test_jobs_continue_from_the_copies_of_acks_that_a_swap_names():
+    swap = draw(3, "swap 1")
+    handle = Handle(entry=3, sha="cd" * 32)
+    ack = Ack(**WHO, id=3, job="main", prev=None, sinks={}, stats=JobStats())
+    manifest = msgspec.structs.replace(swap.manifest, jobs={"main": handle})
+    swap = replace(swap, acks={"main": Acked(ack, handle)}, manifest=manifest)
+    assert swap.acks_agree
+    assert on_job(Entry(plan=plan(4, "run4", None)), swap, "main") == RunJob(handle)
+    without = replace(swap, acks={})
+    assert not without.acks_agree

@@ -1,0 +1,466 @@
+"""Lines in the model: forked, replayed, swapped in and discarded, one access to the store per step.
+
+What happens inside of a line is what happens in any pipeline, which the model explores as such. So a checkpoint of a
+line is one step here. What matters is all that lies between the two logs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tests.model import rollback
+from tests.model.facts import Content, Fact, LineFact, Log, Made, State, Swap
+from tests.model.stepper import Step, Stepper, put
+from tests.model.world import END, PUBLISH, Pc, World, ask_discard, ask_replay, ask_swap
+from tidegate.protocol import rules
+from tidegate.protocol.lines import FillUp, LineProgress, Refuse, RemoveLine, Replay, Swapped
+from tidegate.protocol.view import rolled_back_by
+
+
+def run_of(line: int) -> str:
+    """The run of its swap."""
+    return f"line{line}"
+
+
+def changed(at: Stepper, line: int, **made: object) -> tuple[LineFact, ...]:
+    """All lines, with a record of one made or gone."""
+    lines = at.state.lines
+    return (*lines[:line], lines[line]._replace(**made), *lines[line + 1 :])
+
+
+def progress(world: World, fact: LineFact, line: int) -> LineProgress:
+    """What the protocol asks a line."""
+    assert fact.origin is not None
+    head = fact.checkpoints[-1][0] if fact.checkpoints else fact.origin
+    return LineProgress(run_of(line), fact.origin, head, fact.replayed, fact.lowest)
+
+
+def rollbacks(log: Log) -> tuple[tuple[int, int], ...]:
+    """All completed ones, found by their pins."""
+    found = ((id, fact) for id, fact in enumerate(log, 1) if fact.made is not None and not fact.gone)
+    return tuple((id, fact.rollback) for id, fact in found if fact.rollback is not None)
+
+
+def _window(at: Stepper, reached: int) -> tuple[Log, int]:
+    """The log as far down as the line has replayed."""
+    first = max(min(at.state.hint, reached), 1)
+    return at.log[first - 1 :], first
+
+
+# -- the beginning (L1) ------------------------------------------------------------------------------------
+
+
+def begin(at: Stepper, line: int) -> Iterator[Step]:
+    """Choose a checkpoint; or go on with a line that is there."""
+    fact = at.state.lines[line]
+    if fact.tombstone or not fact.records:
+        yield f"finds line {line} discarded", at.go(END)
+    elif fact.origin is not None:
+        yield f"goes on with line {line}", at.go(("LR", line))
+    else:
+        lowest = next((id for id, each in enumerate(at.log, 1) if not each.retired), 1)
+        possible = {0: lowest} | {id: id for id in rollback.targets(at)}
+        for origin in at.world.origins:
+            first = "LC" if at.broken("check the line's origin, then pin it") else "LP"
+            if origin in possible:
+                yield f"will fork line {line} from {origin}", at.go((first, line, origin, possible[origin]))
+
+
+def pin_origin(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[Step]:
+    """The pin before the check. If the line begins with nothing: on the lowest entry that is left."""
+    then = "LF" if at.broken("check the line's origin, then pin it") else "LC"
+    lowest = next((entry for owner, entry in at.state.pins if owner == ("line", line)), lowest)  # the first one counts
+    pins = at.state.pins | {(("line", line), lowest)}
+    yield f"pins {lowest} for line {line}", at.go((then, line, origin and lowest, lowest), pins=pins)
+
+
+def check_origin(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[Step]:
+    """Was retention faster? Then the pin stays: another process may have begun the line by it."""
+    looked_at = at.log[lowest - 1 : lowest] if at.broken("look at the origin alone") else at.log[lowest - 1 :]
+    if any(fact.retired for fact in looked_at):
+        pins = at.state.pins
+        if at.broken("unpin an origin that is found retired"):
+            pins = frozenset(pin for pin in pins if pin[0] != ("line", line))
+        yield f"finds that {lowest} or what lies above is retired", at.go(END, pins=pins)
+    else:
+        then = "LP" if at.broken("check the line's origin, then pin it") else "LF"
+        yield f"finds {lowest} retained, and what lies above", at.go((then, line, origin, lowest))
+
+
+def fork(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[Step]:
+    """The line's own first record. The first one to begin it determines the origin."""
+    fact = at.state.lines[line]
+    if fact.tombstone or fact.origin is not None:
+        yield f"finds line {line} begun or discarded", at.go(("LB", line))
+    else:
+        lines = changed(at, line, origin=origin, lowest=lowest)
+        yield f"forks line {line} from {origin}", at.go(("LR", line), lines=lines)
+
+
+# -- replay (L2) -------------------------------------------------------------------------------------------
+
+
+def replay(at: Stepper, line: int) -> Iterator[Step]:
+    """Read how far the line is and then the log, and ask what there is to replay: one entry, or all as one."""
+    fact = at.state.lines[line]
+    if not fact.records:
+        yield f"finds line {line} gone", at.go(END)
+        return
+    known = progress(at.world, fact, line)
+    facts, first = _window(at, known.reached)
+    answer = at.world.remembered(ask_replay, facts, first, known, rollbacks(at.log))
+    if isinstance(answer, Replay):
+        for ids in dict.fromkeys((answer.ids[:1], answer.ids)):
+            pc: Pc = ("LA", line, fact.checkpoints, ids)
+            if not at.broken("replay what is not durable"):
+                pc = at.settled(ids, pc)
+            yield f"will replay {ids} in line {line}", at.go(pc)
+    elif isinstance(answer, Refuse):
+        yield f"says that line {line} cannot go on: {answer.why}", at.go(END)
+    else:
+        yield f"finds that line {line} has caught up", at.go(("LS", line))
+
+
+def replayed(
+    at: Stepper, line: int, before: tuple[tuple[int, tuple[int, ...]], ...], ids: tuple[int, ...]
+) -> Iterator[Step]:
+    """A checkpoint of the line is completed; its own log admits one after each."""
+    fact = at.state.lines[line]
+    if fact.checkpoints != before or not fact.records:
+        yield f"finds that line {line} is elsewhere", at.go(("LR", line))
+        return
+    assert fact.origin is not None
+    number = (before[-1][0] if before else fact.origin + at.world.ahead) + 1
+    lines = changed(at, line, checkpoints=(*before, (number, ids)), files=fact.files | {number})
+    yield f"completes checkpoint {number} of line {line}, of {ids}", at.go(("LR", line), lines=lines)
+
+
+# -- swap (L4, L5) -----------------------------------------------------------------------------------------
+
+
+def swap_read(at: Stepper, line: int) -> Iterator[Step]:
+    """Read the line and then the log: may it be swapped in?"""
+    fact = at.state.lines[line]
+    if fact.tombstone or not fact.records:
+        yield f"finds line {line} discarded", at.go(END)
+        return
+    known = progress(at.world, fact, line)
+    facts, first = _window(at, known.reached)
+    elsewhere = _elsewhere(at, line, first)
+    others = [first + n for n, other in enumerate(facts) if other.open and other.run != run_of(line)]
+    answers: list[object] = []
+    for doomed in [None, *(others if at.world.give_up else [])]:
+        answer = at.world.remembered(ask_swap, facts, first, elsewhere, known, rollbacks(at.log), doomed)
+        if answer not in answers:
+            answers.append(answer)
+            yield from _obeyed(at, line, fact, answer)
+
+
+def _elsewhere(at: Stepper, line: int, first: int) -> tuple[tuple[int, Fact], ...]:
+    below = enumerate(at.log[: first - 1], 1)
+    return tuple((id, fact) for id, fact in below if fact.run == run_of(line) and fact.indexed)
+
+
+def _obeyed(at: Stepper, line: int, fact: LineFact, answer: object) -> Iterator[Step]:
+    if isinstance(answer, Replay):
+        yield f"finds that line {line} has to replay {answer.ids}", at.go(("LR", line))
+    elif isinstance(answer, Refuse):
+        yield f"says that line {line} cannot be swapped in: {answer.why}", at.go(END)
+    elif isinstance(answer, Swapped):
+        yield f"finds line {line} swapped in by {answer.id}", at.go(PUBLISH)
+    elif isinstance(answer, rules.Abort):
+        adopt = at.log[answer.id - 1].run == run_of(line) and at.broken("decide a swap that another process began")
+        text = f"wants to abort {answer.id} ({answer.reason})"
+        yield text, at.go(("LI" if adopt else "LX", line, answer.id))
+    elif isinstance(answer, FillUp) and answer.id <= at.world.max_ids:
+        yield f"will fill up {answer.id}", at.go(("LN", line, answer.id))
+    elif isinstance(answer, rules.CreateEntry) and answer.id <= at.world.max_ids:
+        base = answer.base or 0
+        hurried = at.broken("swap before its base is everywhere") or at.broken("nobody wants a way back")
+        if base and not hurried and not rollback.is_published(at, base):
+            return  # whoever publishes comes first
+        pc: Pc = ("LQ", line, answer.id, base, fact.checkpoints)
+        yield f"will swap line {line} in on top of {base}", at.go(at.settled(tuple(range(1, answer.id)), pc))
+
+
+def swap_abort(at: Stepper, line: int, id: int) -> Iterator[Step]:
+    """Whether the abort won is read."""
+    yield at.abort(id, ("LS", line))
+
+
+def fill_up(at: Stepper, line: int, id: int) -> Iterator[Step]:
+    """A control entry, which never counts."""
+    if id == len(at.log) + 1:
+        base = at.log[id - 2]
+        nobody = tuple((None,) * len(tables) for tables in at.world.shape.jobs)
+        fact = Fact(f"F{id}", id - 1, base.end, base.end, nobody, aborted=True)
+        yield f"fills up {id}", at.create(("LS", line), (*at.log, fact), "plan", id)
+    else:
+        yield f"finds {id} taken", at.go(("LS", line))
+
+
+Checkpoints = tuple[tuple[int, tuple[int, ...]], ...]
+
+
+def swap_pin(at: Stepper, line: int, id: int, base: int, checkpoints: Checkpoints) -> Iterator[Step]:
+    """Pin the two ways back while the line's own pin still spares them."""
+    late = at.broken("pin the ways back after the decision")
+    pins = at.state.pins | (frozenset() if late else _ways_back(at, line, id, base))
+    yield f"pins what {id} goes back to, and {base}", at.go(("LE", line, id, base, checkpoints), pins=pins)
+
+
+def _ways_back(at: Stepper, line: int, id: int, base: int) -> frozenset[tuple[tuple[object, ...], int]]:
+    owner = ("swap", id, at.attempt)
+    return frozenset((owner, entry) for entry in (at.state.lines[line].origin, base) if entry)
+
+
+def swap_create(at: Stepper, line: int, id: int, base: int, checkpoints: Checkpoints) -> Iterator[Step]:
+    """The entry at the end of the log: nothing below it can change any more."""
+    if id != len(at.log) + 1:
+        if at.broken("take the next free id for the swap"):
+            if id < at.world.max_ids:
+                yield f"finds {id} taken, tries {id + 1}", at.go(("LE", line, id + 1, base, checkpoints))
+            return
+        pins = at.state.pins - _ways_back(at, line, id, base)
+        yield f"finds {id} taken", at.go(("LS", line), pins=pins)
+        return
+    origin = at.state.lines[line].origin
+    assert origin is not None
+    shape = at.world.shape
+    end = at.log[base - 1].end if base else 0
+    nobody = tuple((None,) * len(tables) for tables in shape.jobs)
+    rows = tuple(_rows(at, line, checkpoints, table) for table in range(shape.tables))
+    swap = Swap(line, checkpoints, rows)
+    fact = Fact(run_of(line), base or None, end, end, nobody, rollback=origin, swap=swap)
+    text = f"creates entry {id}: line {line} on top of {base}"
+    then: Pc = ("LK" if at.broken("look for the tombstone before the swap's entry") else "LT", line, id)
+    yield text, at.create(then, (*at.log, fact), "plan", id)
+
+
+def _rows(at: Stepper, line: int, checkpoints: Checkpoints, table: int) -> tuple[tuple[int, Content], ...]:
+    """What the line has made for a table, by number of its own."""
+    shape, line_begins = at.world.shape, at.state.lines[line].origin == 0
+    found = []
+    for position, (number, ids) in enumerate(checkpoints):
+        ends = [at.log[id - 1].end for id in ids]
+        if line_begins and position == 0:  # it has read all from the beginning on
+            ends = [*range(1, ends[0]), *ends]
+        ends = [end for end in ends if not shape.empty(table, end)]
+        jobs = sum(table in tables for tables in shape.jobs)
+        if ends:
+            found.append((number, tuple(f"{end}:line" for end in ends for _ in range(jobs))))
+    return tuple(found)
+
+
+def swap_tombstone(at: Stepper, line: int, id: int) -> Iterator[Step]:
+    """L8 does it the other way round: the tombstone, then the log."""
+    if at.state.lines[line].tombstone:
+        yield f"finds line {line} discarded", at.go(("LX", line, id))
+    else:
+        yield f"finds line {line} alive", at.go(("LK", line, id))
+
+
+def swap_copies(at: Stepper, line: int, id: int) -> Iterator[Step]:
+    """The acks of the line's head, in the swap's own folder."""
+    fact = at.log[id - 1]
+    job = next((number for number in range(len(fact.acks)) if not fact.acked(number)), None)
+    if not at.state.lines[line].records:
+        yield f"finds line {line} gone", at.go(END)
+    elif job is None or at.broken("name the line's acks"):
+        yield f"copies nothing more for {id}", at.go(("LI", line, id))
+    else:
+        acks = (*fact.acks[:job], ("line",) * len(fact.acks[job]), *fact.acks[job + 1 :])
+        log = put(at.log, id, fact._replace(acks=acks))
+        yield f"copies the ack of job {job} to {id}", at.create(("LK", line, id), log, "ack", id, job)
+
+
+def swap_index(at: Stepper, line: int, id: int) -> Iterator[Step]:
+    """D3."""
+    yield f"creates runs/ for {id}", at.go(("LD", line, id), log=at.index(id))
+
+
+def swap_decide(at: Stepper, line: int, id: int) -> Iterator[Step]:
+    """THE commit point."""
+    fact, shape = at.log[id - 1], at.world.shape
+    if not fact.open:
+        yield f"finds {id} decided", at.go(("LS", line))
+        return
+    acks = tuple(("line",) * len(tables) for tables in shape.jobs)
+    made = Made(acks, (None,) * shape.tables, (("the line's",),) * shape.tables)
+    log = put(at.log, id, fact._replace(made=made))
+    then: Pc = PUBLISH
+    if at.broken("pin the ways back after the decision"):
+        then = ("LW", line, id)
+    yield f"decides: line {line} is swapped in", at.create(then, log, "decision", id)
+
+
+def swap_pin_late(at: Stepper, line: int, id: int) -> Iterator[Step]:
+    """Broken on purpose."""
+    pins = at.state.pins | _ways_back(at, line, id, at.log[id - 1].base or 0)
+    yield "pins the ways back", at.go(PUBLISH, pins=pins)
+
+
+# -- discard (L8) ------------------------------------------------------------------------------------------
+
+
+def discard(at: Stepper, line: int) -> Iterator[Step]:
+    """The tombstone first, and durable."""
+    if at.broken("the line's pin before its files") and (pin := next(discard_pin(at, line))):
+        at = Stepper(at.world, pin[1], at.number)
+    if at.broken("look for the swap, then create the tombstone"):
+        yield from _looked(at, line, lambda named_by: ("DE", line, named_by))
+    else:
+        yield from _entombed(at, line, ("DR", line))
+
+
+def discard_entomb(at: Stepper, line: int, named_by: int | None) -> Iterator[Step]:
+    """Broken on purpose: the tombstone after the look."""
+    yield from _entombed(at, line, ("DF", line, named_by))
+
+
+def _entombed(at: Stepper, line: int, then: Pc) -> Iterator[Step]:
+    made, unsynced = ("tombstone", line), at.state.unsynced
+    if at.state.losses and not at.state.lines[line].tombstone:
+        unsynced |= {made}
+    if made in unsynced and not at.broken("discard before the tombstone is durable"):
+        then = ("SYNC", made, then)
+    text = f"creates the tombstone of line {line}"
+    yield text, at.go(then, lines=changed(at, line, tombstone=True), unsynced=unsynced)
+
+
+def discard_look(at: Stepper, line: int) -> Iterator[Step]:
+    """Then the log."""
+    yield from _looked(at, line, lambda named_by: ("DF", line, named_by))
+
+
+def _looked(at: Stepper, line: int, then: Callable[[int | None], Pc]) -> Iterator[Step]:
+    facts, first = at.window()
+    answer = at.world.remembered(ask_discard, facts, first, _elsewhere(at, line, first), run_of(line))
+    if isinstance(answer, rules.Abort):
+        yield f"wants to abort {answer.id} ({answer.reason})", at.go(("DA", line, answer.id))
+    elif isinstance(answer, RemoveLine):
+        pc = at.settled(tuple(range(1, len(at.log) + 1)), then(answer.named_by))
+        yield f"finds that {answer.named_by} names the line's files", at.go(pc)
+
+
+def discard_abort(at: Stepper, line: int, id: int) -> Iterator[Step]:
+    """Whether the abort won is read."""
+    early = at.broken("look for the swap, then create the tombstone")
+    yield at.abort(id, ("DB" if early else "DR", line))
+
+
+def discard_files(at: Stepper, line: int, named_by: int | None) -> Iterator[Step]:
+    """By reference."""
+    fact = at.state.lines[line]
+    by = at.log[named_by - 1] if named_by is not None else None
+    swap = by.swap if by is not None and not by.gone else None
+    named = frozenset(number for number, _ in swap.checkpoints) if swap is not None else frozenset()
+    if at.broken("discard by folder"):
+        named = frozenset()
+    if at.broken("discard what no counting swap names") and named_by is not None:
+        named = named if rolled_back_by(named_by, rollbacks(at.log)) is None else frozenset()
+    lines = changed(at, line, files=fact.files & named)
+    yield f"deletes what is left of line {line} but {sorted(named)}", at.go(("DX", line), lines=lines)
+
+
+def discard_records(at: Stepper, line: int) -> Iterator[Step]:
+    """Its ledger, but for the tombstone."""
+    yield f"deletes the ledger of line {line}", at.go(("DP", line), lines=changed(at, line, records=False))
+
+
+def discard_pin(at: Stepper, line: int) -> Iterator[Step]:
+    """Last of all."""
+    pins = frozenset(pin for pin in at.state.pins if pin[0] != ("line", line))
+    yield f"unpins the origin of line {line}", at.go(END, pins=pins)
+
+
+# -- what must hold ----------------------------------------------------------------------------------------
+
+
+def broken(world: World, before: State, after: State) -> Iterator[str]:
+    """What must hold where there are lines."""
+    if (before.log, before.tables, before.lines) == (after.log, after.tables, after.lines):
+        return
+    log, undoing = after.log, rollbacks(after.log)
+    if any(fact is None for fact in log):
+        return
+    swapped = [(id, fact) for id, fact in enumerate(log, 1) if fact.swap is not None and fact.made is not None]
+    for id, fact in enumerate(log, 1):
+        if fact.made is not None:
+            yield from _as_of(world, id, log)
+        if fact.made is not None and fact.rollback is not None:
+            for entry in (fact.rollback, fact.base if fact.swap is not None else 0):
+                if entry and log[entry - 1].gone:
+                    yield f"I6: {id} is completed, and there is no way back to {entry}: it was retired"
+    for id, fact in swapped:
+        yield from _swap_holds(world, after, id, fact)
+    for number, line in enumerate(after.lines):
+        if len([id for id, fact in swapped if fact.swap.line == number]) > 1:  # type: ignore[union-attr]
+            yield f"line {number} was swapped in twice"
+        alive = line.origin is not None and not line.tombstone
+        if alive and not any(fact.swap.line == number for _, fact in swapped):  # type: ignore[union-attr]
+            yield from _can_go_on(number, line, log, undoing)
+
+
+def _as_of(world: World, id: int, log: Log) -> Iterator[str]:
+    """I1 and I2: as of each completed entry, each table shows each offset once, and later rows have higher numbers."""
+    shape = world.shape
+    for table in range(shape.tables):
+        rows = rollback.wanted(log, table, id)
+        jobs = sum(table in tables for tables in shape.jobs)
+        found = [int(text.partition(":")[0]) for _, content in rows for text in content]
+        due = [end for end in range(1, log[id - 1].end + 1) if not shape.empty(table, end) for _ in range(jobs)]
+        if found != due:
+            yield f"I1: as of {id} table {table} shows offsets {found}, it should be {due}"
+        numbers = [number for number, _ in rows]
+        if numbers != sorted(set(numbers)) or (numbers and numbers[-1] > id):
+            yield f"I2: as of {id} the rows of table {table} carry the numbers {numbers}: older ones win"
+
+
+def _swap_holds(world: World, state: State, id: int, fact: Fact) -> Iterator[str]:
+    assert fact.swap is not None
+    line = state.lines[fact.swap.line]
+    lost = {number for number, _ in fact.swap.checkpoints} - line.files
+    if lost:
+        yield f"I6: {id} names files of checkpoint {sorted(lost)} of line {fact.swap.line}, which are deleted"
+    if not line.records and not all(fact.acked(job) for job in range(len(fact.acks))):
+        yield f"I6: {id} names acks of line {fact.swap.line}, which are deleted"
+    base = fact.base
+    if base and "nobody wants a way back" not in world.broken:
+        for table, commits in enumerate(state.tables):
+            owed = state.log[base - 1].made
+            assert owed is not None
+            last = base if owed.content[table] is not None else owed.after[table]
+            if last is not None and all(commit.id != last for commit in commits):
+                yield f"{id} is decided, and table {table} never showed {base}: there is no way back to it"
+
+
+def _can_go_on(number: int, line: LineFact, log: Log, undoing: tuple[tuple[int, int], ...]) -> Iterator[str]:
+    """A line that lives has all that it has made, and finds all that it rests on, as long as that counts."""
+    if not line.records or {made for made, _ in line.checkpoints} - line.files:
+        yield f"I6: line {number} lives, and what it has made is deleted"
+    needed = [line.origin or 0, *line.replayed]
+    if any(id and rolled_back_by(id, undoing) is not None for id in needed):
+        return
+    reached = needed[-1] or line.lowest - 1
+    above = [id for id, fact in enumerate(log, 1) if id > reached and fact.made is not None]
+    for id in [needed[0], *(id for id in above if rolled_back_by(id, undoing) is None)]:
+        if id and log[id - 1].gone:
+            yield f"I6: line {number} needs {id}, which was retired"
+
+
+def unfinished(state: State, number: int) -> str | None:
+    """I8, once a lone process of the line has ended: it is swapped in and published, or refused, or discarded."""
+    log, line, undoing = state.log, state.lines[number], rollbacks(state.log)
+    if line.tombstone:
+        return None
+    if any(fact.swap is not None and fact.swap.line == number and fact.made is not None for fact in log):
+        shown = (rollback.shown(commits) for commits in state.tables)
+        due = (rollback.wanted(log, table, len(log)) for table in range(len(state.tables)))
+        return None if list(shown) == list(due) else f"I8: line {number} is swapped in, and not on every table"
+    if any(id and rolled_back_by(id, undoing) is not None for id in (line.origin, *line.replayed)):
+        return None
+    others = (id for id, fact in enumerate(log, 1) if fact.swap is not None and fact.made is not None)
+    if any(rolled_back_by(id, undoing) is None for id in others):
+        return None
+    return f"I8: line {number} is neither swapped in nor is there a reason against it"
