@@ -35,7 +35,9 @@ def acks_of(ledger: Ledger, base: Entry) -> list[Ack]:
     if base.manifest is None:
         return [acked.ack for acked in base.acks.values()]
     elsewhere = {
-        job: handle for job, handle in base.manifest.jobs.items() if handle.entry != base.id or job not in base.acks
+        job: handle
+        for job, handle in base.manifest.jobs.items()
+        if handle.entry != base.id or base.rollback is not None
     }
     own_acks = [acked.ack for job, acked in base.acks.items() if job in base.manifest.jobs and job not in elsewhere]
     return own_acks + [ledger.chosen_ack(handle, job) for job, handle in elsewhere.items()]

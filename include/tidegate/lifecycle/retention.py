@@ -59,7 +59,7 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
     ledger = pipeline.ledger
     pins = ledger.pins()
     counted = _count_retained(ledger, num_retained(), ledger.rollbacks(pins))
-    old = ledger.ids(before=_below_lines(ledger, _floor(ledger, counted, num_retained()), pins))
+    old = ledger.ids(before=_floor(ledger, counted, num_retained()))
     line = DatedCheckpoints(ledger, pins)
     spared = _spared(ledger, ages.unpin_days(line, pins), _lowest_unpinned(old, pins)) if old else set()
     old = ages.old(ledger, [id for id in old if id not in spared])
@@ -108,12 +108,11 @@ def _spared(ledger: Ledger, pins: Sequence[Pin], low: int = 0) -> set[int]:
     A pinned entry rests on lower ones only. So of those below `low`, which may be one for each day of years, none has
     to be read.
     """
-    spared = set()
+    from_lines = spared_for_lines(pins)
+    spared = set(ledger.ids(after=max(from_lines, low) - 1)) if from_lines is not None else set()
     for pin in pins:
         if _is_stale(ledger, pin):
             ledger.delete_pin(pin.owner)
-        elif pin.kind == "line":  # L1: all from there on
-            spared.update(id for id in ledger.ids(after=pin.entry - 1) if id >= low)
         elif pin.entry < low:
             spared.add(pin.entry)
         else:
@@ -145,20 +144,13 @@ def _is_stale(ledger: Ledger, pin: Pin) -> bool:
 
 def retention_floor(ledger: Ledger, num_retained: int, pins: Sequence[Pin] | None = None) -> int:
     """Return the lowest id that must stay: the num_retained-th last completed one, or lower if one rests there."""
-    floor = _floor(ledger, _count_retained(ledger, num_retained, ledger.rollbacks(pins)), num_retained)
-    return _below_lines(ledger, floor, pins)
+    return _floor(ledger, _count_retained(ledger, num_retained, ledger.rollbacks(pins)), num_retained)
 
 
 def _floor(ledger: Ledger, counted: RetainedCount | None, num_retained: int) -> int:
     if counted is None or counted.completed < num_retained:
         return 0
     return min(_resting(ledger, min(counted.low, counted.upto)))
-
-
-def _below_lines(ledger: Ledger, floor: int, pins: Sequence[Pin] | None) -> int:
-    """L1: return the floor, or the lowest entry from which on lines need all."""
-    spared = spared_for_lines(ledger.pins() if pins is None else pins)
-    return floor if spared is None else min(floor, spared)
 
 
 def _count_retained(ledger: Ledger, num_retained: int, rollbacks: Sequence[tuple[int, int]]) -> RetainedCount | None:
