@@ -27,7 +27,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Failing]:
         yield found
 
 
-@pytest.mark.parametrize("fault", FAULTS[:3] + tuple(some_of(FAULTS[3:], len(FAULTS))), ids=str)
+@pytest.mark.parametrize("fault", FAULTS[:1] + tuple(some_of(FAULTS[1:], len(FAULTS))), ids=str)
 def test_what_an_attempt_wrote_that_did_not_count_is_no_ones(cluster: Failing, fault: Fault) -> None:
     lost = cluster.checkpoint(fault)
     assert lost is not None
@@ -66,7 +66,7 @@ def test_workers_name_partitions_as_spark_does(cluster: Failing) -> None:
     assert sum(found["spark"].values()) == 60
 
 
-@pytest.mark.parametrize("point", ["S4.state.after", "S6.ack.before"])
+@pytest.mark.parametrize("point", some_of(["S4.state.after", "S6.ack.before"], 2))
 def test_the_next_checkpoint_makes_up_for_a_driver_that_died(cluster: Failing, point: str) -> None:
     """`make matrix CLUSTER=1` lets it die at every point."""
     cluster.crash_at(point)

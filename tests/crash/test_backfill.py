@@ -6,14 +6,15 @@ they are as they were.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.spark.mended_shop import Shop, Shown, always_right
+from tests.kit.sampling import ALL
+from tests.spark.mended_shop import MODULE, Shop, Shown, always_right
 from tidegate import backfill
+from tidegate.cli.main import main
 from tidegate.testing.crashes import crash_at, crash_at_line, lines_reached, points_reached
 
 FILES = [str(path) for path in Path(backfill.__file__).parent.glob("*.py")]
@@ -60,7 +61,7 @@ def test_killed_at_every_step_of_the_swap(tmp_path: Path, caught_up: Shop, right
         assert shop.shown() == right, point
 
 
-EVERY = 1 if os.environ.get("ALL_CASES") else 12
+EVERY = 1 if ALL else 20
 
 
 def test_killed_at_lines_of_the_swap_and_of_the_end(tmp_path: Path, caught_up: Shop, right: Shown) -> None:
@@ -94,3 +95,20 @@ def test_killed_at_lines_of_the_beginning(tmp_path: Path, begun: Shop) -> None:
         assert pin.entry == 1, line
         shadow = again.own.graph.sinks["totals"].sink.head(again.own.context("totals"))
         assert (shadow.version, shadow.last) == (0, None), line
+
+
+def test_a_clean_up_takes_nothing_that_a_swap_is_about_to_name(
+    tmp_path: Path, caught_up: Shop, right: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = caught_up.copied(tmp_path / "shop")
+    monkeypatch.chdir(shop.root)
+    (shop.root / "mended.py").write_text(MODULE)
+    with crash_at("S9.decision.before"):
+        shop.swap_and_discard("fix")
+    place = ["-D", f"root={shop.folder.parent}", "-D", f"data={shop.root}"]
+    assert main(["doctor", "mended:pipeline", "--repair", *place]) == 0
+    with crash_at("S1.entry.before"):
+        shop.swap_and_discard("fix")
+    assert main(["doctor", "mended:pipeline", "--repair", *place]) == 0
+    shop.swap_and_discard("fix")
+    assert shop.shown() == right

@@ -6,11 +6,14 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
-__all__ = ["some_of"]
+__all__ = ["ALL", "some_of"]
+
+ALL = bool(os.environ.get("ALL_CASES"))
+"""Whether all are to be told."""
 
 Case = TypeVar("Case")
 
 
 def some_of(cases: Sequence[Case], every: int, first: int = 0) -> list[Case]:
     """Each `every`th case from `first` on; all of them if the environment says ALL_CASES."""
-    return list(cases) if os.environ.get("ALL_CASES") else list(cases[first::every])
+    return list(cases) if ALL else list(cases[first::every])

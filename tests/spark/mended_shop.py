@@ -22,6 +22,13 @@ TABLES = ("sales", "totals")
 
 Shown = dict[str, Counter[str]]
 
+MODULE = """
+from pathlib import Path
+from tests.spark.mended_shop import Shop
+pipeline = Shop(Path.cwd(), None, factor=1).pipeline()
+"""
+"""The mended code, for commands that run in the shop's folder."""
+
 
 class NoFives(Gate):
     """Sets every fifth order aside."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.spark.mended_shop import DAYS, OneSession, Shop, always_right, never
+from tests.spark.mended_shop import DAYS, MODULE, OneSession, Shop, always_right, never
 from tidegate.backfill import discard, swap
 from tidegate.cli.main import main
 
@@ -55,10 +55,7 @@ def test_the_command_tells_compares_swaps_and_leaves_a_way_back(
     monkeypatch.setattr(command, "reused_session", lambda settings: TheSession(spark))
     monkeypatch.chdir(tmp_path)
     shop = Shop(tmp_path, spark)
-    (tmp_path / "mended.py").write_text(
-        "from pathlib import Path\nfrom tests.spark.mended_shop import Shop\n"
-        "pipeline = Shop(Path.cwd(), None, factor=1).pipeline()\n"
-    )
+    (tmp_path / "mended.py").write_text(MODULE)
     shop.play_with_the_bug(2)
 
     def told(*arguments: str) -> Any:

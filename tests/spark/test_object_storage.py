@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.s3 import BUCKET, SECRET, S3Server, s3
+from tests.kit.sampling import ALL
 from tidegate import Pipeline
 from tidegate.delta import Location
 from tidegate.errors import TidegateError
@@ -95,6 +96,7 @@ def test_a_store_that_asks_to_slow_down_is_asked_again(server: S3Server, tmp_pat
         refuse_differences(world, 1)
 
 
+@pytest.mark.skipif(not ALL, reason="tests/unit/checkpoint/test_in_a_bucket.py tells the same without Spark: ALL=1")
 def test_a_table_that_somebody_dropped_stops_the_next_checkpoint_before_it_is_decided(
     server: S3Server, tmp_path: Path
 ) -> None:

@@ -4,8 +4,9 @@ Nothing is removed on suspicion: a file is deleted only if no record names it an
 pipeline may be running meanwhile, so the order matters: first up to which checkpoint everything is settled, then what
 records name, then what is on storage; files of later checkpoints stay. The folder of a state's file says which
 checkpoint it belongs to. Side files have no such folder and are written before the record that names them, so they
-are spared for a day, and longer if a job at work may take longer. Nothing is collected in the tables of sinks: a file
-that is not live there may be needed by an older version, and VACUUM is the table owner's.
+are spared for a day, and longer if a job at work may take longer. So are copies of a line's files, which a swap makes
+before it names them. Nothing is collected in the tables of sinks: a file that is not live there may be needed by an
+older version, and VACUUM is the table owner's.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ def _state(
     upto, spared: all files of checkpoints up to `upto`, except those in `spared`, are named by now or never will be.
     """
     check = f"files of {name}"
-    location = Location(f"{subject.ledger.home}/{state_sink(name).folder}", subject.settings.storage_options)
+    folder = state_sink(name).folder
+    location = Location(f"{subject.ledger.home}/{folder}", subject.settings.storage_options)
     named: dict[str, tuple[int, int]] = {}
     for entry in entries:
         named |= _named(subject, name, entry)
@@ -98,9 +100,17 @@ def _state(
     live = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
     unnamed = (path for path in stored if path not in named and path not in live)
     orphans = [path for path in unnamed if 0 < (id := _checkpoint(path)) <= upto and id not in spared]
+    identity = subject.ledger.begun()
+    own = f"tidegate/{identity.uid}-" if identity is not None else ""
+    orphans = [path for path in orphans if path.startswith(own) or _is_old(subject, f"{folder}/{path}")]
     if repair:
         location.remove_files(orphans)
     yield _left_over(subject, f"left over in {name}", orphans, repair)
+
+
+def _is_old(subject: Subject, path: str) -> bool:
+    """Return whether a copy of another ledger's file has been here for a day: a swap copies what it will name."""
+    return (subject.ledger.store.age(path) or 0.0) > _DAY_S
 
 
 def _named(subject: Subject, name: str, entry: Entry) -> dict[str, tuple[int, int]]:

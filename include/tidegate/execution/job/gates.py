@@ -74,8 +74,20 @@ def warm_gates(graph: Graph) -> None:
                 gated.gate.warm()
 
     if graph.gates and not any(thread.is_alive() for thread in _warming):
+        _import_spark()
         _warming[:] = [threading.Thread(target=warm, daemon=True, name="warm-gates")]
         _warming[0].start()
+
+
+def _import_spark() -> None:
+    """Import what Great Expectations imports of Spark, before a thread does that beside this one.
+
+    Two threads that import parts of one package at the same time may each find half of it: Python raises KeyError, or
+    Great Expectations takes Spark for missing.
+    """
+    with contextlib.suppress(ImportError):  # a part that is not installed is missing for both
+        import pyspark.ml.feature
+        import pyspark.sql.connect.session  # noqa: F401
 
 
 class GateRunner:
