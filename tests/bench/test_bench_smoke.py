@@ -12,6 +12,7 @@ from tests.bench import __main__ as bench
 from tests.bench.formula import BYTES, STEPS, Constants, Shape, documented
 from tests.bench.harness import ROOT, Budget, Options, Result, in_turn
 from tests.kit.jvm import OPTIONS
+from tests.kit.sampling import ALL
 
 KEYS = {
     "append": {"rival_s", "ratio", "ratio_partitioned"},
@@ -39,8 +40,8 @@ KEYS = {
 }
 
 
-RUN = [name for name in bench.BENCHES if name not in bench.ALONE or os.environ.get("ALL_CASES")]
-"""Not the cluster's, which takes as long as all others: `make test ALL=1`, or `make bench NAME=cluster`."""
+RUN = [name for name in bench.BENCHES if ALL or name not in (*bench.ALONE, "dag")]
+"""Not the cluster's, which takes as long as all others, nor a DAG's run, which `floor` has, too: `make test ALL=1`."""
 
 
 def test_each_bench_has_its_keys_written_down():

@@ -61,7 +61,7 @@ def test_killed_then_the_same_run_is_retried(crew: Crew, world: IntervalWorld, p
     check(world, AGAIN)
 
 
-@pytest.mark.parametrize(("point", "nth"), some_of(POINTS, 2))
+@pytest.mark.parametrize(("point", "nth"), some_of(POINTS, 3))
 def test_killed_then_other_runs_come(crew: Crew, world: IntervalWorld, point: str, nth: int) -> None:
     assert crew.start(world, "again@1!", fault=(point, "K", nth)).ended() == -9
     world.write(3)
@@ -69,7 +69,7 @@ def test_killed_then_other_runs_come(crew: Crew, world: IntervalWorld, point: st
     check(world, AGAIN | {3: 1})
 
 
-@pytest.mark.parametrize(("point", "nth"), some_of(POINTS, 2, 1))
+@pytest.mark.parametrize(("point", "nth"), some_of(POINTS, 3, 1))
 def test_hangs_while_others_make_the_hour_again_then_resumes(
     crew: Crew, world: IntervalWorld, point: str, nth: int
 ) -> None:

@@ -321,7 +321,7 @@ PLANTED: dict[str, Plant] = {
     "overwrite instead of create": Plant(_overwrite_instead_of_create, 50),
     "believe that every create won": Plant(_believe_that_every_create_won, 200),
     "believe that every create lost": Plant(_believe_that_an_unclear_create_lost, 50),
-    "release the winner after an unclear ack": Plant(_release_the_winner_after_an_unclear_ack, 3000, (54,)),
+    "release the winner after an unclear ack": Plant(_release_the_winner_after_an_unclear_ack, 3000, (170,)),
     "publish without compare-and-swap": Plant(_publish_without_cas, 400),
     "publish the newest first": Plant(_publish_the_newest_first, 400),
     "publish before the decision": Plant(_publish_before_the_decision, 200),
@@ -343,6 +343,6 @@ PLANTED: dict[str, Plant] = {
     "complete without an answer": Plant(_complete_without_an_answer, 100),
     "take a no for a yes": Plant(_take_a_no_for_a_yes, 100, (18,)),
     "let the time limit overrule": Plant(_let_the_time_limit_overrule, 600, (103,)),
-    "decide on an answer that is not durable": Plant(_decide_on_an_answer_that_is_not_durable, 3000, (1494,)),
+    "decide on an answer that is not durable": Plant(_decide_on_an_answer_that_is_not_durable, 3000, (576,)),
     "believe the first contradiction": Plant(_believe_the_first_contradiction, 600, (116,)),
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.sampling import some_of
 from tests.kit.waiting import eventually
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.spark.server import client as connect_client
@@ -252,7 +253,7 @@ def job_running(settings: SparkSettings, tmp_path: Path):
     yield raised, thread
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", some_of([signal.SIGSTOP, signal.SIGKILL], 2), ids=lambda number: number.name)
 def test_a_server_that_dies_or_hangs_in_a_job_is_replaced(settings, tmp_path, number):
     with job_running(settings, tmp_path) as (raised, thread):
         [info] = connect_server.status(settings.home)

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.kit.sampling import some_of
 from tidegate.errors import Invalid
 from tidegate.gates.expectations.catalogue import CATALOGUE, How
 from tidegate.gates.expectations.library import compile_suite, warm
@@ -241,8 +242,10 @@ def test_of_no_rows_spark_tells_the_same_whether_it_was_known_or_not(spark, tmp_
     assert [each.bad for each in known.findings] == [each.bad for each in asked.findings]
 
 
-@pytest.mark.parametrize("at_once", [32_000_000, 25], ids=["at once", "in turns"])
-@pytest.mark.parametrize("first", range(3))
+@pytest.mark.parametrize(
+    ("first", "at_once"),
+    some_of([(first, at_once) for at_once in (32_000_000, 25) for first in range(3)], 2),
+)
 def test_the_numbers_are_the_same_where_rows_are_staged(spark, tmp_path, monkeypatch, first, at_once):
     """Then what Spark has noted beside each row is counted in the files, and equal values are found there."""
     monkeypatch.setattr("tidegate.gates.judging.in_files.AT_ONCE", at_once)

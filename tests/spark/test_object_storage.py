@@ -85,6 +85,7 @@ def test_a_pipeline_in_a_bucket_has_the_same_rows_wherever_it_crashes(server: S3
     assert not [key for key, data in server.objects("crashes/").items() if SECRET.encode() in data]
 
 
+@pytest.mark.skipif(not ALL, reason="tests/contract tells the same of the ledger alone: ALL=1")
 def test_a_store_that_asks_to_slow_down_is_asked_again(server: S3Server, tmp_path: Path) -> None:
     with run(shop(), tmp_path, settings=SPARK | server.settings("slow")) as world:
         land(server, "slow", 1)

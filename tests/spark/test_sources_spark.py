@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.kit.sampling import ALL
 from tests.kit.sources import STRANGE
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
@@ -705,6 +706,7 @@ def test_a_change_feed_whose_schema_grew_after_the_plan_keeps_the_planned_column
     assert read(spark, source, context, start).columns[:2] == ["id", "more"]
 
 
+@pytest.mark.skipif(not ALL, reason="slow, and of a version of delta-spark that does not change here: ALL=1")
 def test_real_checkpoints_of_delta_spark_give_the_same_snapshot(
     spark: SparkSession, context: SourceContext, path: str
 ) -> None:
