@@ -41,10 +41,10 @@ def rollbacks(log: Log) -> tuple[tuple[int, int], ...]:
     return tuple((id, fact.rollback) for id, fact in found if fact.rollback is not None)
 
 
-def _window(at: Stepper, reached: int) -> tuple[Log, int]:
+def _window(at: Stepper, log: Log, reached: int) -> tuple[Log, int]:
     """The log as far down as the line has replayed."""
     first = max(min(at.state.hint, reached), 1)
-    return at.log[first - 1 :], first
+    return log[first - 1 :], first
 
 
 # -- the beginning (L1) ------------------------------------------------------------------------------------
@@ -101,22 +101,43 @@ def fork(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[Step]:
 
 
 def replay(at: Stepper, line: int) -> Iterator[Step]:
-    """Read how far the line is and then the log, and ask what there is to replay: one entry, or all as one."""
+    """How far is the line? That is read before the log, which must not be older."""
     fact = at.state.lines[line]
     if not fact.records:
         yield f"finds line {line} gone", at.go(END)
-        return
+    elif not at.actor.careful:
+        yield from _next_replay(at, line, fact, at.log)
+    elif at.broken("read the log before the line"):
+        yield "reads the log", at.go(("LRL", line, at.log))
+    else:
+        yield f"reads how far line {line} is", at.go(("LRV", line, fact))
+
+
+def replay_log(at: Stepper, line: int, fact: LineFact) -> Iterator[Step]:
+    """Then the log."""
+    yield from _next_replay(at, line, fact, at.log)
+
+
+def replay_line(at: Stepper, line: int, log: Log) -> Iterator[Step]:
+    """Broken on purpose: the line after the log."""
+    yield from _next_replay(at, line, at.state.lines[line], log)
+
+
+def _next_replay(at: Stepper, line: int, fact: LineFact, log: Log) -> Iterator[Step]:
+    """Ask what there is to replay: one entry, or all as one."""
     known = progress(at.world, fact, line)
-    facts, first = _window(at, known.reached)
-    answer = at.world.remembered(ask_replay, facts, first, known, rollbacks(at.log))
+    facts, first = _window(at, log, known.reached)
+    answer = at.world.remembered(ask_replay, facts, first, _elsewhere(at, line, first), known, rollbacks(log))
     if isinstance(answer, Replay):
         for ids in dict.fromkeys((answer.ids[:1], answer.ids)):
             pc: Pc = ("LA", line, fact.checkpoints, ids)
             if not at.broken("replay what is not durable"):
                 pc = at.settled(ids, pc)
             yield f"will replay {ids} in line {line}", at.go(pc)
+    elif isinstance(answer, Swapped):
+        yield f"finds line {line} swapped in by {answer.id}", at.go(PUBLISH)
     elif isinstance(answer, Refuse):
-        yield f"says that line {line} cannot go on: {answer.why}", at.go(END)
+        yield f"says that line {line} cannot go on: {answer.why}", at.go(("NO", line))
     else:
         yield f"finds that line {line} has caught up", at.go(("LS", line))
 
@@ -139,13 +160,20 @@ def replayed(
 
 
 def swap_read(at: Stepper, line: int) -> Iterator[Step]:
-    """Read the line and then the log: may it be swapped in?"""
+    """How far is the line? Again before the log."""
     fact = at.state.lines[line]
     if fact.tombstone or not fact.records:
         yield f"finds line {line} discarded", at.go(END)
-        return
+    elif at.actor.careful:
+        yield f"reads how far line {line} is", at.go(("LSV", line, fact))
+    else:
+        yield from swap_log(at, line, fact)
+
+
+def swap_log(at: Stepper, line: int, fact: LineFact) -> Iterator[Step]:
+    """Then the log: may it be swapped in?"""
     known = progress(at.world, fact, line)
-    facts, first = _window(at, known.reached)
+    facts, first = _window(at, at.log, known.reached)
     elsewhere = _elsewhere(at, line, first)
     others = [first + n for n, other in enumerate(facts) if other.open and other.run != run_of(line)]
     answers: list[object] = []
@@ -165,7 +193,7 @@ def _obeyed(at: Stepper, line: int, fact: LineFact, answer: object) -> Iterator[
     if isinstance(answer, Replay):
         yield f"finds that line {line} has to replay {answer.ids}", at.go(("LR", line))
     elif isinstance(answer, Refuse):
-        yield f"says that line {line} cannot be swapped in: {answer.why}", at.go(END)
+        yield f"says that line {line} cannot be swapped in: {answer.why}", at.go(("NO", line))
     elif isinstance(answer, Swapped):
         yield f"finds line {line} swapped in by {answer.id}", at.go(PUBLISH)
     elif isinstance(answer, rules.Abort):
@@ -379,6 +407,9 @@ def discard_pin(at: Stepper, line: int) -> Iterator[Step]:
 
 def broken(world: World, before: State, after: State) -> Iterator[str]:
     """What must hold where there are lines."""
+    for was, now in zip(before.pcs, after.pcs, strict=True):
+        if now[0] == "NO" and was != now and not _is_refused(after, int(str(now[1]))):
+            yield f"a false alarm: line {now[1]} is refused, and there is no reason against it"
     if (before.log, before.tables, before.lines) == (after.log, after.tables, after.lines):
         return
     log, undoing = after.log, rollbacks(after.log)
@@ -451,16 +482,20 @@ def _can_go_on(number: int, line: LineFact, log: Log, undoing: tuple[tuple[int, 
 
 def unfinished(state: State, number: int) -> str | None:
     """I8, once a lone process of the line has ended: it is swapped in and published, or refused, or discarded."""
-    log, line, undoing = state.log, state.lines[number], rollbacks(state.log)
-    if line.tombstone:
+    log = state.log
+    if state.lines[number].tombstone:
         return None
     if any(fact.swap is not None and fact.swap.line == number and fact.made is not None for fact in log):
         shown = (rollback.shown(commits) for commits in state.tables)
         due = (rollback.wanted(log, table, len(log)) for table in range(len(state.tables)))
         return None if list(shown) == list(due) else f"I8: line {number} is swapped in, and not on every table"
+    return None if _is_refused(state, number) else f"I8: line {number} is neither swapped in nor refused"
+
+
+def _is_refused(state: State, number: int) -> bool:
+    """Whether there is a reason against a line: what it rests on does not count, or another one was swapped in."""
+    line, undoing = state.lines[number], rollbacks(state.log)
     if any(id and rolled_back_by(id, undoing) is not None for id in (line.origin, *line.replayed)):
-        return None
-    others = (id for id, fact in enumerate(log, 1) if fact.swap is not None and fact.made is not None)
-    if any(rolled_back_by(id, undoing) is None for id in others):
-        return None
-    return f"I8: line {number} is neither swapped in nor is there a reason against it"
+        return True
+    swaps = [id for id, fact in enumerate(state.log, 1) if fact.swap is not None and fact.made is not None]
+    return any(rolled_back_by(id, undoing) is None and state.log[id - 1].swap.line != number for id in swaps)  # type: ignore[union-attr]

@@ -145,9 +145,16 @@ def ask_rollback(world: World, facts: Log, first: int) -> object:
 Rollbacks = tuple[tuple[int, int], ...]
 
 
-def ask_replay(world: World, facts: Log, first: int, line: LineProgress, rollbacks: Rollbacks) -> object:
+def ask_replay(
+    world: World,
+    facts: Log,
+    first: int,
+    elsewhere: tuple[tuple[int, Fact], ...],
+    line: LineProgress,
+    rollbacks: Rollbacks,
+) -> object:
     """L2."""
-    return world.on_replay(view_of(world.shape, facts, first), line, rollbacks)
+    return world.on_replay(view_of(world.shape, facts, first, elsewhere), line, rollbacks)
 
 
 def ask_swap(

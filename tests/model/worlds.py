@@ -41,6 +41,7 @@ RETIRER = Actor("g", "-", RETENTION)
 
 LINE = World((A1, L1), max_ids=4, shape=ONE_TABLE, give_up=False, begun=2, line_count=1)
 LINE_TWICE = replace(LINE, actors=(A1, L1, L2))
+LINE_TORN = replace(LINE, actors=(A1, L1._replace(careful=True), L2))
 LINE_AND_ROLLBACK = replace(LINE, actors=(A1, L1, BACK))
 LINE_SWAPPED_TWICE = replace(LINE, actors=(L1, L2, BACK), max_ids=5)
 LINE_DISCARDED = replace(LINE, actors=(A1, L1, DISCARD))
@@ -92,7 +93,7 @@ SMALL = [
         "rolled back and power loss", BACK_AND_POWER, 180_000, "runs A and B, a rollback, power may fail at any step"
     ),
     Exploration("power loss", POWER, 230_000, "doubled run A, run B, k = 2, power may fail at any step"),
-    Exploration("line, twice", LINE_TWICE, 23_000, "run A, a line by two processes"),
+    Exploration("line, torn reads", LINE_TORN, 50_000, "run A, a line by two processes, one of which reads slowly"),
     Exploration("line and rollback", LINE_AND_ROLLBACK, 34_000, "run A, a line, a rollback to any checkpoint"),
     Exploration(
         "line, rollback and retention",
@@ -179,13 +180,13 @@ LARGE = [
     Exploration(
         "run, line, discard and power loss",
         replace(LINE_DISCARDED, max_ids=5, power_losses=1),
-        190_000,
+        100_000,
         "run A, a line and its discard, power may fail at any step",
     ),
     Exploration(
         "run, line, rollback, discard and retention",
         replace(LINE, actors=(A1, L1, BACK, DISCARD, RETIRER)),
-        500_000,
+        1_900_000,
         "run A, a line, its discard, a rollback and retention at any time, 4 ids",
     ),
     Exploration("one at a time, 3 ids", ONE_AT_A_TIME, 650_000, "doubled run A, run B, k = 1, 3 ids"),

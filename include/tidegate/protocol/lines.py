@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidegate.protocol.rules import Abort, CreateEntry, Wait, next_abort, own_entry, plan_base
-from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.protocol.view import View, rolled_back_by
 from tidegate.records.records import Pin
 
 __all__ = [
@@ -121,12 +121,17 @@ class RemoveLine:
 # -- replay (L2) ---------------------------------------------------------------------------------------
 
 
-def on_replay(view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int]] = ()) -> Replay | CaughtUp | Refuse:
-    """Decide what a line does next.
+def on_replay(
+    view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int]] = ()
+) -> Replay | CaughtUp | Refuse | Swapped:
+    """Decide what a line does next. `line` was read *before* the view was read from the live log.
 
-    view: reaches down to the live entry that the line has reached. rollbacks: all completed ones above the
-    line's origin, as (entry, its target), as far as the view does not reach down to them.
+    view: of the line's run; reaches down to the live entry that the line has reached. rollbacks: all completed ones
+    above the line's origin, as (entry, its target), as far as the view does not reach down to them.
     """
+    own = own_entry(view, line.run)
+    if own is not None and not _is_open(view, own):
+        return Swapped(own)
     known = sorted({*rollbacks, *_rollbacks_in(view)})
     undone = tuple(id for id in (line.origin, *line.replayed) if id and rolled_back_by(id, known) is not None)
     if undone:
@@ -140,6 +145,11 @@ def on_replay(view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int
         return Refuse("another line was swapped in since", swaps)
     ids = tuple(entry.id for entry in above if entry.rollback is None)
     return Replay(ids) if ids else CaughtUp()
+
+
+def _is_open(view: View, id: int) -> bool:
+    entry = view.get(id)
+    return entry is not None and entry.open
 
 
 def _rollbacks_in(view: View) -> list[tuple[int, int]]:
@@ -156,16 +166,13 @@ Swapping: TypeAlias = Replay | Refuse | Swapped | Abort | Wait | FillUp | Create
 def on_swap(
     view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int]] = (), give_up: Mapping[int, str] | None = None
 ) -> Swapping:
-    """Decide the next step of a swap. view, rollbacks: as for `on_replay`; the view is of the line's run.
+    """Decide the next step of a swap. line, view, rollbacks: as for `on_replay`.
 
     give_up: open entries that somebody has reason to end, as for a trigger. All others are waited for. The answer's
     `base` is the live checkpoint up to which the line has replayed: the last one, which the swap undoes.
     """
     own = own_entry(view, line.run)
-    if own is not None:
-        entry = view.get(own)
-        if entry is None or not entry.open:
-            return Swapped(own)
+    if own is not None and _is_open(view, own):
         return Abort(own, SWAP_INTERRUPTED, "it was not decided by the process that created it", counts=False)
     next_step = on_replay(view, line, rollbacks)
     if not isinstance(next_step, CaughtUp):
@@ -190,9 +197,8 @@ def on_discard(view: View, run: str) -> Abort | RemoveLine:
     """Decide the next step of discarding a line. The view is of the line's run, and was read after its tombstone was
     created: a swap that is created later sees the tombstone and ends without a decision."""
     own = own_entry(view, run)
-    entry: Entry | None = view.get(own)
-    if entry is not None and entry.open:
-        return Abort(entry.id, LINE_DISCARDED, "the line that it would bring in is being discarded", counts=False)
+    if own is not None and _is_open(view, own):
+        return Abort(own, LINE_DISCARDED, "the line that it would bring in is being discarded", counts=False)
     return RemoveLine(named_by=own)
 
 

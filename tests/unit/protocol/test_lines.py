@@ -141,6 +141,12 @@ def test_a_swap_comes_last_and_only_when_nothing_is_left_to_replay(live, answer)
     assert on_swap(live, line(1, 2)) == answer
 
 
+def test_a_line_that_is_swapped_in_replays_nothing_more():
+    assert on_replay(log("done", "done", "swap 1", "done"), line(1, 2)) == Swapped(3)
+    assert on_replay(log("done", "done", "swap 1", "back 2", "done"), line(1, 2)) == Swapped(3)
+    assert on_replay(log("done", "done", "swap 1 open"), line(1, 2)) == CaughtUp()
+
+
 def test_a_swap_that_was_left_undecided_is_ended_by_the_next_attempt():
     answer = on_swap(log("done", "done", "swap 1 open"), line(1, 2))
     assert isinstance(answer, Abort)
