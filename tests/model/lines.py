@@ -41,6 +41,16 @@ def rollbacks(log: Log) -> tuple[tuple[int, int], ...]:
     return tuple((id, fact.rollback) for id, fact in found if fact.rollback is not None)
 
 
+def swaps(log: Log) -> tuple[int, ...]:
+    """Those that are swaps."""
+    return tuple(id for id, _ in rollbacks(log) if log[id - 1].swap is not None)
+
+
+def undoing_input(log: Log) -> tuple[tuple[int, int], ...]:
+    """Those that are none: input that was read is read again after them."""
+    return tuple((id, target) for id, target in rollbacks(log) if log[id - 1].swap is None)
+
+
 def _window(at: Stepper, log: Log, reached: int) -> tuple[Log, int]:
     """The log as far down as the line has replayed."""
     first = max(min(at.state.hint, reached), 1)
@@ -58,7 +68,7 @@ def begin(at: Stepper, line: int) -> Iterator[Step]:
     elif fact.origin is not None:
         yield f"goes on with line {line}", at.go(("LR", line))
     else:
-        lowest = next((id for id, each in enumerate(at.log, 1) if not each.retired), 1)
+        lowest = 1 + max((id for id, each in enumerate(at.log, 1) if each.retired), default=0)
         possible = {0: lowest} | {id: id for id in rollback.targets(at)}
         for origin in at.world.origins:
             first = "LC" if at.broken("check the line's origin, then pin it") else "LP"
@@ -67,7 +77,7 @@ def begin(at: Stepper, line: int) -> Iterator[Step]:
 
 
 def pin_origin(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[Step]:
-    """The pin before the check. If the line begins with nothing: on the lowest entry that is left."""
+    """The pin before the check. If the line begins with nothing: on the lowest entry above what is retired."""
     then = "LF" if at.broken("check the line's origin, then pin it") else "LC"
     lowest = next((entry for owner, entry in at.state.pins if owner == ("line", line)), lowest)  # the first one counts
     pins = at.state.pins | {(("line", line), lowest)}
@@ -127,7 +137,8 @@ def _next_replay(at: Stepper, line: int, fact: LineFact, log: Log) -> Iterator[S
     """Ask what there is to replay: one entry, or all as one."""
     known = progress(at.world, fact, line)
     facts, first = _window(at, log, known.reached)
-    answer = at.world.remembered(ask_replay, facts, first, _elsewhere(at, line, first), known, rollbacks(log))
+    undoing = (rollbacks(log), swaps(log))
+    answer = at.world.remembered(ask_replay, facts, first, _elsewhere(at, line, first), known, undoing)
     if isinstance(answer, Replay):
         for ids in dict.fromkeys((answer.ids[:1], answer.ids)):
             pc: Pc = ("LA", line, fact.checkpoints, ids)
@@ -175,10 +186,11 @@ def swap_log(at: Stepper, line: int, fact: LineFact) -> Iterator[Step]:
     known = progress(at.world, fact, line)
     facts, first = _window(at, at.log, known.reached)
     elsewhere = _elsewhere(at, line, first)
+    undoing = (rollbacks(at.log), swaps(at.log))
     others = [first + n for n, other in enumerate(facts) if other.open and other.run != run_of(line)]
     answers: list[object] = []
     for doomed in [None, *(others if at.world.give_up else [])]:
-        answer = at.world.remembered(ask_swap, facts, first, elsewhere, known, rollbacks(at.log), doomed)
+        answer = at.world.remembered(ask_swap, facts, first, elsewhere, known, undoing, doomed)
         if answer not in answers:
             answers.append(answer)
             yield from _obeyed(at, line, fact, answer)
@@ -408,11 +420,11 @@ def discard_pin(at: Stepper, line: int) -> Iterator[Step]:
 def broken(world: World, before: State, after: State) -> Iterator[str]:
     """What must hold where there are lines."""
     for was, now in zip(before.pcs, after.pcs, strict=True):
-        if now[0] == "NO" and was != now and not _is_refused(after, int(str(now[1]))):
+        if now[0] == "NO" and was != now and not _is_refused(after.lines[int(str(now[1]))], after.log):
             yield f"a false alarm: line {now[1]} is refused, and there is no reason against it"
     if (before.log, before.tables, before.lines) == (after.log, after.tables, after.lines):
         return
-    log, undoing = after.log, rollbacks(after.log)
+    log = after.log
     if any(fact is None for fact in log):
         return
     swapped = [(id, fact) for id, fact in enumerate(log, 1) if fact.swap is not None and fact.made is not None]
@@ -430,7 +442,7 @@ def broken(world: World, before: State, after: State) -> Iterator[str]:
             yield f"line {number} was swapped in twice"
         alive = line.origin is not None and not line.tombstone
         if alive and not any(fact.swap.line == number for _, fact in swapped):  # type: ignore[union-attr]
-            yield from _can_go_on(number, line, log, undoing)
+            yield from _can_go_on(number, line, log)
 
 
 def _as_of(world: World, id: int, log: Log) -> Iterator[str]:
@@ -466,18 +478,24 @@ def _swap_holds(world: World, state: State, id: int, fact: Fact) -> Iterator[str
                 yield f"{id} is decided, and table {table} never showed {base}: there is no way back to it"
 
 
-def _can_go_on(number: int, line: LineFact, log: Log, undoing: tuple[tuple[int, int], ...]) -> Iterator[str]:
+def _can_go_on(number: int, line: LineFact, log: Log) -> Iterator[str]:
     """A line that lives has all that it has made, and finds all that it rests on, as long as that counts."""
     if not line.records or {made for made, _ in line.checkpoints} - line.files:
         yield f"I6: line {number} lives, and what it has made is deleted"
-    needed = [line.origin or 0, *line.replayed]
-    if any(id and rolled_back_by(id, undoing) is not None for id in needed):
+    if _is_refused(line, log):
         return
-    reached = needed[-1] or line.lowest - 1
+    reached = line.replayed[-1] if line.replayed else line.origin or line.lowest - 1
     above = [id for id, fact in enumerate(log, 1) if id > reached and fact.made is not None]
-    for id in [needed[0], *(id for id in above if rolled_back_by(id, undoing) is None)]:
+    for id in [line.origin, *(id for id in above if rolled_back_by(id, undoing_input(log)) is None)]:
         if id and log[id - 1].gone:
             yield f"I6: line {number} needs {id}, which was retired"
+
+
+def _is_refused(line: LineFact, log: Log) -> bool:
+    """Whether there is a reason against a line: its origin does not count, or the input that it has replayed."""
+    if line.origin and rolled_back_by(line.origin, rollbacks(log)) is not None:
+        return True
+    return any(rolled_back_by(id, undoing_input(log)) is not None for id in line.replayed)
 
 
 def unfinished(state: State, number: int) -> str | None:
@@ -489,13 +507,4 @@ def unfinished(state: State, number: int) -> str | None:
         shown = (rollback.shown(commits) for commits in state.tables)
         due = (rollback.wanted(log, table, len(log)) for table in range(len(state.tables)))
         return None if list(shown) == list(due) else f"I8: line {number} is swapped in, and not on every table"
-    return None if _is_refused(state, number) else f"I8: line {number} is neither swapped in nor refused"
-
-
-def _is_refused(state: State, number: int) -> bool:
-    """Whether there is a reason against a line: what it rests on does not count, or another one was swapped in."""
-    line, undoing = state.lines[number], rollbacks(state.log)
-    if any(id and rolled_back_by(id, undoing) is not None for id in (line.origin, *line.replayed)):
-        return True
-    swaps = [id for id, fact in enumerate(state.log, 1) if fact.swap is not None and fact.made is not None]
-    return any(rolled_back_by(id, undoing) is None and state.log[id - 1].swap.line != number for id in swaps)  # type: ignore[union-attr]
+    return None if _is_refused(state.lines[number], log) else f"I8: line {number} is neither swapped in nor refused"

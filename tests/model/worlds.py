@@ -49,6 +49,7 @@ LINE_BACK_AND_DISCARDED = replace(LINE, actors=(L1, BACK, DISCARD))
 LINE_AND_RETENTION = replace(LINE, actors=(A1, L1, DISCARD, RETIRER), max_ids=5)
 LINE_BEGUN_TWICE = replace(LINE, actors=(L1, L2, RETIRER), max_ids=3)
 LINE_FROM_SAVEPOINT = replace(LINE, actors=(L1, RETIRER, A1), begun=3, savepoints=(1,), max_ids=5)
+LINE_FROM_NOTHING = replace(LINE, actors=(L1, BACK, RETIRER), origins=(0,))
 LINE_AND_POWER = replace(LINE, actors=(A1, L1), power_losses=1)
 LINE_DISCARD_AND_POWER = replace(LINE, actors=(L1, DISCARD, DISCARD2), power_losses=1)
 LINE_AHEAD = replace(LINE, ahead=2, max_ids=7)
@@ -117,7 +118,7 @@ SMALL = [
         2_000,
         "run A, a line with higher numbers, a job and an ack per table, some with nothing to publish",
     ),
-    Exploration("two lines", replace(TWO_LINES, origins=(2,)), 8_900, "run A, two lines from one checkpoint, 5 ids"),
+    Exploration("two lines", replace(TWO_LINES, origins=(2,)), 24_000, "run A, two lines from one checkpoint, 5 ids"),
     Exploration("line and power loss", LINE_AND_POWER, 5_000, "run A, a line, power may fail at any step"),
     Exploration(
         "line, discards and power loss",
@@ -163,7 +164,7 @@ LARGE = [
         210_000,
         "a line, two rollbacks to any checkpoint at any time, 5 ids",
     ),
-    Exploration("two lines from two checkpoints", TWO_LINES, 50_000, "run A, two lines, 5 ids"),
+    Exploration("two lines from two checkpoints", TWO_LINES, 100_000, "run A, two lines, 5 ids"),
     Exploration("runs A and B, a line", replace(LINE, actors=(A1, B1, L1), max_ids=5), 55_000, "5 ids"),
     Exploration(
         "two lines and rollback",
@@ -176,6 +177,12 @@ LARGE = [
         replace(LINE, actors=(A1, L1, DISCARD, RETIRER), origins=(0,)),
         80_000,
         "run A, a line that begins with nothing, its discard and retention",
+    ),
+    Exploration(
+        "line from the beginning, rollback and retention",
+        replace(LINE_FROM_NOTHING, actors=(L1, BACK, DISCARD, RETIRER)),
+        30_000,
+        "a line that begins with nothing, its discard, a rollback and retention",
     ),
     Exploration(
         "run, line, discard and power loss",

@@ -83,6 +83,10 @@ def line(origin, *replayed, head=1):
         (log("done", "aborted", "done", "aborted"), line(1), Replay((3,))),
         (log("done", "done", "back 1", "done"), line(1), Replay((4,))),
         (log("done", "done", "back 1", "back 2"), line(1, 2), CaughtUp()),
+        (log("done", "done", "other 1", "done"), line(1), Replay((2, 4))),
+        (log("done", "done", "other 1", "done"), line(1, 2), Replay((4,))),
+        (log("done", "done", "other 1", "done"), line(3), Replay((4,))),
+        (log("done", "done", "other 1", "back 2"), line(1, 2), CaughtUp()),
     ],
     ids=str,
 )
@@ -95,7 +99,8 @@ def test_a_line_replays_what_counts_and_comes_after_what_it_has_replayed(live, p
     [
         (log("done", "done", "done", "back 1"), line(1, 2, 3), (2, 3)),
         (log("done", "done", "back 1", "done"), line(2), (2,)),
-        (log("done", "done", "other 1", "done"), line(1), (3,)),
+        (log("done", "done", "other 1", "done"), line(2), (2,)),
+        (log("done", "done", "other 1", "back 1"), line(1, 2), (2,)),
         (log("done", "done", first=7), line(3), (3,)),
     ],
     ids=str,
@@ -112,6 +117,9 @@ def test_a_line_from_the_beginning_starts_with_the_lowest_entry_that_is_left():
     assert on_replay(live, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((7, 8, 9))
     assert on_replay(live, LineProgress(RUN, 0, 1, (7, 8), lowest=7)) == Replay((9,))
     assert on_replay(live, LineProgress(RUN, 0, 1, (3,), lowest=3)) == Refuse(NOT_HELD, (3,))
+    below = log("done", "back 3", "done", first=7)
+    assert on_replay(below, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((8, 9))
+    assert isinstance(on_replay(log("aborted", first=7), LineProgress(RUN, 0, 0, (), lowest=7)), Refuse)
     back = log("done", "done", "back 7", first=7)
     assert on_replay(back, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((7,))
 
