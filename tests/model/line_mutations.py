@@ -117,6 +117,7 @@ LINE_MUTATIONS = [
     # the beginning, and the pins
     Mutation("check the line's origin, then pin it", LINE_AND_RETENTION, "I6: line 0 needs 1"),
     Mutation("unpin an origin that is found retired", LINE_BEGUN_TWICE, "I6: line 0 needs 1"),
+    Mutation("leave a pin behind", LINE_DISCARDED, "its pin is left"),
     Mutation("look at the origin alone", LINE_FROM_SAVEPOINT, "I6: line 0 needs 2"),
     Mutation("delete at once what has a tombstone", LINE_FROM_SAVEPOINT, "I6: line 0 needs 2"),
     Mutation("the line's pin spares its origin alone", replace(LINE_AND_RETENTION, begun=3), "I6: line 0 needs 2"),

@@ -100,7 +100,10 @@ def check_origin(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[S
 def fork(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[Step]:
     """The line's own first record. The first one to begin it determines the origin."""
     fact = at.state.lines[line]
-    if fact.tombstone or fact.origin is not None:
+    if fact.tombstone and (fact.origin is None or not fact.records) and not at.broken("leave a pin behind"):
+        pins = frozenset(pin for pin in at.state.pins if pin[0] != ("line", line))
+        yield f"finds line {line} discarded, and unpins {lowest}", at.go(END, pins=pins)
+    elif fact.tombstone or fact.origin is not None:
         yield f"finds line {line} begun or discarded", at.go(("LB", line))
     else:
         lines = changed(at, line, origin=origin, lowest=lowest)
@@ -422,6 +425,11 @@ def broken(world: World, before: State, after: State) -> Iterator[str]:
     for was, now in zip(before.pcs, after.pcs, strict=True):
         if now[0] == "NO" and was != now and not _is_refused(after.lines[int(str(now[1]))], after.log):
             yield f"a false alarm: line {now[1]} is refused, and there is no reason against it"
+    if all(pc == END for pc in after.pcs):
+        pinned = {owner for owner, _ in after.pins}
+        for number, line in enumerate(after.lines):
+            if line.tombstone and ("line", number) in pinned:
+                yield f"line {number} is discarded, and its pin is left: nothing will ever be retired"
     if (before.log, before.tables, before.lines) == (after.log, after.tables, after.lines):
         return
     log = after.log

@@ -102,7 +102,7 @@ SMALL = [
         49_000,
         "a line, its discard, a rollback and retention at any time",
     ),
-    Exploration("line and retention", LINE_AND_RETENTION, 31_000, "run A, a line, its discard and retention, 5 ids"),
+    Exploration("line and retention", LINE_AND_RETENTION, 30_000, "run A, a line, its discard and retention, 5 ids"),
     Exploration("line begun twice", LINE_BEGUN_TWICE, 2_000, "a line by two processes, retention"),
     Exploration("line from a savepoint", LINE_FROM_SAVEPOINT, 5_000, "run A, a line from an old savepoint, retention"),
     Exploration(
