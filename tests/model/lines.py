@@ -219,8 +219,7 @@ def _obeyed(at: Stepper, line: int, fact: LineFact, answer: object) -> Iterator[
         yield f"will fill up {answer.id}", at.go(("LN", line, answer.id))
     elif isinstance(answer, rules.CreateEntry) and answer.id <= at.world.max_ids:
         base = answer.base or 0
-        hurried = at.broken("swap before its base is everywhere") or at.broken("nobody wants a way back")
-        if base and not hurried and not rollback.is_published(at, base):
+        if base and not at.broken("swap before its base is everywhere") and not rollback.is_published(at, base):
             return  # whoever publishes comes first
         pc: Pc = ("LQ", line, answer.id, base, fact.checkpoints)
         yield f"will swap line {line} in on top of {base}", at.go(at.settled(tuple(range(1, answer.id)), pc))
@@ -444,7 +443,7 @@ def broken(world: World, before: State, after: State) -> Iterator[str]:
                 if entry and log[entry - 1].gone:
                     yield f"I6: {id} is completed, and there is no way back to {entry}: it was retired"
     for id, fact in swapped:
-        yield from _swap_holds(world, after, id, fact)
+        yield from _swap_holds(after, id, fact)
     for number, line in enumerate(after.lines):
         if len([id for id, fact in swapped if fact.swap.line == number]) > 1:  # type: ignore[union-attr]
             yield f"line {number} was swapped in twice"
@@ -468,7 +467,7 @@ def _as_of(world: World, id: int, log: Log) -> Iterator[str]:
             yield f"I2: as of {id} the rows of table {table} carry the numbers {numbers}: older ones win"
 
 
-def _swap_holds(world: World, state: State, id: int, fact: Fact) -> Iterator[str]:
+def _swap_holds(state: State, id: int, fact: Fact) -> Iterator[str]:
     assert fact.swap is not None
     line = state.lines[fact.swap.line]
     lost = {number for number, _ in fact.swap.checkpoints} - line.files
@@ -477,7 +476,7 @@ def _swap_holds(world: World, state: State, id: int, fact: Fact) -> Iterator[str
     if not line.records and not all(fact.acked(job) for job in range(len(fact.acks))):
         yield f"I6: {id} names acks of line {fact.swap.line}, which are deleted"
     base = fact.base
-    if base and "nobody wants a way back" not in world.broken:
+    if base:
         for table, commits in enumerate(state.tables):
             owed = state.log[base - 1].made
             assert owed is not None
