@@ -117,7 +117,7 @@ _visits = itertools.count()
 def opened(page: Page, web: Web) -> float:
     """Seconds from the navigation to the list on the screen, all of the page's own files with it."""
     page.goto(f"http://127.0.0.1:{web.port}/tidegate/dag/orders?{next(_visits)}#/history")
-    eventually("the list is there", lambda: page.run("window.shownAt"))
+    eventually("the list is there", lambda: page.run("window.shownAt"), 120)
     return float(page.run("window.shownAt")) / 1000
 
 

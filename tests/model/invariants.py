@@ -155,7 +155,7 @@ def line_alone(
         assert isinstance(world_of_one, World)
         state = state._replace(pcs=(start,))
         for _ in range(PATIENCE):
-            if state.pcs[0][0] in ("END", "CORRUPT"):
+            if state.pcs[0][0] in ("END", "NO", "CORRUPT"):
                 break
             choices = list(steps(world_of_one, state, 0))
             if not choices:

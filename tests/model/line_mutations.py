@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from unittest import mock
 
@@ -20,18 +20,21 @@ from tests.model.worlds import (
     LINE_BEGUN_TWICE,
     LINE_DISCARD_AND_POWER,
     LINE_DISCARDED,
+    LINE_FROM_NOTHING,
     LINE_FROM_SAVEPOINT,
     LINE_GAPS,
     LINE_SWAPPED_TWICE,
+    LINE_TORN,
     PUBLISHER,
     RETIRER,
     TWO_LINES,
 )
 from tidegate.protocol import lines, rules
-from tidegate.protocol.lines import FillUp, LineProgress, Refuse, Replay
-from tidegate.protocol.view import View
+from tidegate.protocol.lines import CaughtUp, FillUp, LineProgress, Refuse, Replay, Swapped
+from tidegate.protocol.view import View, rolled_back_by
 
 Rollbacks = Iterable[tuple[int, int]]
+Swaps = Collection[int]
 GiveUp = Mapping[int, str]
 
 
@@ -40,35 +43,66 @@ def _create(view: View) -> rules.CreateEntry:
     return rules.CreateEntry(id=view.last_id + 1, base=base.id if base else None, generation=1)
 
 
-def _whatever_is_open(view: View, line: LineProgress, rollbacks: Rollbacks, give_up: GiveUp) -> object:
-    answer = lines.on_swap(view, line, rollbacks, give_up)
+def _whatever_is_open(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp) -> object:
+    answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
     return _create(view) if isinstance(answer, rules.Wait) else answer
 
 
-def _whatever_is_left(view: View, line: LineProgress, rollbacks: Rollbacks, give_up: GiveUp) -> object:
-    answer = lines.on_swap(view, line, rollbacks, give_up)
+def _whatever_is_left(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp) -> object:
+    answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
     return _create(view) if isinstance(answer, Replay) else answer
 
 
-def _whatever_the_number(view: View, line: LineProgress, rollbacks: Rollbacks, give_up: GiveUp) -> object:
-    answer = lines.on_swap(view, line, rollbacks, give_up)
+def _whatever_the_number(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp) -> object:
+    answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
     return _create(view) if isinstance(answer, FillUp) else answer
 
 
-def _whatever_was_undone(view: View, line: LineProgress, rollbacks: Rollbacks, give_up: GiveUp) -> object:
+def _whatever_was_undone(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp) -> object:
     """What the line has replayed is taken to count for ever."""
     with mock.patch.object(lines, "rolled_back_by", return_value=None):
-        return lines.on_swap(view, line, rollbacks, give_up)
+        return lines.on_swap(view, line, rollbacks, swaps, give_up)
 
 
-def _whatever_was_swapped_in(view: View, line: LineProgress, rollbacks: Rollbacks, give_up: GiveUp) -> object:
-    answer = lines.on_swap(view, line, rollbacks, give_up)
-    over_another = isinstance(answer, Refuse) and answer.ids[0] > line.reached and not list(view.still_open())
-    return _create(view) if over_another else answer
+def _only_what_counts(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
+    """What a swap has undone is not replayed."""
+    answer = lines.on_replay(view, line, rollbacks, swaps)
+    if not isinstance(answer, Replay):
+        return answer
+    ids = tuple(id for id in answer.ids if rolled_back_by(id, list(rollbacks)) is None)
+    return Replay(ids) if ids else answer
 
 
-def _again(view: View, line: LineProgress, rollbacks: Rollbacks, give_up: GiveUp) -> object:
-    return lines.on_swap(view, replace(line, run="another one each time"), rollbacks, give_up)
+def _no_rollback_stands_for_anything(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
+    """A line from the beginning has nothing to replay where all that is left is a rollback to what is gone."""
+    answer = lines.on_replay(view, line, rollbacks, swaps)
+    if not isinstance(answer, Replay):
+        return answer
+    plain = tuple(entry.id for entry in view.entries if entry.id in answer.ids and entry.rollback is None)
+    return Replay(plain) if plain else CaughtUp()
+
+
+def _no_rollback_is_missed(
+    view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp
+) -> object:
+    answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
+    by_rollback = isinstance(answer, Replay) and answer.ids[0] in {id for id, _ in rollbacks}
+    return _create(view) if by_rollback and not list(view.still_open()) else answer
+
+
+def _a_swap_is_a_rollback(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
+    """What a swap has undone is taken for input that does not count."""
+    answer = lines.on_replay(view, line, rollbacks, swaps)
+    undone = tuple(id for id in line.replayed if rolled_back_by(id, list(rollbacks)) is not None)
+    return Refuse("it was undone", undone) if undone and not isinstance(answer, Swapped) else answer
+
+
+def _again(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp) -> object:
+    """A swap that was rolled back is taken for none."""
+    answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
+    if isinstance(answer, Swapped) and rolled_back_by(answer.id, list(rollbacks)) is not None:
+        return lines.on_swap(view, replace(line, run="another one"), rollbacks, swaps, give_up)
+    return answer
 
 
 def _deaf(view: View, run: str) -> object:
@@ -83,6 +117,7 @@ LINE_MUTATIONS = [
     # the beginning, and the pins
     Mutation("check the line's origin, then pin it", LINE_AND_RETENTION, "I6: line 0 needs 1"),
     Mutation("unpin an origin that is found retired", LINE_BEGUN_TWICE, "I6: line 0 needs 1"),
+    Mutation("leave a pin behind", LINE_DISCARDED, "its pin is left"),
     Mutation("look at the origin alone", LINE_FROM_SAVEPOINT, "I6: line 0 needs 2"),
     Mutation("delete at once what has a tombstone", LINE_FROM_SAVEPOINT, "I6: line 0 needs 2"),
     Mutation("the line's pin spares its origin alone", replace(LINE_AND_RETENTION, begun=3), "I6: line 0 needs 2"),
@@ -93,12 +128,19 @@ LINE_MUTATIONS = [
     ),
     # replay
     Mutation("replay what is not durable", LINE_AND_POWER, "I1"),
+    Mutation("read the log before the line", LINE_TORN, "a false alarm"),
     # the swap's entry
     Mutation("take the next free id for the swap", LINE, "is open"),
     Mutation("swap with an open entry below", replace(LINE, on_swap=_whatever_is_open), "is open"),
     Mutation("swap before everything is replayed", replace(LINE, on_swap=_whatever_is_left), "I1"),
     Mutation("swap in what was rolled back", replace(LINE_AND_ROLLBACK, on_swap=_whatever_was_undone), "I1"),
-    Mutation("swap over another line", replace(TWO_LINES, origins=(2,), on_swap=_whatever_was_swapped_in), "I1"),
+    Mutation("replay only what counts, after a swap", replace(TWO_LINES, on_replay=_only_what_counts), "I1"),
+    Mutation(
+        "leave out a rollback that stands for what is gone",
+        replace(LINE_FROM_NOTHING, on_replay=_no_rollback_stands_for_anything, on_swap=_no_rollback_is_missed),
+        "I1",
+    ),
+    Mutation("take a swap for a rollback", replace(TWO_LINES, on_replay=_a_swap_is_a_rollback), "a false alarm"),
     Mutation("a line's number above its swap's", replace(LINE_AHEAD, on_swap=_whatever_the_number), "I2"),
     Mutation("swap before its base is everywhere", LINE, "no way back"),
     Mutation("swap in again what was rolled back", replace(LINE_SWAPPED_TWICE, on_swap=_again), "run line0 has"),

@@ -41,10 +41,20 @@ def rollbacks(log: Log) -> tuple[tuple[int, int], ...]:
     return tuple((id, fact.rollback) for id, fact in found if fact.rollback is not None)
 
 
-def _window(at: Stepper, reached: int) -> tuple[Log, int]:
+def swaps(log: Log) -> tuple[int, ...]:
+    """Those that are swaps."""
+    return tuple(id for id, _ in rollbacks(log) if log[id - 1].swap is not None)
+
+
+def undoing_input(log: Log) -> tuple[tuple[int, int], ...]:
+    """Those that are none: input that was read is read again after them."""
+    return tuple((id, target) for id, target in rollbacks(log) if log[id - 1].swap is None)
+
+
+def _window(at: Stepper, log: Log, reached: int) -> tuple[Log, int]:
     """The log as far down as the line has replayed."""
     first = max(min(at.state.hint, reached), 1)
-    return at.log[first - 1 :], first
+    return log[first - 1 :], first
 
 
 # -- the beginning (L1) ------------------------------------------------------------------------------------
@@ -58,7 +68,7 @@ def begin(at: Stepper, line: int) -> Iterator[Step]:
     elif fact.origin is not None:
         yield f"goes on with line {line}", at.go(("LR", line))
     else:
-        lowest = next((id for id, each in enumerate(at.log, 1) if not each.retired), 1)
+        lowest = 1 + max((id for id, each in enumerate(at.log, 1) if each.retired), default=0)
         possible = {0: lowest} | {id: id for id in rollback.targets(at)}
         for origin in at.world.origins:
             first = "LC" if at.broken("check the line's origin, then pin it") else "LP"
@@ -67,7 +77,7 @@ def begin(at: Stepper, line: int) -> Iterator[Step]:
 
 
 def pin_origin(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[Step]:
-    """The pin before the check. If the line begins with nothing: on the lowest entry that is left."""
+    """The pin before the check. If the line begins with nothing: on the lowest entry above what is retired."""
     then = "LF" if at.broken("check the line's origin, then pin it") else "LC"
     lowest = next((entry for owner, entry in at.state.pins if owner == ("line", line)), lowest)  # the first one counts
     pins = at.state.pins | {(("line", line), lowest)}
@@ -90,7 +100,10 @@ def check_origin(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[S
 def fork(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[Step]:
     """The line's own first record. The first one to begin it determines the origin."""
     fact = at.state.lines[line]
-    if fact.tombstone or fact.origin is not None:
+    if fact.tombstone and (fact.origin is None or not fact.records) and not at.broken("leave a pin behind"):
+        pins = frozenset(pin for pin in at.state.pins if pin[0] != ("line", line))
+        yield f"finds line {line} discarded, and unpins {lowest}", at.go(END, pins=pins)
+    elif fact.tombstone or fact.origin is not None:
         yield f"finds line {line} begun or discarded", at.go(("LB", line))
     else:
         lines = changed(at, line, origin=origin, lowest=lowest)
@@ -101,22 +114,44 @@ def fork(at: Stepper, line: int, origin: int, lowest: int) -> Iterator[Step]:
 
 
 def replay(at: Stepper, line: int) -> Iterator[Step]:
-    """Read how far the line is and then the log, and ask what there is to replay: one entry, or all as one."""
+    """How far is the line? That is read before the log, which must not be older."""
     fact = at.state.lines[line]
     if not fact.records:
         yield f"finds line {line} gone", at.go(END)
-        return
+    elif not at.actor.careful:
+        yield from _next_replay(at, line, fact, at.log)
+    elif at.broken("read the log before the line"):
+        yield "reads the log", at.go(("LRL", line, at.log))
+    else:
+        yield f"reads how far line {line} is", at.go(("LRV", line, fact))
+
+
+def replay_log(at: Stepper, line: int, fact: LineFact) -> Iterator[Step]:
+    """Then the log."""
+    yield from _next_replay(at, line, fact, at.log)
+
+
+def replay_line(at: Stepper, line: int, log: Log) -> Iterator[Step]:
+    """Broken on purpose: the line after the log."""
+    yield from _next_replay(at, line, at.state.lines[line], log)
+
+
+def _next_replay(at: Stepper, line: int, fact: LineFact, log: Log) -> Iterator[Step]:
+    """Ask what there is to replay: one entry, or all as one."""
     known = progress(at.world, fact, line)
-    facts, first = _window(at, known.reached)
-    answer = at.world.remembered(ask_replay, facts, first, known, rollbacks(at.log))
+    facts, first = _window(at, log, known.reached)
+    undoing = (rollbacks(log), swaps(log))
+    answer = at.world.remembered(ask_replay, facts, first, _elsewhere(at, line, first), known, undoing)
     if isinstance(answer, Replay):
         for ids in dict.fromkeys((answer.ids[:1], answer.ids)):
             pc: Pc = ("LA", line, fact.checkpoints, ids)
             if not at.broken("replay what is not durable"):
                 pc = at.settled(ids, pc)
             yield f"will replay {ids} in line {line}", at.go(pc)
+    elif isinstance(answer, Swapped):
+        yield f"finds line {line} swapped in by {answer.id}", at.go(PUBLISH)
     elif isinstance(answer, Refuse):
-        yield f"says that line {line} cannot go on: {answer.why}", at.go(END)
+        yield f"says that line {line} cannot go on: {answer.why}", at.go(("NO", line))
     else:
         yield f"finds that line {line} has caught up", at.go(("LS", line))
 
@@ -139,18 +174,26 @@ def replayed(
 
 
 def swap_read(at: Stepper, line: int) -> Iterator[Step]:
-    """Read the line and then the log: may it be swapped in?"""
+    """How far is the line? Again before the log."""
     fact = at.state.lines[line]
     if fact.tombstone or not fact.records:
         yield f"finds line {line} discarded", at.go(END)
-        return
+    elif at.actor.careful:
+        yield f"reads how far line {line} is", at.go(("LSV", line, fact))
+    else:
+        yield from swap_log(at, line, fact)
+
+
+def swap_log(at: Stepper, line: int, fact: LineFact) -> Iterator[Step]:
+    """Then the log: may it be swapped in?"""
     known = progress(at.world, fact, line)
-    facts, first = _window(at, known.reached)
+    facts, first = _window(at, at.log, known.reached)
     elsewhere = _elsewhere(at, line, first)
+    undoing = (rollbacks(at.log), swaps(at.log))
     others = [first + n for n, other in enumerate(facts) if other.open and other.run != run_of(line)]
     answers: list[object] = []
     for doomed in [None, *(others if at.world.give_up else [])]:
-        answer = at.world.remembered(ask_swap, facts, first, elsewhere, known, rollbacks(at.log), doomed)
+        answer = at.world.remembered(ask_swap, facts, first, elsewhere, known, undoing, doomed)
         if answer not in answers:
             answers.append(answer)
             yield from _obeyed(at, line, fact, answer)
@@ -165,7 +208,7 @@ def _obeyed(at: Stepper, line: int, fact: LineFact, answer: object) -> Iterator[
     if isinstance(answer, Replay):
         yield f"finds that line {line} has to replay {answer.ids}", at.go(("LR", line))
     elif isinstance(answer, Refuse):
-        yield f"says that line {line} cannot be swapped in: {answer.why}", at.go(END)
+        yield f"says that line {line} cannot be swapped in: {answer.why}", at.go(("NO", line))
     elif isinstance(answer, Swapped):
         yield f"finds line {line} swapped in by {answer.id}", at.go(PUBLISH)
     elif isinstance(answer, rules.Abort):
@@ -176,8 +219,7 @@ def _obeyed(at: Stepper, line: int, fact: LineFact, answer: object) -> Iterator[
         yield f"will fill up {answer.id}", at.go(("LN", line, answer.id))
     elif isinstance(answer, rules.CreateEntry) and answer.id <= at.world.max_ids:
         base = answer.base or 0
-        hurried = at.broken("swap before its base is everywhere") or at.broken("nobody wants a way back")
-        if base and not hurried and not rollback.is_published(at, base):
+        if base and not at.broken("swap before its base is everywhere") and not rollback.is_published(at, base):
             return  # whoever publishes comes first
         pc: Pc = ("LQ", line, answer.id, base, fact.checkpoints)
         yield f"will swap line {line} in on top of {base}", at.go(at.settled(tuple(range(1, answer.id)), pc))
@@ -379,9 +421,17 @@ def discard_pin(at: Stepper, line: int) -> Iterator[Step]:
 
 def broken(world: World, before: State, after: State) -> Iterator[str]:
     """What must hold where there are lines."""
+    for was, now in zip(before.pcs, after.pcs, strict=True):
+        if now[0] == "NO" and was != now and not _is_refused(after.lines[int(str(now[1]))], after.log):
+            yield f"a false alarm: line {now[1]} is refused, and there is no reason against it"
+    if all(pc == END for pc in after.pcs):
+        pinned = {owner for owner, _ in after.pins}
+        for number, line in enumerate(after.lines):
+            if line.tombstone and ("line", number) in pinned:
+                yield f"line {number} is discarded, and its pin is left: nothing will ever be retired"
     if (before.log, before.tables, before.lines) == (after.log, after.tables, after.lines):
         return
-    log, undoing = after.log, rollbacks(after.log)
+    log = after.log
     if any(fact is None for fact in log):
         return
     swapped = [(id, fact) for id, fact in enumerate(log, 1) if fact.swap is not None and fact.made is not None]
@@ -393,13 +443,13 @@ def broken(world: World, before: State, after: State) -> Iterator[str]:
                 if entry and log[entry - 1].gone:
                     yield f"I6: {id} is completed, and there is no way back to {entry}: it was retired"
     for id, fact in swapped:
-        yield from _swap_holds(world, after, id, fact)
+        yield from _swap_holds(after, id, fact)
     for number, line in enumerate(after.lines):
         if len([id for id, fact in swapped if fact.swap.line == number]) > 1:  # type: ignore[union-attr]
             yield f"line {number} was swapped in twice"
         alive = line.origin is not None and not line.tombstone
         if alive and not any(fact.swap.line == number for _, fact in swapped):  # type: ignore[union-attr]
-            yield from _can_go_on(number, line, log, undoing)
+            yield from _can_go_on(number, line, log)
 
 
 def _as_of(world: World, id: int, log: Log) -> Iterator[str]:
@@ -417,7 +467,7 @@ def _as_of(world: World, id: int, log: Log) -> Iterator[str]:
             yield f"I2: as of {id} the rows of table {table} carry the numbers {numbers}: older ones win"
 
 
-def _swap_holds(world: World, state: State, id: int, fact: Fact) -> Iterator[str]:
+def _swap_holds(state: State, id: int, fact: Fact) -> Iterator[str]:
     assert fact.swap is not None
     line = state.lines[fact.swap.line]
     lost = {number for number, _ in fact.swap.checkpoints} - line.files
@@ -426,7 +476,7 @@ def _swap_holds(world: World, state: State, id: int, fact: Fact) -> Iterator[str
     if not line.records and not all(fact.acked(job) for job in range(len(fact.acks))):
         yield f"I6: {id} names acks of line {fact.swap.line}, which are deleted"
     base = fact.base
-    if base and "nobody wants a way back" not in world.broken:
+    if base:
         for table, commits in enumerate(state.tables):
             owed = state.log[base - 1].made
             assert owed is not None
@@ -435,32 +485,33 @@ def _swap_holds(world: World, state: State, id: int, fact: Fact) -> Iterator[str
                 yield f"{id} is decided, and table {table} never showed {base}: there is no way back to it"
 
 
-def _can_go_on(number: int, line: LineFact, log: Log, undoing: tuple[tuple[int, int], ...]) -> Iterator[str]:
+def _can_go_on(number: int, line: LineFact, log: Log) -> Iterator[str]:
     """A line that lives has all that it has made, and finds all that it rests on, as long as that counts."""
     if not line.records or {made for made, _ in line.checkpoints} - line.files:
         yield f"I6: line {number} lives, and what it has made is deleted"
-    needed = [line.origin or 0, *line.replayed]
-    if any(id and rolled_back_by(id, undoing) is not None for id in needed):
+    if _is_refused(line, log):
         return
-    reached = needed[-1] or line.lowest - 1
+    reached = line.replayed[-1] if line.replayed else line.origin or line.lowest - 1
     above = [id for id, fact in enumerate(log, 1) if id > reached and fact.made is not None]
-    for id in [needed[0], *(id for id in above if rolled_back_by(id, undoing) is None)]:
+    for id in [line.origin, *(id for id in above if rolled_back_by(id, undoing_input(log)) is None)]:
         if id and log[id - 1].gone:
             yield f"I6: line {number} needs {id}, which was retired"
 
 
+def _is_refused(line: LineFact, log: Log) -> bool:
+    """Whether there is a reason against a line: its origin does not count, or the input that it has replayed."""
+    if line.origin and rolled_back_by(line.origin, rollbacks(log)) is not None:
+        return True
+    return any(rolled_back_by(id, undoing_input(log)) is not None for id in line.replayed)
+
+
 def unfinished(state: State, number: int) -> str | None:
     """I8, once a lone process of the line has ended: it is swapped in and published, or refused, or discarded."""
-    log, line, undoing = state.log, state.lines[number], rollbacks(state.log)
-    if line.tombstone:
+    log = state.log
+    if state.lines[number].tombstone:
         return None
     if any(fact.swap is not None and fact.swap.line == number and fact.made is not None for fact in log):
         shown = (rollback.shown(commits) for commits in state.tables)
         due = (rollback.wanted(log, table, len(log)) for table in range(len(state.tables)))
         return None if list(shown) == list(due) else f"I8: line {number} is swapped in, and not on every table"
-    if any(id and rolled_back_by(id, undoing) is not None for id in (line.origin, *line.replayed)):
-        return None
-    others = (id for id, fact in enumerate(log, 1) if fact.swap is not None and fact.made is not None)
-    if any(rolled_back_by(id, undoing) is None for id in others):
-        return None
-    return f"I8: line {number} is neither swapped in nor is there a reason against it"
+    return None if _is_refused(state.lines[number], log) else f"I8: line {number} is neither swapped in nor refused"

@@ -24,9 +24,12 @@ any time later (a zombie). Its program counter says where it stands and what it 
     LP  line, origin, lowest        pin where it is forked from
     LC  line, origin, lowest        check that this is not retired
     LF  line, origin, lowest        fork it
-    LR  line                     read line and log, ask on_replay
+    LR  line                     read how far the line is
+    LRV line, fact               read the log, ask on_replay
     LA  line, seen, ids          complete a checkpoint of the line
-    LS  line                     read line and log, ask on_swap
+    LS  line                     read how far the line is
+    LSV line, fact               read the log, ask on_swap
+    NO  line                     told the user that the line cannot go on
     LX  line, id                 create the abort of id
     LN  line, id                 create an entry that never counts
     LQ  line, id, base …         pin the ways back
@@ -88,8 +91,11 @@ _STEPS: dict[object, Callable[..., Iterator[Step]]] = {
     "LC": lines.check_origin,
     "LF": lines.fork,
     "LR": lines.replay,
+    "LRV": lines.replay_log,
+    "LRL": lines.replay_line,
     "LA": lines.replayed,
     "LS": lines.swap_read,
+    "LSV": lines.swap_log,
     "LX": lines.swap_abort,
     "LN": lines.fill_up,
     "LQ": lines.swap_pin,

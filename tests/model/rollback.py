@@ -26,7 +26,10 @@ def read(at: Stepper, target: int | None) -> Iterator[Step]:
             pins = at.state.pins
             if RETENTION in [actor.start for actor in at.world.actors]:  # else nobody would look at it
                 pins |= {(("rollback", at.number), chosen)}
-            yield f"will go back to {chosen}", at.go(pc, pins=pins)
+            if at.log[chosen - 1].retired:
+                yield f"pins {chosen}, and finds it retired", at.go(END)
+            else:
+                yield f"pins {chosen}, and will go back to it", at.go(pc, pins=pins)
 
 
 def targets(at: Stepper) -> Iterator[int]:

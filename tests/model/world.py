@@ -142,12 +142,20 @@ def ask_rollback(world: World, facts: Log, first: int) -> object:
     return world.on_rollback(view_of(world.shape, facts, first))
 
 
-Rollbacks = tuple[tuple[int, int], ...]
+Rollbacks = tuple[tuple[tuple[int, int], ...], tuple[int, ...]]
+"""All completed ones, as (entry, its target), and which of them are swaps."""
 
 
-def ask_replay(world: World, facts: Log, first: int, line: LineProgress, rollbacks: Rollbacks) -> object:
+def ask_replay(
+    world: World,
+    facts: Log,
+    first: int,
+    elsewhere: tuple[tuple[int, Fact], ...],
+    line: LineProgress,
+    rollbacks: Rollbacks,
+) -> object:
     """L2."""
-    return world.on_replay(view_of(world.shape, facts, first), line, rollbacks)
+    return world.on_replay(view_of(world.shape, facts, first, elsewhere), line, *rollbacks)
 
 
 def ask_swap(
@@ -161,7 +169,7 @@ def ask_swap(
 ) -> object:
     """L4."""
     reasons = {} if doomed is None else {doomed: "CHECKPOINT_EXPIRED"}
-    return world.on_swap(view_of(world.shape, facts, first, elsewhere), line, rollbacks, reasons)
+    return world.on_swap(view_of(world.shape, facts, first, elsewhere), line, *rollbacks, reasons)
 
 
 def ask_discard(world: World, facts: Log, first: int, elsewhere: tuple[tuple[int, Fact], ...], run: str) -> object:

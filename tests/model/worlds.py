@@ -41,6 +41,7 @@ RETIRER = Actor("g", "-", RETENTION)
 
 LINE = World((A1, L1), max_ids=4, shape=ONE_TABLE, give_up=False, begun=2, line_count=1)
 LINE_TWICE = replace(LINE, actors=(A1, L1, L2))
+LINE_TORN = replace(LINE, actors=(A1, L1._replace(careful=True), L2))
 LINE_AND_ROLLBACK = replace(LINE, actors=(A1, L1, BACK))
 LINE_SWAPPED_TWICE = replace(LINE, actors=(L1, L2, BACK), max_ids=5)
 LINE_DISCARDED = replace(LINE, actors=(A1, L1, DISCARD))
@@ -48,6 +49,7 @@ LINE_BACK_AND_DISCARDED = replace(LINE, actors=(L1, BACK, DISCARD))
 LINE_AND_RETENTION = replace(LINE, actors=(A1, L1, DISCARD, RETIRER), max_ids=5)
 LINE_BEGUN_TWICE = replace(LINE, actors=(L1, L2, RETIRER), max_ids=3)
 LINE_FROM_SAVEPOINT = replace(LINE, actors=(L1, RETIRER, A1), begun=3, savepoints=(1,), max_ids=5)
+LINE_FROM_NOTHING = replace(LINE, actors=(L1, BACK, RETIRER), origins=(0,))
 LINE_AND_POWER = replace(LINE, actors=(A1, L1), power_losses=1)
 LINE_DISCARD_AND_POWER = replace(LINE, actors=(L1, DISCARD, DISCARD2), power_losses=1)
 LINE_AHEAD = replace(LINE, ahead=2, max_ids=7)
@@ -92,7 +94,7 @@ SMALL = [
         "rolled back and power loss", BACK_AND_POWER, 180_000, "runs A and B, a rollback, power may fail at any step"
     ),
     Exploration("power loss", POWER, 230_000, "doubled run A, run B, k = 2, power may fail at any step"),
-    Exploration("line, twice", LINE_TWICE, 23_000, "run A, a line by two processes"),
+    Exploration("line, torn reads", LINE_TORN, 50_000, "run A, a line by two processes, one of which reads slowly"),
     Exploration("line and rollback", LINE_AND_ROLLBACK, 34_000, "run A, a line, a rollback to any checkpoint"),
     Exploration(
         "line, rollback and retention",
@@ -100,7 +102,7 @@ SMALL = [
         49_000,
         "a line, its discard, a rollback and retention at any time",
     ),
-    Exploration("line and retention", LINE_AND_RETENTION, 31_000, "run A, a line, its discard and retention, 5 ids"),
+    Exploration("line and retention", LINE_AND_RETENTION, 30_000, "run A, a line, its discard and retention, 5 ids"),
     Exploration("line begun twice", LINE_BEGUN_TWICE, 2_000, "a line by two processes, retention"),
     Exploration("line from a savepoint", LINE_FROM_SAVEPOINT, 5_000, "run A, a line from an old savepoint, retention"),
     Exploration(
@@ -116,7 +118,7 @@ SMALL = [
         2_000,
         "run A, a line with higher numbers, a job and an ack per table, some with nothing to publish",
     ),
-    Exploration("two lines", replace(TWO_LINES, origins=(2,)), 8_900, "run A, two lines from one checkpoint, 5 ids"),
+    Exploration("two lines", replace(TWO_LINES, origins=(2,)), 24_000, "run A, two lines from one checkpoint, 5 ids"),
     Exploration("line and power loss", LINE_AND_POWER, 5_000, "run A, a line, power may fail at any step"),
     Exploration(
         "line, discards and power loss",
@@ -162,7 +164,7 @@ LARGE = [
         210_000,
         "a line, two rollbacks to any checkpoint at any time, 5 ids",
     ),
-    Exploration("two lines from two checkpoints", TWO_LINES, 50_000, "run A, two lines, 5 ids"),
+    Exploration("two lines from two checkpoints", TWO_LINES, 100_000, "run A, two lines, 5 ids"),
     Exploration("runs A and B, a line", replace(LINE, actors=(A1, B1, L1), max_ids=5), 55_000, "5 ids"),
     Exploration(
         "two lines and rollback",
@@ -177,15 +179,21 @@ LARGE = [
         "run A, a line that begins with nothing, its discard and retention",
     ),
     Exploration(
+        "line from the beginning, rollback and retention",
+        replace(LINE_FROM_NOTHING, actors=(L1, BACK, DISCARD, RETIRER)),
+        30_000,
+        "a line that begins with nothing, its discard, a rollback and retention",
+    ),
+    Exploration(
         "run, line, discard and power loss",
         replace(LINE_DISCARDED, max_ids=5, power_losses=1),
-        190_000,
+        100_000,
         "run A, a line and its discard, power may fail at any step",
     ),
     Exploration(
         "run, line, rollback, discard and retention",
         replace(LINE, actors=(A1, L1, BACK, DISCARD, RETIRER)),
-        500_000,
+        1_900_000,
         "run A, a line, its discard, a rollback and retention at any time, 4 ids",
     ),
     Exploration("one at a time, 3 ids", ONE_AT_A_TIME, 650_000, "doubled run A, run B, k = 1, 3 ids"),

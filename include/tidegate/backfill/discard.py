@@ -15,7 +15,7 @@ from tidegate.backfill.line import OpenLine, pin_owner
 from tidegate.backfill.swap import holder
 from tidegate.checkpoint import control
 from tidegate.delta import Location
-from tidegate.ledger.ledger import stamp
+from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.protocol import lines, rules
 from tidegate.protocol.view import Entry
 from tidegate.records import typed
@@ -25,7 +25,7 @@ from tidegate.sinks.delta.restore import LINE
 from tidegate.sinks.delta.table import DeltaSink, StagedBatch
 from tidegate.state.table import StateSink
 
-__all__ = ["discard"]
+__all__ = ["discard", "let_go_of_name"]
 
 
 def discard(line: OpenLine, by: str) -> int | None:
@@ -43,6 +43,13 @@ def discard(line: OpenLine, by: str) -> int | None:
     ledger.delete_line(line.name)
     ledger.delete_pin(pin_owner(line.name))
     return answer.named_by
+
+
+def let_go_of_name(ledger: Ledger, name: str, by: str) -> None:
+    """End a line that has a pin and no record: its process ended, or was refused, before it began."""
+    ledger.discard_line(LineDiscarded(**stamp(seams.new_id()), name=name, by=by))
+    if ledger.line(name) is None:
+        ledger.delete_pin(pin_owner(name))
 
 
 def _remove_files(line: OpenLine, swapped: Entry | None) -> None:

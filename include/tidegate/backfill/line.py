@@ -25,7 +25,7 @@ from tidegate.lifecycle.fork import fork, look
 from tidegate.lifecycle.rollback_proposal import Change, table_changes
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.protocol.lines import CaughtUp, LineProgress, Refuse, Replay, on_replay
+from tidegate.protocol.lines import CaughtUp, LineProgress, Refuse, Replay, Swapped, on_replay
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import check_name
 from tidegate.records.records import Blob, LineRecord, Pin, Plan
@@ -114,11 +114,11 @@ class LineCoordinator(Coordinator):
         self._live = live
         self._record = record
 
-    def next_step(self) -> Replay | CaughtUp | Refuse:
+    def next_step(self) -> Replay | CaughtUp | Refuse | Swapped:
         """L2: return what is left to replay, if anything."""
-        progress = progress_of(self._record, self.ledger)
+        progress = progress_of(self._record, self.ledger)  # first: the live log must not be the older of the two
         view = view_from(self._live.ledger, progress)
-        return on_replay(view, progress, self._live.ledger.rollbacks())
+        return on_replay(view, progress, *rollbacks_of(self._live.ledger))
 
     def refuse(self) -> Replay | CaughtUp:
         """Return the next step, or raise Rejected if the line is discarded or rests on what no longer counts."""
@@ -131,6 +131,13 @@ class LineCoordinator(Coordinator):
                 reason="LINE_DISCARDED",
             )
         step = self.next_step()
+        if isinstance(step, Swapped):
+            raise Rejected(
+                f"backfill {name!r} of pipeline {ledger.pipeline!r} was swapped in by entry {step.id}",
+                expected="a backfill that is not over",
+                help=f"to end it: tidegate backfill MODULE:PIPELINE --discard {name}",
+                reason="LINE_SWAPPED",
+            )
         if isinstance(step, Refuse):
             listed = ", ".join(map(str, step.ids))
             raise Rejected(
@@ -164,6 +171,16 @@ def progress_of(record: LineRecord, ledger: Ledger) -> LineProgress:
     head = view.last_completed
     replayed = tuple(head.plan.replays) if head is not None else ()
     return LineProgress(record.run, record.origin, view.last_id, replayed)
+
+
+def rollbacks_of(ledger: Ledger) -> tuple[list[tuple[int, int]], set[int]]:
+    """Return all completed rollbacks that are retained, and which of them are swaps."""
+    rollbacks = ledger.rollbacks()
+    plans = ((id, ledger.plan(id)) for id, _ in rollbacks)
+    swaps = {
+        id for id, plan in plans if plan is not None and plan.rollback is not None and plan.rollback.line is not None
+    }
+    return rollbacks, swaps
 
 
 def view_from(ledger: Ledger, progress: LineProgress) -> View:
@@ -252,13 +269,19 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str) -> Li
             by=by,
             note=note,
         )
-        ledger.create_pin(pin)
-        if origin and not ledger.is_retained(origin):
-            ledger.delete_pin(pin.owner)
+        existing = ledger.create_pin(pin).record
+        if existing.entry != pinned:
+            raise Rejected(
+                f"backfill {name!r} of pipeline {ledger.pipeline!r} was to begin at checkpoint {existing.entry} before",
+                expected="a name for each backfill",
+                help=f"choose another name; --discard {name} lets go of that one",
+                reason="NAME_TAKEN",
+            )
+        if origin and not ledger.is_retained(origin):  # the pin stays: another process may have begun the line by it
             raise Rejected(
                 f"checkpoint {origin} of pipeline {ledger.pipeline!r} is claimed by retention",
                 expected="a checkpoint that is retained",
-                help="choose another one; savepoints and the setting retain_per_day keep older ones",
+                help=f"choose another one, and another name; --discard {name} lets go of this one",
                 reason="RETIRED",
             )
     return LineRecord(

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.backfill.line import BothBlobs, OpenLine, changes_since, view_from
+from tidegate.backfill.line import BothBlobs, OpenLine, changes_since, rollbacks_of, view_from
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import standing_ranges
@@ -140,7 +140,7 @@ def swap(
         progress = line.progress()
         view = view_from(ledger, progress)
         control.refuse_for_good(ledger, view)
-        answer = lines.on_swap(view, progress, ledger.rollbacks(), _give_up(view))
+        answer = lines.on_swap(view, progress, *rollbacks_of(ledger), _give_up(view))
         if isinstance(answer, lines.Swapped):
             return _published(line, answer.id)
         line.own.refuse()
@@ -424,6 +424,7 @@ def _plan(
         generation=answer.generation,
         base=answer.base,
         rollback=rollback,
+        drain=head.plan.drain,
         reach=head.plan.reach,
         sources=sources,
         triggers=[],

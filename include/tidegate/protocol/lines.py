@@ -6,22 +6,22 @@ its result in. A swap is a rollback: it goes back to the checkpoint that the lin
 
 The invariants, and the rules that they follow from:
 
-  - A line replays each live checkpoint that counts once, in order. What it has replayed may cease to count by a
-    rollback; then it cannot be swapped in.                                                     (L2, L4)
-  - The swap is the last entry of the log, all lower ones are decided, and the line has replayed all that count. So the
-    rows of every input are in the tables once, before the swap and after it.                   (L4)
+  - A line replays the input of each live checkpoint whose input counts once, in order. A rollback may end that; then
+    the line cannot be swapped in. A swap does not: the same input counts after it.             (L2, L4)
+  - The swap is the last entry of the log, all lower ones are decided, and the line has replayed all input that counts.
+    So the rows of every input are in the tables once, before the swap and after it.            (L4)
   - A line is swapped in once, or discarded, or both in this order. What a decided swap names is never deleted. (L5, L8)
   - While a line lives, nothing of the live log is retired from its origin on.                  (L1)
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from tidegate.protocol.rules import Abort, CreateEntry, Wait, next_abort, own_entry, plan_base
-from tidegate.protocol.view import Entry, View, rolled_back_by
+from tidegate.protocol.view import View, rolled_back_by
 from tidegate.records.records import Pin
 
 __all__ = [
@@ -60,8 +60,8 @@ class LineProgress:
     replayed: tuple[int, ...] = ()
     """The live checkpoints whose input it has replayed, ascending."""
     lowest: int = 1
-    """For a line that begins at the beginning: the live entry that its pin is on, the lowest that was left. Below it no
-    plan may be left, so the first checkpoint that it replays stands for all input from the beginning on."""
+    """For a line that begins at the beginning: the live entry that its pin is on, above all that was retired. Plans
+    below may be gone, so the first entry that it replays, be it a rollback, stands for all input from the beginning."""
 
     @property
     def rests_on(self) -> int:
@@ -121,31 +121,46 @@ class RemoveLine:
 # -- replay (L2) ---------------------------------------------------------------------------------------
 
 
-def on_replay(view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int]] = ()) -> Replay | CaughtUp | Refuse:
-    """Decide what a line does next.
+def on_replay(
+    view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int]] = (), swaps: Collection[int] = ()
+) -> Replay | CaughtUp | Refuse | Swapped:
+    """Decide what a line does next. `line` was read *before* the view was read from the live log.
 
-    view: reaches down to the live entry that the line has reached. rollbacks: all completed ones above the
-    line's origin, as (entry, its target), as far as the view does not reach down to them.
+    view: of the line's run; reaches down to the live entry that the line has reached. rollbacks: all completed ones
+    above the line's origin, as (entry, its target), and of these the swaps, as far as the view does not reach down.
     """
-    known = sorted({*rollbacks, *_rollbacks_in(view)})
-    undone = tuple(id for id in (line.origin, *line.replayed) if id and rolled_back_by(id, known) is not None)
+    own = own_entry(view, line.run)
+    if own is not None and not _is_open(view, own):
+        return Swapped(own)
+    known = {*rollbacks, *((id, target) for id, target, _ in _rollbacks_in(view))}
+    swaps = {*swaps, *(id for id, _, is_swap in _rollbacks_in(view) if is_swap)}
+    # A swap makes the same input count as before, with other rows: so as to input it is no rollback.
+    of_input = sorted((id, target) for id, target in known if id not in swaps)
+    if line.origin and rolled_back_by(line.origin, sorted(known)) is not None:
+        return Refuse("the checkpoint that it was forked from does not count any more", (line.origin,))
+    undone = tuple(id for id in line.replayed if rolled_back_by(id, of_input) is not None)
     if undone:
         return Refuse("what it has replayed was rolled back since", undone)
     if line.rests_on and view.get(line.rests_on) is None:
         return Refuse("the log does not hold the checkpoint any more up to which it has replayed", (line.rests_on,))
-    counting = [entry for entry in view.entries if entry.completed and rolled_back_by(entry.id, known) is None]
-    above = [entry for entry in counting if entry.id > line.reached]
-    swaps = tuple(entry.id for entry in above if entry.rollback is not None and entry.rollback.line is not None)
-    if swaps:
-        return Refuse("another line was swapped in since", swaps)
-    ids = tuple(entry.id for entry in above if entry.rollback is None)
+    above = [entry for entry in view.entries if entry.id > line.reached and entry.completed]
+    counting = [entry for entry in above if rolled_back_by(entry.id, of_input) is None]
+    first = () if line.rests_on else tuple(entry.id for entry in counting[:1])
+    if not line.rests_on and not first:
+        return Refuse("there is no completed checkpoint whose input it could replay", ())
+    ids = first + tuple(entry.id for entry in counting[len(first) :] if entry.rollback is None)
     return Replay(ids) if ids else CaughtUp()
 
 
-def _rollbacks_in(view: View) -> list[tuple[int, int]]:
-    return [
-        (entry.id, entry.rollback.target) for entry in view.entries if entry.rollback is not None and entry.completed
-    ]
+def _is_open(view: View, id: int) -> bool:
+    entry = view.get(id)
+    return entry is not None and entry.open
+
+
+def _rollbacks_in(view: View) -> list[tuple[int, int, bool]]:
+    """Return the completed rollbacks: entry, target, and whether it is a swap."""
+    found = [(entry.id, entry.rollback) for entry in view.entries if entry.rollback is not None and entry.completed]
+    return [(id, rollback.target, rollback.line is not None) for id, rollback in found]
 
 
 # -- swap (L4) -----------------------------------------------------------------------------------------
@@ -154,20 +169,21 @@ Swapping: TypeAlias = Replay | Refuse | Swapped | Abort | Wait | FillUp | Create
 
 
 def on_swap(
-    view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int]] = (), give_up: Mapping[int, str] | None = None
+    view: View,
+    line: LineProgress,
+    rollbacks: Iterable[tuple[int, int]] = (),
+    swaps: Collection[int] = (),
+    give_up: Mapping[int, str] | None = None,
 ) -> Swapping:
-    """Decide the next step of a swap. view, rollbacks: as for `on_replay`; the view is of the line's run.
+    """Decide the next step of a swap. The first arguments are those of `on_replay`.
 
     give_up: open entries that somebody has reason to end, as for a trigger. All others are waited for. The answer's
     `base` is the live checkpoint up to which the line has replayed: the last one, which the swap undoes.
     """
     own = own_entry(view, line.run)
-    if own is not None:
-        entry = view.get(own)
-        if entry is None or not entry.open:
-            return Swapped(own)
+    if own is not None and _is_open(view, own):
         return Abort(own, SWAP_INTERRUPTED, "it was not decided by the process that created it", counts=False)
-    next_step = on_replay(view, line, rollbacks)
+    next_step = on_replay(view, line, rollbacks, swaps)
     if not isinstance(next_step, CaughtUp):
         return next_step
     doomed = next_abort(view, give_up or {})
@@ -190,9 +206,8 @@ def on_discard(view: View, run: str) -> Abort | RemoveLine:
     """Decide the next step of discarding a line. The view is of the line's run, and was read after its tombstone was
     created: a swap that is created later sees the tombstone and ends without a decision."""
     own = own_entry(view, run)
-    entry: Entry | None = view.get(own)
-    if entry is not None and entry.open:
-        return Abort(entry.id, LINE_DISCARDED, "the line that it would bring in is being discarded", counts=False)
+    if own is not None and _is_open(view, own):
+        return Abort(own, LINE_DISCARDED, "the line that it would bring in is being discarded", counts=False)
     return RemoveLine(named_by=own)
 
 

@@ -602,7 +602,7 @@ class Plan(Record, frozen=True, kw_only=True):
     reach: tuple[str, str] | None = None
     """The span of the intervals of this checkpoint and all below it."""
     replays: list[Id] = []
-    """For a checkpoint of a line: the live checkpoints whose recorded ranges it reads, in order."""
+    """For a checkpoint of a line: the live entries whose input it reads again, in order (docs/protocol.md, L2)."""
     sources: dict[str, Range]
     fixed_inputs: dict[str, Payload] = msgspec.field(default_factory=dict, name="pins")
     """Inputs that operators read besides their streams, such as the version of a table, by uid. Fixed for all

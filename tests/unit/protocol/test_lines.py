@@ -83,6 +83,10 @@ def line(origin, *replayed, head=1):
         (log("done", "aborted", "done", "aborted"), line(1), Replay((3,))),
         (log("done", "done", "back 1", "done"), line(1), Replay((4,))),
         (log("done", "done", "back 1", "back 2"), line(1, 2), CaughtUp()),
+        (log("done", "done", "other 1", "done"), line(1), Replay((2, 4))),
+        (log("done", "done", "other 1", "done"), line(1, 2), Replay((4,))),
+        (log("done", "done", "other 1", "done"), line(3), Replay((4,))),
+        (log("done", "done", "other 1", "back 2"), line(1, 2), CaughtUp()),
     ],
     ids=str,
 )
@@ -95,7 +99,8 @@ def test_a_line_replays_what_counts_and_comes_after_what_it_has_replayed(live, p
     [
         (log("done", "done", "done", "back 1"), line(1, 2, 3), (2, 3)),
         (log("done", "done", "back 1", "done"), line(2), (2,)),
-        (log("done", "done", "other 1", "done"), line(1), (3,)),
+        (log("done", "done", "other 1", "done"), line(2), (2,)),
+        (log("done", "done", "other 1", "back 1"), line(1, 2), (2,)),
         (log("done", "done", first=7), line(3), (3,)),
     ],
     ids=str,
@@ -112,6 +117,9 @@ def test_a_line_from_the_beginning_starts_with_the_lowest_entry_that_is_left():
     assert on_replay(live, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((7, 8, 9))
     assert on_replay(live, LineProgress(RUN, 0, 1, (7, 8), lowest=7)) == Replay((9,))
     assert on_replay(live, LineProgress(RUN, 0, 1, (3,), lowest=3)) == Refuse(NOT_HELD, (3,))
+    below = log("done", "back 3", "done", first=7)
+    assert on_replay(below, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((8, 9))
+    assert isinstance(on_replay(log("aborted", first=7), LineProgress(RUN, 0, 0, (), lowest=7)), Refuse)
     back = log("done", "done", "back 7", first=7)
     assert on_replay(back, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((7,))
 
@@ -139,6 +147,12 @@ def test_a_rollback_below_the_view_is_known_from_its_pin():
 )
 def test_a_swap_comes_last_and_only_when_nothing_is_left_to_replay(live, answer):
     assert on_swap(live, line(1, 2)) == answer
+
+
+def test_a_line_that_is_swapped_in_replays_nothing_more():
+    assert on_replay(log("done", "done", "swap 1", "done"), line(1, 2)) == Swapped(3)
+    assert on_replay(log("done", "done", "swap 1", "back 2", "done"), line(1, 2)) == Swapped(3)
+    assert on_replay(log("done", "done", "swap 1 open"), line(1, 2)) == CaughtUp()
 
 
 def test_a_swap_that_was_left_undecided_is_ended_by_the_next_attempt():

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 from tidegate import seams
 from tidegate.backfill.compare import TableDifference, difference_of, differing_rows, tables_of
-from tidegate.backfill.discard import discard
-from tidegate.backfill.line import OpenLine, begin, changes_since, gone_inputs, open_line
+from tidegate.backfill.discard import discard, let_go_of_name
+from tidegate.backfill.line import OpenLine, begin, changes_since, gone_inputs, open_line, pin_owner
 from tidegate.backfill.replay import replay
 from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, swap
 from tidegate.cli.inspect.read import plain, row_limit, shown
@@ -27,6 +28,7 @@ from tidegate.execution.loop import POLL_S, Schedule
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.rollback_proposal import How
+from tidegate.protocol.lines import Swapped
 from tidegate.protocol.view import rolled_back_by
 from tidegate.records.records import LineRecord
 from tidegate.spark.session import reused_session
@@ -88,7 +90,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.diff is not None:
         return _diff(line, args.diff, args.limit, out)
     refuse_submit(target.settings)
-    stopped, made = _replay(target, line, out, hold=args.swap)
+    is_swapped = isinstance(line.own.next_step(), Swapped)  # an earlier command was interrupted after that
+    stopped, made = (False, []) if is_swapped and args.swap else _replay(target, line, out, hold=args.swap)
     if args.swap and not stopped:
         return _swap(args, target, line, made, out)
     differences = [] if stopped else [difference_of(line, table) for table in tables_of(line)]
@@ -129,8 +132,8 @@ def _existing(ledger: Ledger, name: str | None) -> LineRecord | None:
 
 
 def _free_name(ledger: Ledger) -> str:
-    taken = set(ledger.store.names("lines"))
-    return next(name for number in range(1, len(taken) + 2) if (name := f"backfill-{number}") not in taken)
+    taken = {*ledger.store.names("lines"), *(pin.owner.removeprefix("line-") for pin in ledger.pins())}
+    return next(name for number in count(1) if (name := f"backfill-{number}") not in taken)
 
 
 def _origin(args: argparse.Namespace, target: Target) -> int:
@@ -228,15 +231,16 @@ def _choices(args: argparse.Namespace) -> dict[str, How]:
 
 def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -> int:
     record = target.ledger.line(name)
+    if record is None and any(pin.owner == pin_owner(name) for pin in target.ledger.pins()):
+        let_go_of_name(target.ledger, name, who())
+    elif record is None and target.ledger.line_discarded(name) is None:
+        raise Invalid(
+            f"pipeline {target.name!r} has no backfill {name!r}",
+            expected=", ".join(line.name for line in target.ledger.lines()) or "a backfill: there is none",
+            reason="NO_BACKFILL",
+        )
     if record is None:
-        if target.ledger.line_discarded(name) is None:
-            names = ", ".join(line.name for line in target.ledger.lines())
-            raise Invalid(
-                f"pipeline {target.name!r} has no backfill {name!r}",
-                expected=names or "a backfill: there is none",
-                reason="NO_BACKFILL",
-            )
-        out.line(f"Backfill {name} was discarded before.")
+        out.line(f"Backfill {name} is over.")
         out.document({"pipeline": target.name, "backfill": name, "discarded": True})
         return 0
     swapped = discard(open_line(coordinator, record), who())
