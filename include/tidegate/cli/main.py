@@ -28,6 +28,7 @@ NO, WRONG, CANNOT = 1, 2, 3
 
 COMMANDS = {
     "run": "make checkpoints in this process, with live progress",
+    "trigger": "ask for a checkpoint now, of a pipeline that Airflow runs",
     "up": "run the project's DAGs under an Airflow of its own, here",
     "list": "the pipelines, or one pipeline's checkpoints",
     "watch": "a pipeline at work: what is in flight, and what the last checkpoints were like",
@@ -194,6 +195,7 @@ _MODULES: Final = {
     "suite": "quality.suite",
     "summary": "inspect.summary",
     "suspend": "lifecycle.suspend",
+    "trigger": "running.trigger",
     "up": "up.up",
     "watch": "inspect.watch",
 }
