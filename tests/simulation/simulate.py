@@ -17,6 +17,7 @@ from tests.simulation.long_lives_oracle import LongOracle
 from tests.simulation.oracle import Oracle
 from tests.simulation.overtaking_days import BusyOracle, BusyWorld, channels_in_memory
 from tests.simulation.quarantine_days import AsideOracle, AsideWorld
+from tests.simulation.renaming_days import RenamingWorld
 from tests.simulation.world import Violation, World
 from tidegate import seams
 from tidegate.ledger import log, record_files
@@ -50,9 +51,11 @@ KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
     "aside": (AsideWorld, AsideOracle),
     "busy": (BusyWorld, BusyOracle),
     "years": (LongWorld, LongOracle),
+    "renamed": (RenamingWorld, Oracle),
 }
 """Of a pipeline that is forked, copied and brought to its end; of an interval pipeline; with bad rows, which go into
-quarantine; of several jobs, past which checkpoints go; of one with state and shared side files, which lives long."""
+quarantine; of several jobs, past which checkpoints go; of one with state and shared side files, which lives long; of
+one whose source is renamed."""
 
 
 def simulate_seed(seed: int, kind: str = "life") -> Day:

@@ -65,6 +65,7 @@ __all__ = [
     "Record",
     "RecordedRule",
     "Sha",
+    "SourceChange",
     "SparkWork",
     "State",
     "StepStats",
@@ -139,6 +140,8 @@ State: TypeAlias = Literal[
     "resumed",
     "stopped",
     "cancelled",
+    "source moved",
+    "source dropped",
 ]
 Kind: TypeAlias = Literal["scheduled", "manual", "control", "restart", "fork"]
 
@@ -473,12 +476,21 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
         return f"version {self.version}" if self.is_delta else f"checkpoint {self.version}"
 
 
+class SourceChange(Struct, frozen=True, kw_only=True):
+    """From here on the position of source `name` belongs to source `to`; None: to nobody any more."""
+
+    name: str
+    to: str | None
+
+
 class Control(Struct, frozen=True, kw_only=True):
     """An action of a person, or of a rule, with a place of its own among the checkpoints."""
 
-    action: Literal["suspend", "resume", "stop", "cancel"]
+    action: Literal["suspend", "resume", "stop", "cancel", "move source", "drop source"]
     by: str
     reason: str = ""
+    source: SourceChange | None = None
+    """For a source that is moved or dropped."""
     final: bool = False
     """For a cancellation: it is for good. No entry follows it, and every checkpoint without a name is removed."""
     quarantine_all: bool = msgspec.field(default=False, name="set_aside")
@@ -545,6 +557,8 @@ class Plan(Record, frozen=True, kw_only=True):
     reach: tuple[str, str] | None = None
     """The span of the intervals of this checkpoint and all below it."""
     sources: dict[str, Range]
+    source_changes: list[SourceChange] = []
+    """The sources that were moved or dropped since the base: it has them under their names before."""
     fixed_inputs: dict[str, Payload] = msgspec.field(default_factory=dict, name="pins")
     """Inputs that operators read besides their streams, such as the version of a table, by uid. Fixed for all
     attempts."""
@@ -570,6 +584,8 @@ class Plan(Record, frozen=True, kw_only=True):
             return f"checkpoint {self.id} cannot rest on {self.base}"
         if (self.kind == "control") != (self.control is not None):
             return "a control entry names its action, a checkpoint does not"
+        if self.control is not None and (self.control.source is not None) != self.control.action.endswith(" source"):
+            return "an entry that moves or drops a source names it, others do not"
         if (self.kind == "restart") != (self.rollback is not None):
             return "a rollback names its target, a checkpoint does not"
         if self.rollback is not None and self.rollback.target >= self.id:

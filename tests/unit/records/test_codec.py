@@ -130,6 +130,7 @@ def test_each_missing_field_is_refused(name):
         "detail",
         "counts",
         "planning_s",
+        "source_changes",
     }
     optional |= {"restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
     optional |= {"run"} if name == "act" else set()

@@ -140,6 +140,10 @@ def _act(view: CheckpointView, control: Control) -> Iterator[str]:
         "stop": "stopped the pipeline",
         "cancel": "cancelled the pipeline, and what was open",
     }
+    if (change := control.source) is not None:
+        verb, to = ("moved", f" to {change.to}") if change.to is not None else ("dropped", "")
+        yield f"At {clock(view.planned)} UTC {control.by} {verb} source {change.name}{to}{_because(control.reason)}."
+        return
     deed = deeds[control.action]
     if control.action == "cancel" and control.final:
         deed = "cancelled the pipeline for good, and what was open"
