@@ -119,6 +119,7 @@ class Plans:
             takes=dict(self.graph.takes),
             overtaking=None if waits_for_all else _overtaking(self.graph, config),
             commits=list(self.graph.tables),
+            notifies=[hook.name for hook in self.graph.hooks if hook.is_notified],
             through=_through(self.graph, config),
             timeout_s=self.settings.timeout,
             config=config,

@@ -20,7 +20,7 @@
     kept.json                RetainedCount    a hint: the number of completed entries in a range of ids
     audit/<time>-<attempt>.json Act           an action that somebody took on the pages; .done.json: Acted
     trouble.json             Trouble          a hint: the last error that no checkpoint records
-    told.json                Told             a hint: the last suspension that the pipeline's hooks were notified of
+    told.json                Told             a hint: what the pipeline's hooks were notified of
     tried.json               Tried            a hint: the stores that were shown to keep conditional puts
     tables.json              SeenTables       a hint: the logs of tables on object stores, as they were seen last
     runs/<sha of run>/<id>   (empty)          the checkpoints of a run; never deleted
@@ -570,6 +570,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """For each job, the streams that it reads, and the job that produces each."""
     overtaking: Overtaking | None = None
     commits: list[str]
+    notifies: list[str] = []
+    """The hooks that are to be told whether it was completed or aborted."""
     through: list[str] | None = None
     """At least once: the sinks to whose tables jobs commit before the decision. None: exactly once."""
     timeout_s: float
@@ -879,11 +881,14 @@ class Trouble(Record, frozen=True, kw_only=True):
 
 
 class Told(Record, frozen=True, kw_only=True):
-    """The pipeline's hooks were notified of the suspension that is entry `id`. If lost, they are notified again."""
+    """What the pipeline's hooks were notified of. If lost, they are notified again."""
 
     title: ClassVar[str] = "told.json"
 
-    id: Id
+    id: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The entry of the last suspension; 0: there was none."""
+    settled: dict[str, Id] = {}
+    """By hook, the last checkpoint of whose outcome it was notified."""
 
 
 REQUEST = "request"

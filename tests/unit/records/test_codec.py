@@ -131,7 +131,9 @@ def test_each_missing_field_is_refused(name):
         "counts",
         "planning_s",
         "source_changes",
+        "notifies",
     }
+    optional |= {"id", "settled"} if name == "told" else set()
     optional |= {"restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
     optional |= {"run"} if name == "act" else set()
     optional |= {"takes", "overtaking", "in_flight", "through", "ahead"}
