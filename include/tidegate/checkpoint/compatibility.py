@@ -299,7 +299,8 @@ def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
                 f"job {job!r} is behind: as of checkpoint {base.id} it has yet to take {', '.join(changed)} "
                 f"from {', '.join(sorted(set(waiting.values())))}, and the code no longer has that",
                 expected=f"job {job!r} with the same channels, until it has taken all that is in flight",
-                help="put the code back, let one checkpoint wait for all jobs (unaligned = false), then change it",
+                help="put the code back, let one checkpoint wait for all jobs (unaligned = false), then change it; or "
+                f"let go of those rows: tidegate rollback MODULE:PIPELINE --to {base.id} --drop-in-flight",
                 reason="IN_FLIGHT",
             )
 

@@ -517,6 +517,9 @@ class Rollback(Struct, frozen=True, kw_only=True):
     tables: dict[str, Restored]
     left: list[str] = []
     """Tables that somebody has let go of: nothing owed to them is ever published, and they are not restored."""
+    dropped: dict[str, list[Id]] = {}
+    """By job, the checkpoints whose rows were in flight to it as of the target, and are let go of: no job ever reads
+    them, and no source reads them again."""
     suspended: Control | None = None
     """The suspension that was in force. It stays in force after the rollback, until somebody resumes."""
 

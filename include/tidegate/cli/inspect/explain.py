@@ -171,6 +171,9 @@ def _back(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
         for name, table in rollback.tables.items():
             if table.how in effects:
                 yield f"Table {name}: {effects[table.how]}."
+        for job, ids in rollback.dropped.items():
+            sent = ", ".join(map(str, ids))
+            yield f"Rows in flight to job {job}, of checkpoint {sent}, were let go of: nobody reads them."
         for name in rollback.left:
             yield f"Table {name} was let go of: what was owed to it never comes there."
     if rollback.suspended is not None and view.outcome != "aborted":
