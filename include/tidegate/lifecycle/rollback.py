@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint import control
+from tidegate.checkpoint.manifests import rests_on
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.errors import Invalid, Rejected, TidegateError
@@ -102,7 +103,8 @@ def roll_back(
         plan = _plan(answer, proposal, record, run, pipeline.settings.timeout)
         reach = plan.id
         pin = _pin(ledger, plan, record)
-        if not ledger.is_retained(to):  # pin first, then check for the tombstone: retention does it the other way round
+        # Pin first, then check for tombstones: retention does it the other way round.
+        if not all(map(ledger.is_retained, rests_on(proposal.target))):
             _unpin(ledger, pin)
             raise claimed(pipeline, to)
         control.sync_below(ledger, view, 0)
@@ -277,6 +279,7 @@ def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
         jobs=target_manifest.jobs,
         tables=tables,
         in_flight={} if proposal.drops_in_flight else target_manifest.in_flight,
+        let_go={**target_manifest.let_go, **{job: ids[-1] for job, ids in proposal.dropped.items()}},
     )
 
 

@@ -697,6 +697,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     tables: dict[str, TablePart]
     in_flight: dict[str, list[InFlight]] = {}
     """For each job that was overtaken, the input that it has not read yet, in the order of reading."""
+    let_go: dict[str, Id] = {}
+    """For a job that is behind, the entry up to which a rollback has let go of the input that it had not read."""
 
 
 class Decision(Record, frozen=True, kw_only=True):

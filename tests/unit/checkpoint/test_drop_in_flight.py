@@ -8,9 +8,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
+from tests.kit.records import SAMPLES
 from tests.kit.slow_jobs import Story, busy, toy_channels
+from tidegate.checkpoint.manifests import manifest_flaws
 from tidegate.cli.lifecycle import recover as recover_command
 from tidegate.cli.lifecycle import rollback as rollback_command
 from tidegate.cli.main import main
@@ -18,6 +21,8 @@ from tidegate.errors import Fenced, Invalid, Rejected
 from tidegate.lifecycle.rollback import roll_back
 from tidegate.lifecycle.rollback_proposal import RowsInFlight, examine
 from tidegate.protocol.progress import allows_overtaking
+from tidegate.protocol.view import Entry
+from tidegate.records.records import InFlight, Overtaking
 
 
 @pytest.fixture(autouse=True)
@@ -128,6 +133,28 @@ def test_without_anything_in_flight_there_is_nothing_to_drop(tmp_path: Path) -> 
         roll_back(story.coordinator(), 1, run="back", by="mia", choices={}, drop_in_flight=True)
     assert caught.value.reason == "NOTHING_IN_FLIGHT"
     assert story.ledger.ids() == [1]
+
+
+def test_of_two_jobs_in_a_row_that_are_behind_the_second_lacks_nothing_from_the_first() -> None:
+    """As of 4, `slow` had taken 3 and `last` 2, and the rest was let go of. In 5, both are passed by again."""
+    handle = SAMPLES["manifest"].jobs["main"]
+    at = {job: msgspec.structs.replace(handle, entry=id) for job, id in {"main": 5, "slow": 3, "last": 2}.items()}
+    manifest = msgspec.structs.replace(
+        SAMPLES["manifest"],
+        id=5,
+        positions={},
+        jobs=at,
+        in_flight={"slow": [InFlight(job="main", ack=at["main"], channels={})]},
+        let_go={"slow": 4, "last": 3},
+    )
+    takes = {"slow": {"clean": "main"}, "last": {"scored": "slow"}}
+    overtaking = Overtaking(jobs=["slow", "last"], after_s=0.0)
+    plan = msgspec.structs.replace(
+        SAMPLES["plan"], id=5, base=4, sources={}, acks=["main", "slow", "last"], takes=takes, overtaking=overtaking
+    )
+    assert list(manifest_flaws(manifest, Entry(plan))) == []
+    (flaw,) = manifest_flaws(msgspec.structs.replace(manifest, let_go={}), Entry(plan))
+    assert "nothing is in flight between them" in flaw
 
 
 @pytest.fixture

@@ -132,6 +132,7 @@ def test_each_missing_field_is_refused(name):
         "planning_s",
         "source_changes",
         "notifies",
+        "let_go",
     }
     optional |= {"id", "settled"} if name == "told" else set()
     optional |= {"restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
