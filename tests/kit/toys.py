@@ -322,6 +322,8 @@ class ToySink(ExactlyOnceSink):
         last = self._table.last(context.app_id)
         if not commits or (to is not None and (last is None or last < to)):
             return WayBack(exists=bool(commits), lacks=to is not None, version=version)
+        if last is None:
+            return WayBack(exists=False, version=version)  # others have written there, and this pipeline never has
         then = self._table.version_of(to, context.app_id)
         missing = [name for name in self._table.live(then) if name not in self._table.files]
         ours = {context.app_id, replace(context, through=True).app_id}

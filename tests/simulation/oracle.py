@@ -46,7 +46,7 @@ class Checkpoint:
     @property
     def range(self) -> tuple[int, int]:
         """Offsets (after, to]."""
-        part = self.plan["sources"]["in"]
+        (part,) = (part for name, part in self.plan["sources"].items() if not name.startswith("quarantine."))
         return (part["start"] or {"at": 0})["at"], part["end"]["at"]
 
 

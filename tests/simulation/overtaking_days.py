@@ -225,8 +225,11 @@ class BusyOracle(Oracle):
             lacks = [each["ack"]["entry"] for each in manifest["in_flight"].get(job, ())]
             if at.get(job, 0) > at.get(maker, 0):
                 raise Violation(f"{what}: {job} is at {at[job]}, before {maker} at {at.get(maker)}")
-            if lacks != sorted(set(lacks)) or bool(lacks) != (at.get(job, 0) < at.get(maker, 0)):
+            if not self._in_flight_is_told(at, job, lacks, manifest):
                 raise Violation(f"O2: {what}: {job} at {at.get(job)}, {maker} at {at.get(maker)}, in flight {lacks}")
+
+    def _in_flight_is_told(self, at: dict[str, int], job: str, lacks: list[int], manifest: dict[str, Any]) -> bool:
+        return lacks == sorted(set(lacks)) and bool(lacks) == (at.get(job, 0) < at.get(TAKES[job], 0))
 
     def _not_below_a_rollback(self, id: int, manifest: dict[str, Any], what: str) -> None:
         """R4: behind a rollback acks of what lies below it count only if its target holds them."""

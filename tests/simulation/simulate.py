@@ -11,12 +11,14 @@ from unittest import mock
 
 from tests.simulation import actors, lifecycle_days, lifecycle_oracle
 from tests.simulation.choices import Dice, SeededDice
+from tests.simulation.dropping_days import DroppingOracle, DroppingWorld
 from tests.simulation.interval_days import HourOracle, HourWorld
 from tests.simulation.long_lives import LongWorld, long_life
 from tests.simulation.long_lives_oracle import LongOracle
 from tests.simulation.oracle import Oracle
 from tests.simulation.overtaking_days import BehindWorld, BusyOracle, BusyWorld, channels_in_memory
 from tests.simulation.quarantine_days import AsideOracle, AsideWorld
+from tests.simulation.renaming_days import RenamingWorld
 from tests.simulation.world import Violation, World
 from tidegate import seams
 from tidegate.ledger import log, record_files
@@ -51,10 +53,13 @@ KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
     "busy": (BusyWorld, BusyOracle),
     "behind": (BehindWorld, BusyOracle),
     "years": (LongWorld, LongOracle),
+    "renamed": (RenamingWorld, Oracle),
+    "dropped": (DroppingWorld, DroppingOracle),
 }
 """Of a pipeline that is forked, copied and brought to its end; of an interval pipeline; with bad rows, which go into
 quarantine; of several jobs, past which checkpoints go, and of such that are always behind; of one with state and shared
-side files, which lives long."""
+side files, which lives long; of one whose source is renamed; of several jobs, and what is in flight between them is let
+go of."""
 
 
 def simulate_seed(seed: int, kind: str = "life") -> Day:

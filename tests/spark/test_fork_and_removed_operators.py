@@ -14,8 +14,10 @@ from tidegate import Pipeline
 from tidegate.errors import Rejected
 from tidegate.lifecycle.fork import fork, look
 from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.lifecycle.source_acts import move_source
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files
 
 FIRST = [{"id": 1, "k": "a", "v": 1.0, "at": "2026-01-01T00:10:00Z"}]
 SECOND = [
@@ -25,10 +27,11 @@ SECOND = [
 THIRD = [{"id": 4, "k": "b", "v": 4.0, "at": "2026-01-01T02:30:00Z"}]
 
 
-def build(pipeline: Pipeline, *, totals: bool = True) -> None:
+def build(pipeline: Pipeline, *, totals: bool = True, source: str = "rows") -> None:
     """Everything that it has lies in folders of its name."""
     here = f"tables/{pipeline.name}"
-    rows = sources(pipeline, "id long, k string, v double, at timestamp", event_time="at", watermark="1 hour")
+    columns = "id long, k string, v double, at timestamp"
+    rows = pipeline.source(source, Files("landing/rows/*.json", schema=columns), event_time="at", watermark="1 hour")
     rows.sink("kept", DeltaAppend(f"{here}/kept"))
     rows.window(tumbling="1 hour", by="k", n="count(*)", uid="hours").sink("hours", DeltaAppend(f"{here}/hours"))
     if totals:
@@ -66,6 +69,28 @@ def test_an_operator_that_was_left_behind_starts_afresh_under_its_uid(spark: Any
     assert shown(played)["totals"] == {("a", 1.0): 1, ("b", 4.0): 1}
     assert [row["k"] for row in played.rows("ledger/play/state/totals")] == ["b"]
     assert shown(played)["hours"] == {("a", 2): 1, ("b", 1): 1}, "what stayed has gone on"
+
+
+def test_a_source_that_is_renamed_keeps_its_event_time_and_what_follows_it_keeps_its_state(
+    spark: Any, tmp_path: Path
+) -> None:
+    played = SmallPipeline(tmp_path, spark, build)
+    played.play([FIRST, SECOND])
+    before = played.ledger.ack(2, "main")
+    played.build = lambda pipeline: build(pipeline, source="events")
+    assert move_source(played.coordinator(), "rows", "events", "ann") == 3
+    assert played.checkpoint() == 4
+    empty = played.ledger.ack(4, "main")
+    assert before is not None
+    assert empty is not None
+    assert empty.ack.memory["events"] == before.ack.memory["rows"]
+    assert "rows" not in empty.ack.memory
+    played.play([THIRD])
+    assert shown(played) == {
+        "kept": {(1,): 1, (2,): 1, (3,): 1, (4,): 1},
+        "hours": {("a", 2): 1, ("b", 1): 1},
+        "totals": {("a", 3.0): 1, ("b", 7.0): 1},
+    }
 
 
 def everything(pipeline: Pipeline) -> None:

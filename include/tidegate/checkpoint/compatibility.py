@@ -23,9 +23,10 @@ from tidegate.ledger.object_store import ObjectStore
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.pipeline.graph.meaning import refuse_other_meanings, refuse_untold, same_meaning
 from tidegate.protocol import rules
+from tidegate.protocol.moved_sources import under_new_names
 from tidegate.protocol.view import Entry, View
 from tidegate.records.place import Place, is_url, store_of
-from tidegate.records.records import Json, Range, Tried
+from tidegate.records.records import Json, Range, SourceChange, Tried
 from tidegate.sinks.base import Head, SinkContext
 from tidegate.state.record import DEFAULT_GROUPS
 from tidegate.state.table import STATE
@@ -53,8 +54,10 @@ PUT_BACK = (
 )
 
 
-def refusals(graph: Graph, ledger: Ledger, config: Json, base: Entry) -> Iterator[Invalid]:
-    """Yield every reason why this code cannot plan on `base`."""
+def refusals(
+    graph: Graph, ledger: Ledger, config: Json, base: Entry, changes: Sequence[SourceChange] = ()
+) -> Iterator[Invalid]:
+    """Yield every reason why this code cannot plan on `base`. changes: the sources moved or dropped since then."""
     acks = acks_of(ledger, base)
     memory = {name: state for ack in acks for name, state in ack.memory.items()}
     yield from _lost_states(graph, config, base, memory)
@@ -64,7 +67,7 @@ def refusals(graph: Graph, ledger: Ledger, config: Json, base: Entry) -> Iterato
     with_state = {_operator_of(name) for name in base.plan.commits if name.startswith(STATE)}
     started = {_operator_of(name) for ack in acks for name in ack.states} if not base.open else with_state
     yield from _raised(lambda: refuse_untold(graph, memory, with_state, started, base.id))
-    yield from _sources(graph, config, base)
+    yield from _sources(graph, config, base, changes)
     yield from _in_flight(graph, base)
 
 
@@ -83,11 +86,11 @@ def refuse(errors: Sequence[Invalid], id: int) -> None:
         )
 
 
-def check(pipeline: PipelineContext, base: Entry) -> list[TidegateError]:
+def check(pipeline: PipelineContext, base: Entry, changes: Sequence[SourceChange] = ()) -> list[TidegateError]:
     """Return all problems, including those that a trigger or a publisher finds before or after planning."""
     graph, config = pipeline.graph, pipeline.settings.record()
     errors: list[TidegateError] = [*_raised(pipeline.ledger.store.refuse_unsafe), *_other_kind(graph, base)]
-    errors += refusals(graph, pipeline.ledger, config, base)
+    errors += refusals(graph, pipeline.ledger, config, base, changes)
     for name in graph.tables:
         errors += _raised(lambda name=name: _check_target(pipeline, name))  # type: ignore[misc]
     for gated in graph.gates:
@@ -96,9 +99,9 @@ def check(pipeline: PipelineContext, base: Entry) -> list[TidegateError]:
     return [*errors, *_other_tables(pipeline, base), *_owed_to_removed(pipeline, base)]
 
 
-def additions(graph: Graph, base: Entry) -> list[str]:
+def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -> list[str]:
     """Describe what is new in the code since the checkpoint, and what is gone."""
-    sources, tables = set(planned_ranges(base)), set(base.plan.commits)
+    sources, tables = set(planned_ranges(base, changes)), set(base.plan.commits)
     lines = [f"source {name} is new: it begins at its beginning" for name in graph.sources if name not in sources]
     for name in graph.tables:
         if name not in tables:
@@ -149,10 +152,14 @@ def _try_out(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
     ledger.hint_tried(Tried(**stamp(seams.new_id()), stores=sorted(tried | new)))
 
 
-def planned_ranges(base: Entry | None) -> dict[str, Range]:
-    """Return the range that the base planned for each declared source; the next one begins at its end (T5)."""
+def planned_ranges(base: Entry | None, changes: Sequence[SourceChange] = ()) -> dict[str, Range]:
+    """Return the range that the base planned for each declared source; the next one begins at its end (T5).
+
+    changes: the sources that were moved or dropped since then.
+    """
     planned = base.plan.sources if base is not None else {}
-    return {name: part for name, part in planned.items() if not name.startswith(QUARANTINE)}
+    declared = {name: part for name, part in planned.items() if not name.startswith(QUARANTINE)}
+    return under_new_names(declared, changes)
 
 
 # -- the reasons -------------------------------------------------------------------------------------------
@@ -224,16 +231,29 @@ def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
         )
 
 
-def _sources(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
+def _sources(graph: Graph, config: Json, base: Entry, changes: Sequence[SourceChange]) -> Iterator[Invalid]:
     """Refuse if a source is gone, or its position means nothing to it."""
-    declared = planned_ranges(base)
+    declared = planned_ranges(base, changes)
+    if still_there := list(_still_there(graph, base, changes, declared)):
+        yield from still_there  # code from before the change: all else follows from that
+        return
     removed = sorted(set(declared) - set(graph.sources))
     if removed and not may_lose(config):
+        new = sorted(name for name in graph.sources if name not in declared)
+        renamed = [
+            f"tidegate source move MODULE:PIPELINE {old} {name}"
+            for old in removed
+            for name in new
+            if graph.sources[name].source.kind == declared[old].kind
+        ]
         yield Invalid(
             f"checkpoint {base.id} read source {', '.join(removed)}, which the pipeline no longer has",
             expected=f"sources {', '.join(sorted(declared))}",
-            help="put the source back under its name; or let go of how far it was read, with the setting "
-            "allow_non_restored_state, once: under that name, a source would then begin at its beginning",
+            help="put the source back under its name; "
+            + (f"or, if it is called otherwise now: {', or '.join(renamed)}; " if renamed else "")
+            + f"or, if it is removed for good: tidegate source drop MODULE:PIPELINE {removed[0]}; or let go of how far "
+            "such sources were read, with the setting allow_non_restored_state, once: under that name, a source would "
+            "then begin at its beginning",
             reason="SOURCE_REMOVED",
         )
     for name, before in declared.items():
@@ -247,6 +267,28 @@ def _sources(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
             )
 
 
+def _still_there(
+    graph: Graph, base: Entry, changes: Sequence[SourceChange], declared: Mapping[str, Range]
+) -> Iterator[Invalid]:
+    """Refuse a source that was moved or dropped since the base, and that the code still has: it would begin anew, and
+    read everything once more."""
+    last_changes = {change.name: change for change in changes}
+    for name in sorted(last_changes.keys() & graph.sources.keys() - declared.keys()):
+        to = last_changes[name].to
+        yield Invalid(
+            f"source {name!r} was {'dropped' if to is None else f'moved to {to!r}'} after checkpoint {base.id}, and "
+            f"pipeline {graph.name!r} still has it: it would read everything once more",
+            expected=f"code without source {name!r}, for one checkpoint",
+            help="run the changed code; "
+            + (
+                f"or move it back: tidegate source move MODULE:PIPELINE {to} {name}"
+                if to is not None
+                else f"or go back to before it was dropped: tidegate rollback MODULE:PIPELINE --to {base.id}"
+            ),
+            reason="SOURCE_STILL_THERE",
+        )
+
+
 def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
     """Refuse unless every channel with in-flight rows still exists, with the same producer."""
     for job, unread in (base.manifest.in_flight if base.manifest is not None else {}).items():
@@ -257,7 +299,8 @@ def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
                 f"job {job!r} is behind: as of checkpoint {base.id} it has yet to take {', '.join(changed)} "
                 f"from {', '.join(sorted(set(waiting.values())))}, and the code no longer has that",
                 expected=f"job {job!r} with the same channels, until it has taken all that is in flight",
-                help="put the code back, let one checkpoint wait for all jobs (unaligned = false), then change it",
+                help="put the code back, let one checkpoint wait for all jobs (unaligned = false), then change it; or "
+                f"let go of those rows: tidegate rollback MODULE:PIPELINE --to {base.id} --drop-in-flight",
                 reason="IN_FLIGHT",
             )
 

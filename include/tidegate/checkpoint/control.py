@@ -31,6 +31,7 @@ __all__ = [
     "Suspended",
     "busy",
     "cancel",
+    "create_entry_after",
     "end_open",
     "finished",
     "for_good",
@@ -56,6 +57,8 @@ STATE_AFTER = {
     "stop": "stopped",
     "cancel": "cancelled",
     "drain": "finished",
+    "move source": "source moved",
+    "drop source": "source dropped",
 }
 """By action, the state in which it leaves the pipeline, and the entry by which somebody did it."""
 
@@ -89,10 +92,10 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
     for entry in reversed(view.entries):
         if entry.rollback is not None and not entry.aborted and entry.rollback.suspended is not None:
             return _suspended_by(entry.rollback.suspended, entry.id)
-        if entry.control is not None:
-            if entry.control.action != "resume":
-                return _suspended_by(entry.control, entry.id)
+        if entry.control is not None and entry.control.action == "resume":
             break
+        if entry.control is not None and entry.control.source is None:
+            return _suspended_by(entry.control, entry.id)
         if entry.completed:
             drain = entry.plan.drain
             if drain is not None:
@@ -135,8 +138,9 @@ def for_good(view: View) -> Entry | None:
 
 
 def _suspended_by(control: Control, entry: int) -> Suspended:
-    assert control.action != "resume"
-    return Suspended(control.by, control.reason, action=control.action, entry=entry)
+    action = control.action
+    assert action in ("suspend", "stop", "cancel")
+    return Suspended(control.by, control.reason, action=action, entry=entry)
 
 
 def suspend(ledger: Ledger, by: str, reason: str) -> int:
@@ -341,14 +345,20 @@ def _create_entry_for(ledger: Ledger, control: Control) -> int:
     while True:
         view = ledger.view(reach=reach)
         refuse_for_good(ledger, view)
-        sync_below(ledger, view, 0)
-        plan = _plan(view.last_id + 1, control)
-        created = ledger.create_entry(plan)
-        reach = plan.id
-        if created.mine:
-            ledger.index_run(plan)
-            ledger.create_decision(Decision(**stamp(seams.new_id()), id=plan.id, outcome="aborted", reason=CONTROL))
-            return plan.id
+        reach = view.last_id + 1
+        if create_entry_after(ledger, view, control):
+            return reach
+
+
+def create_entry_after(ledger: Ledger, view: View, control: Control) -> bool:
+    """Create the entry right after those of the view. False: somebody else has made an entry since."""
+    sync_below(ledger, view, 0)
+    plan = _plan(view.last_id + 1, control)
+    if not ledger.create_entry(plan).mine:
+        return False
+    ledger.index_run(plan)
+    ledger.create_decision(Decision(**stamp(seams.new_id()), id=plan.id, outcome="aborted", reason=CONTROL))
+    return True
 
 
 def sync_below(ledger: Ledger, view: View, low: int) -> None:

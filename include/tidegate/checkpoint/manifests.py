@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tidegate import seams
 from tidegate.checkpoint import approvals
@@ -13,7 +13,17 @@ from tidegate.protocol.progress import allows_overtaking, missing, progress_of
 from tidegate.protocol.view import Entry, View
 from tidegate.records.records import Ack, Handle, InFlight, Manifest, Position, PublishedTable, TablePart
 
-__all__ = ["all_below", "beyond", "lacking", "lowest_ack", "manifest_flaws", "manifest_of", "passed_by", "sync_acks"]
+__all__ = [
+    "all_below",
+    "beyond",
+    "lacking",
+    "lowest_ack",
+    "manifest_flaws",
+    "manifest_of",
+    "passed_by",
+    "rests_on",
+    "sync_acks",
+]
 
 
 def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -> Manifest:
@@ -39,6 +49,7 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
         jobs=jobs,
         tables=tables,
         in_flight=in_flight,
+        let_go=_let_go(before, jobs),
     )
     if flaw := next(manifest_flaws(manifest, entry), None):
         raise Corrupt(
@@ -48,6 +59,12 @@ def manifest_of(entry: Entry, base: Entry | None, below: Sequence[Entry] = ()) -
             reason="BAD_MANIFEST",
         )
     return manifest
+
+
+def _let_go(before: Manifest | None, jobs: Mapping[str, Handle]) -> dict[str, int]:
+    """Return what the base says of jobs that are not beyond it yet."""
+    known = before.let_go if before is not None else {}
+    return {job: upto for job, upto in known.items() if job in jobs and jobs[job].entry < upto}
 
 
 def _through(name: str, entry: Entry, acks: Sequence[Ack], base: Manifest | None) -> PublishedTable | None:
@@ -92,7 +109,7 @@ def manifest_flaws(manifest: Manifest, entry: Entry) -> Iterator[str]:
                 yield f"what job {job!r} has yet to take from {maker!r} is {waiting}, which is no order"
             if waiting and waiting[-1] != place.get(maker):
                 yield f"job {job!r} has yet to take {waiting} from {maker!r}, which is at {place.get(maker)}"
-            if not waiting and behind < place.get(maker, 0):
+            if not waiting and max(behind, manifest.let_go.get(job, 0)) < place.get(maker, 0):
                 yield f"job {job!r} is at {behind}, {maker!r} at {place[maker]}, and nothing is in flight between them"
 
 
@@ -124,6 +141,14 @@ def lowest_ack(entry: Entry) -> int:
     if without_ack:  # such a job continues from below all that it has not read
         return max(min(waiting) - 1, 0)
     return min([entry.id, *waiting, *(handle.entry for handle in entry.manifest.jobs.values())])
+
+
+def rests_on(entry: Entry) -> set[int]:
+    """Return the completed entry, and the lower ones whose acks or rows in flight it rests on."""
+    if entry.manifest is None or entry.rollback is not None:
+        return {entry.id}
+    waiting = {part.ack.entry for unread in entry.manifest.in_flight.values() for part in unread}
+    return {entry.id, *waiting, *(handle.entry for handle in entry.manifest.jobs.values())}
 
 
 def passed_by(ledger: Ledger, entry: Entry | None) -> frozenset[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -23,12 +23,13 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.pipeline.graph.graph import Graph, OperatorNode, SourceNode
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.pipeline.hooks import Triggering
+from tidegate.protocol.moved_sources import source_changes, under_new_names
 from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.view import Entry, View
 from tidegate.records.codec import fingerprint
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
-from tidegate.records.records import Beginning, Drain, Json, Overtaking, Pace, Payload, Plan, Range
+from tidegate.records.records import Beginning, Drain, Json, Overtaking, Pace, Payload, Plan, Range, SourceChange
 from tidegate.sources.base import SourceContext
 
 __all__ = ["CheckpointOptions", "Plans", "standing_ranges"]
@@ -88,12 +89,14 @@ class Plans:
             check_targets(self.graph, self.ledger, self.place, looked.heads, looked.uid)
         check_gates(self.graph, self.place)
         base = view.get(answer.base)
+        changes = source_changes(view, base)
         config: Json = self.settings.record()
         if base is not None:
-            self._refuse(config, base, view)
-        sources = self._sources(answer.id, view, base, interval, standing=special.standing)
+            self._refuse(config, base, view, changes)
+        sources = self._sources(answer.id, view, base, interval, changes, standing=special.standing)
         more = any(part.more for part in sources.values())  # then the end is not reached with this one
         hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
+        waits_for_all = special.waits_for_all or drain is not None or bool(changes)
         return Plan(
             **stamp(seams.new_id()),
             id=answer.id,
@@ -108,13 +111,15 @@ class Plans:
             quarantine_all=control.quarantines_all(view),
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
+            source_changes=list(changes),
             fixed_inputs=self._fixed_inputs(answer, view),
             hooks=hooks,
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
             takes=dict(self.graph.takes),
-            overtaking=None if special.waits_for_all or drain is not None else _overtaking(self.graph, config),
+            overtaking=None if waits_for_all else _overtaking(self.graph, config),
             commits=list(self.graph.tables),
+            notifies=[hook.name for hook in self.graph.hooks if hook.is_notified],
             through=_through(self.graph, config),
             timeout_s=self.settings.timeout,
             config=config,
@@ -122,7 +127,9 @@ class Plans:
             code_fingerprint=self.graph.code_fingerprint(),
         )
 
-    def _refuse(self, config: Json, base: Entry, view: View) -> None:
+    def _refuse(self, config: Json, base: Entry, view: View, changes: Sequence[SourceChange]) -> None:
+        if base.open and changes:
+            raise control.busy((base.id,), "a source was moved or dropped since it was planned")
         if base.id > view.settled and _mode(config) != _mode(base.plan.config) and base.rollback is None:
             raise control.busy((base.id,), "it must be published before the commit mode changes")  # or older rows win
         if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
@@ -130,7 +137,7 @@ class Plans:
         for name in left_behind(self.graph, base):
             log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
         try:
-            refuse(list(refusals(self.graph, self.ledger, config, base)), base.id)
+            refuse(list(refusals(self.graph, self.ledger, config, base, changes)), base.id)
         except Corrupt:
             if self.ledger.is_retained(base.id):
                 raise
@@ -150,13 +157,20 @@ class Plans:
             )
 
     def _sources(
-        self, id: int, view: View, base: Entry | None, interval: Interval | None, *, standing: bool
+        self,
+        id: int,
+        view: View,
+        base: Entry | None,
+        interval: Interval | None,
+        changes: Sequence[SourceChange],
+        *,
+        standing: bool,
     ) -> dict[str, Range]:
         if standing:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
-            ranges = standing_ranges(base.plan if base else None, declared)
+            ranges = standing_ranges(base.plan if base else None, declared, changes)
             return {name: part for name, part in ranges.items() if name in declared or name.startswith(QUARANTINE)}
-        starts = planned_ranges(base)
+        starts = planned_ranges(base, changes)
         paces = {name: self._pace(s, view, base) for name, s in self.graph.sources.items()}
         sources = {}
         for name, sourcing in self.graph.sources.items():
@@ -256,10 +270,12 @@ def _through(graph: Graph, config: Json) -> list[str] | None:
     return [name for name, sinking in graph.sinks.items() if sinking.sink.writes_through]
 
 
-def standing_ranges(base: Plan | None, declared: Mapping[str, str]) -> dict[str, Range]:
+def standing_ranges(
+    base: Plan | None, declared: Mapping[str, str], changes: Sequence[SourceChange] = ()
+) -> dict[str, Range]:
     """Return ranges that read nothing and leave each source where it is. declared: the kinds of sources, some maybe
     new."""
-    before = base.sources if base is not None else {}
+    before = under_new_names(base.sources if base is not None else {}, changes)
     kinds = {**declared, **{name: part.kind for name, part in before.items()}}
     return {name: _standing(kind, before.get(name)) for name, kind in kinds.items()}
 

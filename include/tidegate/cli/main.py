@@ -28,6 +28,7 @@ NO, WRONG, CANNOT = 1, 2, 3
 
 COMMANDS = {
     "run": "make checkpoints in this process, with live progress",
+    "trigger": "ask for a checkpoint now, of a pipeline that Airflow runs",
     "up": "run the project's DAGs under an Airflow of its own, here",
     "list": "the pipelines, or one pipeline's checkpoints",
     "watch": "a pipeline at work: what is in flight, and what the last checkpoints were like",
@@ -46,6 +47,7 @@ COMMANDS = {
     "rollback": "return to a checkpoint: positions, state and tables",
     "disown": "give up an interval's rows that others have rewritten in a table",
     "mark": "put back the mark that says which checkpoints a topic or database has",
+    "source": "sources that have another name now, or are gone: move, drop",
     "fork": "start a new pipeline from a checkpoint of another one",
     "savepoint": "checkpoints with names: create, list, show, verify, dispose",
     "suspend": "stop planning checkpoints until `resume`",
@@ -190,12 +192,14 @@ _MODULES: Final = {
     "run": "running.run",
     "savepoint": "lifecycle.savepoint",
     "show": "inspect.show",
+    "source": "lifecycle.source",
     "spark": "running.spark",
     "state": "inspect.state",
     "stop": "lifecycle.stop",
     "suite": "quality.suite",
     "summary": "inspect.summary",
     "suspend": "lifecycle.suspend",
+    "trigger": "running.trigger",
     "up": "up.up",
     "watch": "inspect.watch",
 }

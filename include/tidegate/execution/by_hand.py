@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
-from tidegate.records.records import Blob
-from tidegate.sources.base import Blobs, SourceContext
+from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 from tidegate.spark.known import empty_like
 
 if TYPE_CHECKING:
@@ -95,18 +93,5 @@ class ByHand:
 def no_rows_of(coordinator: Coordinator, plan: Plan, name: str, spark: SparkSession) -> DataFrame:
     """Return a source's columns as its next read would have them, without rows."""
     source = coordinator.graph.sources[name].source
-    context = SourceContext(coordinator.graph.name, name, coordinator.place, _ReadOnly(coordinator.ledger))
+    context = SourceContext(coordinator.graph.name, name, coordinator.place, ReadOnlyBlobs(coordinator.ledger))
     return empty_like(source.read(spark, source.plan(plan.sources[name].end, context).splits, context))
-
-
-@dataclass(frozen=True)
-class _ReadOnly:
-    """The ledger's side files for a plan that nobody will follow: nothing is written."""
-
-    blobs: Blobs
-
-    def put_blob(self, data: bytes) -> Blob:
-        return Blob(path="blobs/none", sha=sha256(data).hexdigest(), size=len(data))
-
-    def get_blob(self, blob: Blob) -> bytes:
-        return self.blobs.get_blob(blob)

@@ -17,6 +17,7 @@ from tidegate.checkpoint.context import GiveUp
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.coordinator import Coordinator, Outcome
 from tidegate.errors import TidegateError, Unavailable
+from tidegate.execution.notifications import tell_settled
 from tidegate.history.table import remember
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.hooks import Suspension
@@ -58,6 +59,7 @@ def finish(
     if (blocked := report.blocked.get(id)) is not None:
         raise blocked
     remember(coordinator.ledger, coordinator.place.options)
+    tell_settled(coordinator)
     with contextlib.suppress(Unavailable):  # next time
         coordinator.retire()
     return Finished(outcome, report, suspension)
@@ -88,12 +90,13 @@ def tell_said(coordinator: Coordinator) -> None:
         suspension is None
         or suspension.entry is None
         or suspension.action != "suspend"
-        or ledger.told() >= suspension.entry
+        or ((told := ledger.told()) is not None and told.id >= suspension.entry)
     ):
         return
     tell_suspended(coordinator, Suspension(coordinator.graph.name, suspension.by, suspension.why))
     with contextlib.suppress(Unavailable):  # then the hooks are called again
-        ledger.hint_told(Told(**stamp(seams.new_id()), id=suspension.entry))
+        settled = told.settled if told is not None else {}
+        ledger.hint_told(Told(**stamp(seams.new_id()), id=suspension.entry, settled=settled))
 
 
 def nothing_planned(coordinator: Coordinator, run: str) -> None:

@@ -20,6 +20,7 @@ from tidegate.execution.finish import end_lower, finish, nothing_planned, suspen
 from tidegate.execution.job.gates import warm_gates
 from tidegate.execution.job.readiness import PASSED_BY
 from tidegate.execution.job.run_job import run_job
+from tidegate.execution.notifications import tell_settled
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.protocol import rules
 from tidegate.records.records import Ack, Drain, Plan
@@ -179,6 +180,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
             return None
         if triggered is None:
             _tell_stuck(coordinator, run, coordinator.publish(), observer)
+            tell_settled(coordinator)
             return None
         observer.planned(triggered.plan)
         return triggered.plan

@@ -310,10 +310,9 @@ class EntryLog(ManualRecords):
         seen = self._read_hint("tables.json", SeenTables)
         return seen.tables if seen is not None else []
 
-    def told(self) -> int:
-        """Return the last suspension of which the hooks were notified; 0: there is none, or the hint is lost."""
-        notified = self._read_hint("told.json", Told)
-        return notified.id if notified is not None else 0
+    def told(self) -> Told | None:
+        """Return what the hooks were notified of. None: nothing, or the hint is lost."""
+        return self._read_hint("told.json", Told)
 
     def _end_of_log(self, reach: int) -> tuple[int, tuple[Entry, ...]]:
         """Return the hint from which the log could be read, or 0, and the entries from there on."""

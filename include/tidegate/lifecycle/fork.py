@@ -19,9 +19,11 @@ counts. Each step can be interrupted: a repeated fork repeats it, and uses the e
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from tidegate import seams
 from tidegate.checkpoint.compatibility import planned_ranges, refusals, refuse
@@ -30,9 +32,10 @@ from tidegate.checkpoint.planning import standing_ranges
 from tidegate.delta.files.copy import copy_files
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
-from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
 from tidegate.lifecycle.copies import Copied, claim, refuse_claimed, remove
 from tidegate.lifecycle.snapshot import (
+    DONE,
     CheckpointSnapshot,
     refuse_damage,
     refuse_retired,
@@ -40,6 +43,7 @@ from tidegate.lifecycle.snapshot import (
     told_if_retired,
 )
 from tidegate.pipeline.graph.jobs import share_of
+from tidegate.protocol import rules
 from tidegate.protocol.view import Acked, Entry
 from tidegate.records.codec import fingerprint
 from tidegate.records.records import (
@@ -54,6 +58,7 @@ from tidegate.records.records import (
     Plan,
     Published,
     PublishedTable,
+    Restored,
 )
 from tidegate.sinks.base import Publication, Sink, SinkContext
 from tidegate.sinks.transactional import TransactionalSink
@@ -63,7 +68,7 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import Graph
 
-__all__ = ["fork", "forked_already", "look"]
+__all__ = ["fork", "forked_already", "look", "tables_taken_over"]
 
 
 def look(snapshot: CheckpointSnapshot, to: PipelineContext) -> CheckpointSnapshot:
@@ -99,7 +104,7 @@ def fork(
         for name in snapshot.states:
             files = [state_file.file.path for state_file in snapshot.table(name).files]
             copy_files(snapshot.location(name), state_location(to.ledger.home, name, snapshot.options), files)
-        entry = _recorded(snapshot, claimed, to)
+        entry = _recorded(snapshot, claimed, to, tables_taken_over(snapshot, to))
         if entry is not None:
             _publish(entry, claimed, to)
         to.ledger.begin(claimed)
@@ -153,8 +158,64 @@ def _refuse_finished(snapshot: CheckpointSnapshot) -> None:
         )
 
 
+def tables_taken_over(snapshot: CheckpointSnapshot, to: PipelineContext) -> dict[str, PublishedTable]:
+    """Return the tables that the new pipeline takes over with their rows, by sink: copies of the old one's tables that
+    show exactly what they showed as of the checkpoint.
+
+    Only from a savepoint's folder, and only for Delta sinks declared with take_over=True: then the old pipeline is
+    lost, or it has tables of its own. Raise Invalid if such a table is not as of the checkpoint.
+    """
+    if snapshot.parent.copy(DONE) is None:
+        return {}
+    assert snapshot.entry.manifest is not None
+    taken = {}
+    for name, sinking in to.graph.sinks.items():
+        context = _parent_context(snapshot, name, to)
+        if not getattr(sinking.sink, "take_over", False) or sinking.sink.delta_table(context) is None:
+            continue
+        expected = rules.after_publish([snapshot.entry.manifest], name)
+        last = sinking.sink.head(context).last
+        if expected is None or _is_in_use(snapshot, name, sinking.sink.target(to.place)):
+            continue
+        if last != expected:
+            raise _not_as_of(snapshot, name, sinking.sink.target(to.place), expected, last)
+        table = sinking.sink.locate(expected, context)
+        if table is not None:
+            taken[name] = table
+    return taken
+
+
+def _not_as_of(snapshot: CheckpointSnapshot, name: str, target: str, expected: int, last: int | None) -> Invalid:
+    id, pipeline = snapshot.entry.id, snapshot.origin.pipeline
+    holds = f"holds checkpoint {last}" if last is not None else "is not there, or holds no checkpoint"
+    return Invalid(
+        f"sink {name!r} is to take over {target}, which {holds} of {pipeline!r}; as of checkpoint {id}, the table held "
+        f"checkpoint {expected}",
+        expected=f"a copy of the table that shows what it showed as of checkpoint {id}",
+        help="copy the table with the files of its _delta_log up to the version that `tidegate show` gives for that "
+        "checkpoint, and no later ones; or fork from a savepoint of the checkpoint that it holds; or, to begin with an "
+        "empty table, give the sink another path, or leave out take_over",
+        reason="TABLE_NOT_AS_OF",
+    )
+
+
+def _is_in_use(snapshot: CheckpointSnapshot, name: str, target: str) -> bool:
+    """Return whether the table is the old pipeline's own one, and the old pipeline is still there."""
+    published = snapshot.parent.published(snapshot.entry.id)
+    if published is None or name not in published.tables or published.tables[name].uri != target:
+        return False
+    if published.home is None:
+        return True
+    try:
+        begun = folder_ledger(published.home, snapshot.origin.pipeline, snapshot.options).begun()
+    except TidegateError:
+        return True  # it does not answer: that is no proof
+    return begun is not None and begun.uid == snapshot.origin.uid
+
+
 def _refuse_their_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> None:
-    """Raise Invalid if a sink of the new pipeline would publish to a table of the old one."""
+    """Raise Invalid if a sink of the new pipeline would publish to a table of the old one, unless it takes it over."""
+    taken = tables_taken_over(snapshot, to)
     last, pipeline = snapshot.parent.view().last_completed, snapshot.origin.pipeline
     commits = {*snapshot.entry.plan.commits, *(last.plan.commits if last is not None else ())}
     names = sorted(name for name in commits if not name.startswith((STATE, QUARANTINE)))
@@ -162,7 +223,7 @@ def _refuse_their_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> N
         f"sink {name!r}: {sinking.sink.target(to.place)} is a table of {pipeline!r}, of its sink {parent_sink!r}"
         for name, sinking in to.graph.sinks.items()
         for parent_sink in names
-        if _is_theirs(sinking.sink, parent_sink, snapshot, to)
+        if not (name in taken and name == parent_sink) and _is_theirs(sinking.sink, parent_sink, snapshot, to)
     ]
     if conflicts:
         raise Invalid(
@@ -260,8 +321,11 @@ def _pin(snapshot: CheckpointSnapshot, claimed: PipelineRecord) -> Pin:
 # -- records -----------------------------------------------------------------------------------------------
 
 
-def _recorded(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineContext) -> Entry | None:
-    """Create the first entry of the new log, with all its records. Existing ones count.
+def _recorded(
+    snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineContext, taken: Mapping[str, PublishedTable]
+) -> Entry | None:
+    """Create the first entry of the new log, with all its records. Existing ones count. taken: the tables with rows
+    that it takes over; it leaves them as they are, and marks them as its own.
 
     None: another process has completed the fork meanwhile. The fork may have moved on so far that this entry is
     retired.
@@ -280,7 +344,11 @@ def _recorded(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: Pipelin
             return None
         ledger.sync_ack(acked)
         acks[job] = acked
-    sha = ledger.create_manifest(manifest_of(Entry(plan, acks), None))
+    manifest = manifest_of(Entry(plan, acks), None)
+    tables = dict(manifest.tables)
+    for name, table in taken.items():
+        tables[name] = msgspec.structs.replace(tables[name], restore=Restored(how="keep", to=table))
+    sha = ledger.create_manifest(msgspec.structs.replace(manifest, tables=tables))
     ledger.index_run(plan)
     ledger.create_decision(Decision(**stamp(seams.new_id()), id=plan.id, outcome="completed", manifest=sha))
     entry = to.real_entry(plan.id)
@@ -354,22 +422,30 @@ def _publish(entry: Entry, claimed: PipelineRecord, to: PipelineContext) -> None
 
 def _owed(entry: Entry) -> Iterator[str]:
     assert entry.manifest is not None
-    return (name for name, part in entry.manifest.tables.items() if part.committables)
+    return (name for name, part in entry.manifest.tables.items() if rules.has_unpublished(part))
 
 
 def _published(entry: Entry, name: str, claimed: PipelineRecord, to: PipelineContext) -> PublishedTable:
     assert entry.manifest is not None
     assert entry.decision is not None
-    sink, context = state_sink(name), _own_context(claimed, name, to)
-    records = tuple(map(to.ledger.unpack, entry.manifest.tables[name].committables))
-    attempt, generation = entry.decision.attempt, entry.plan.generation
-    publication = Publication(entry.id, generation, attempt, None, records)
+    part, context = entry.manifest.tables[name], _own_context(claimed, name, to)
+    sink: Sink = state_sink(name) if name.startswith(STATE) else to.graph.sinks[name].sink
+    publication = Publication(
+        entry.id,
+        entry.plan.generation,
+        entry.decision.attempt,
+        None,
+        tuple(map(to.ledger.unpack, part.committables)),
+        restore=part.restore,
+        target=entry.id,
+    )
+    act = sink.publish if part.restore is None else sink.go_back
     head = sink.head(context)
-    published = sink.publish(publication, head, context) if head.last is None else None
+    published = act(publication, head, context) if head.last is None else None
     published = published or sink.locate(entry.id, context)
     if published is None:
         raise Unavailable(
-            f"the table of state {name.removeprefix(STATE)!r} could not be made",
+            f"the table of {name.removeprefix(STATE)!r} could not be made",
             help="fork once more: it continues where this one stopped",
             reason="BUSY_TABLE",
         )

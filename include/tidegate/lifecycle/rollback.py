@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.checkpoint import control
+from tidegate.checkpoint.manifests import rests_on
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.errors import Invalid, Rejected, TidegateError
@@ -68,12 +69,14 @@ def roll_back(
     reason: str = "",
     suspend: str = "",
     shown: Collection[int] | None = None,
+    drop_in_flight: bool = False,
 ) -> RolledBack:
     """Roll back to checkpoint `to`.
 
     choices: how to treat tables to which others have written. suspend: a reason to suspend the pipeline afterwards, so
     that nothing is read again before somebody has looked. shown: the checkpoints that a person has agreed to lose; by
-    default, those that are found first.
+    default, those that are found first. drop_in_flight: let go of the rows that were in flight as of `to`: jobs that
+    were behind never read them, and no source reads them again.
 
     Raise Rejected, with every reason, if it is impossible. Then nothing has changed, except that open checkpoints may
     be aborted. Otherwise the rollback is decided, and published as far as the tables answer.
@@ -87,7 +90,7 @@ def roll_back(
         previous = _decided_before(ledger, view, run, to)
         if previous is not None:
             return _published(pipeline, previous, examine(pipeline, to, choices, view))
-        proposal = _possible(pipeline, to, choices, view)
+        proposal = _possible(pipeline, to, choices, view, drop_in_flight)
         shown = {*proposal.undone, *proposal.open} if shown is None else shown
         _refuse_more(pipeline, shown, proposal)
         answer = rules.on_rollback(view)
@@ -100,7 +103,8 @@ def roll_back(
         plan = _plan(answer, proposal, record, run, pipeline.settings.timeout)
         reach = plan.id
         pin = _pin(ledger, plan, record)
-        if not ledger.is_retained(to):  # pin first, then check for the tombstone: retention does it the other way round
+        # Pin first, then check for tombstones: retention does it the other way round.
+        if not all(map(ledger.is_retained, rests_on(proposal.target))):
             _unpin(ledger, pin)
             raise claimed(pipeline, to)
         control.sync_below(ledger, view, 0)
@@ -132,14 +136,16 @@ def _decided_before(ledger: Ledger, view: View, run: str, to: int) -> int | None
     return id
 
 
-def _possible(pipeline: PipelineContext, to: int, choices: Mapping[str, How], view: View) -> Proposal:
+def _possible(
+    pipeline: PipelineContext, to: int, choices: Mapping[str, How], view: View, drop_in_flight: bool
+) -> Proposal:
     """Return a proposal without problems, or raise Rejected. Parts of the target that tables lack are published
     first."""
-    proposal = examine(pipeline, to, choices, view)
+    proposal = examine(pipeline, to, choices, view, drop_in_flight=drop_in_flight)
     if proposal.lacking and not proposal.problems:
         with contextlib.suppress(TidegateError):
             publish.publish_pending(pipeline)
-        proposal = examine(pipeline, to, choices)
+        proposal = examine(pipeline, to, choices, drop_in_flight=drop_in_flight)
     problems = [
         *proposal.problems,
         *(
@@ -218,6 +224,7 @@ def _rollback_record(
         reason=reason,
         left=sorted(change.table for change in proposal.changes if change.how == "leave"),
         tables={change.table: change.restored for change in proposal.changes if change.restored is not None},
+        dropped=proposal.dropped,
         suspended=suspended,
     )
 
@@ -271,7 +278,8 @@ def _manifest(plan: Plan, proposal: Proposal) -> Manifest:
         positions=target_manifest.positions,
         jobs=target_manifest.jobs,
         tables=tables,
-        in_flight=target_manifest.in_flight,
+        in_flight={} if proposal.drops_in_flight else target_manifest.in_flight,
+        let_go={**target_manifest.let_go, **{job: ids[-1] for job, ids in proposal.dropped.items()}},
     )
 
 

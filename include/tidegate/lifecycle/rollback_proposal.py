@@ -61,6 +61,18 @@ class Change:
 
 
 @dataclass(frozen=True)
+class RowsInFlight:
+    """Rows that, as of a checkpoint, one job had yet to take from another one."""
+
+    job: str
+    stream: str
+    checkpoint: int
+    """The one in which they were sent."""
+    rows: int | None
+    """None: the record of them cannot be read."""
+
+
+@dataclass(frozen=True)
 class Proposal:
     """The effects of a rollback, and the reasons against it."""
 
@@ -76,16 +88,37 @@ class Proposal:
     """The reasons against it. Without any, it is possible."""
     lacking: tuple[str, ...]
     """Tables to which the target, or a later entry, must be published first."""
+    in_flight: tuple[RowsInFlight, ...] = ()
+    """The rows in flight as of the target: they are read after it, or let go of."""
+    drops_in_flight: bool = False
+    """True: they are let go of."""
+
+    @property
+    def dropped(self) -> dict[str, list[int]]:
+        """Return the checkpoints whose rows are let go of, by the job that had yet to take them."""
+        jobs: dict[str, set[int]] = {}
+        for part in self.in_flight if self.drops_in_flight else ():
+            jobs.setdefault(part.job, set()).add(part.checkpoint)
+        return {job: sorted(ids) for job, ids in jobs.items()}
 
 
-def examine(pipeline: PipelineContext, to: int, choices: Mapping[str, How], view: View | None = None) -> Proposal:
+def examine(
+    pipeline: PipelineContext,
+    to: int,
+    choices: Mapping[str, How],
+    view: View | None = None,
+    *,
+    drop_in_flight: bool = False,
+) -> Proposal:
     """Return the effects of a rollback to checkpoint `to`. Checks every record, version, hash and file that it
-    needs."""
+    needs. drop_in_flight: what was in flight then is let go of, so nothing of it is needed."""
     view = view or pipeline.ledger.view(reach=to)
     target, base = _target(pipeline, to, view)
     _refuse_unknown_choices(pipeline, base, choices)
+    if drop_in_flight:
+        _refuse_nothing_in_flight(pipeline, target)
     try:
-        proposal = _examined(pipeline, view, target, base, choices)
+        proposal = _examined(pipeline, view, target, base, choices, drop_in_flight)
     except Corrupt:
         if pipeline.ledger.is_retained(to):
             raise
@@ -96,9 +129,11 @@ def examine(pipeline: PipelineContext, to: int, choices: Mapping[str, How], view
 
 
 def _examined(
-    pipeline: PipelineContext, view: View, target: Entry, base: Entry, choices: Mapping[str, How]
+    pipeline: PipelineContext, view: View, target: Entry, base: Entry, choices: Mapping[str, How], drop_in_flight: bool
 ) -> Proposal:
-    problems = list(unreadable(pipeline.ledger, target)) or list(_lost_in_flight(pipeline, target))
+    problems = list(unreadable(pipeline.ledger, target, with_in_flight=not drop_in_flight))
+    if not problems and not drop_in_flight:
+        problems = list(_lost_in_flight(pipeline, target))
     changes = [] if problems else list(table_changes(pipeline, view, target, base, choices))
     lacking = []
     for change in changes:
@@ -123,6 +158,8 @@ def _examined(
         changes=tuple(changes),
         problems=tuple(problems),
         lacking=tuple(lacking),
+        in_flight=tuple(_rows_in_flight(pipeline.ledger, target)),
+        drops_in_flight=drop_in_flight,
     )
 
 
@@ -169,7 +206,7 @@ def claimed(pipeline: PipelineContext, to: int) -> Rejected:
     )
 
 
-def unreadable(ledger: Ledger, target: Entry) -> Iterator[str]:
+def unreadable(ledger: Ledger, target: Entry, *, with_in_flight: bool = True) -> Iterator[str]:
     """Yield the problems of the target's own records and side files: missing or changed ones."""
     assert target.manifest is not None
     blobs = {blob for part in target.plan.sources.values() for blob in blobs_within(part.end)}
@@ -180,7 +217,8 @@ def unreadable(ledger: Ledger, target: Entry) -> Iterator[str]:
             yield error.what
             continue
         blobs |= {payload.blob for payload in ack.states.values() if payload.blob is not None}
-    blobs |= {payload.blob for _, payload in _waiting(target) if payload.blob is not None}
+    waiting = _waiting(target) if with_in_flight else ()
+    blobs |= {payload.blob for _, payload in waiting if payload.blob is not None}
     for blob in sorted(blobs, key=lambda blob: blob.path):
         try:
             ledger.get_blob(blob)
@@ -193,6 +231,31 @@ def _waiting(target: Entry) -> Iterator[tuple[str, Payload]]:
     assert target.manifest is not None
     unread = (part for parts in target.manifest.in_flight.values() for part in parts)
     return ((stream, payload) for part in unread for stream, payload in part.channels.items())
+
+
+def _rows_in_flight(ledger: Ledger, target: Entry) -> Iterator[RowsInFlight]:
+    """Yield how many rows were in flight as of the target."""
+    from tidegate.sinks.channel import Sent
+
+    assert target.manifest is not None
+    for job, parts in target.manifest.in_flight.items():
+        for part in parts:
+            for stream, payload in part.channels.items():
+                rows = None
+                with contextlib.suppress(Corrupt):
+                    rows = typed.convert(ledger.unpack(payload), Sent).amount.rows
+                yield RowsInFlight(job, stream, part.ack.entry, rows)
+
+
+def _refuse_nothing_in_flight(pipeline: PipelineContext, target: Entry) -> None:
+    if target.manifest is not None and not target.manifest.in_flight:
+        raise Invalid(
+            f"as of checkpoint {target.id} of pipeline {pipeline.graph.name!r}, nothing was in flight: every job had "
+            "taken all",
+            expected="a checkpoint that went past a busy job",
+            help="roll back without dropping anything",
+            reason="NOTHING_IN_FLIGHT",
+        )
 
 
 def _lost_in_flight(pipeline: PipelineContext, target: Entry) -> Iterator[str]:

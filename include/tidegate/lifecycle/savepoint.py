@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate import seams
+from tidegate.checkpoint.manifests import rests_on
 from tidegate.errors import Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.refusals import no_such_checkpoint
@@ -52,7 +53,9 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
     created = ledger.create_pin(pin)
     if created.record.entry != id:
         raise _taken(ledger, name, created.record.entry)
-    if not ledger.is_retained(id):  # pin first, then check for the tombstone: retention does it the other way round
+    # Pin first, then check for tombstones: retention does it the other way round.
+    entry = ledger.entry(id) if ledger.is_retained(id) else None
+    if entry is None or not all(map(ledger.is_retained, rests_on(entry))):
         if created.mine:
             ledger.delete_pin(pin.owner)
         raise Rejected(

@@ -23,7 +23,16 @@ from tidegate.operators.process.process import Process
 from tidegate.operators.window.window import Window
 from tidegate.pipeline.graph.graph import Graph, build_graph
 from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SinkNode, SourceNode, StageNode
-from tidegate.pipeline.hooks import Hook, OnSuspended, Preparing, Triggering, make_hook, once_each
+from tidegate.pipeline.hooks import (
+    Callbacks,
+    Hook,
+    OnSuspended,
+    Preparing,
+    Settled,
+    Triggering,
+    make_hook,
+    once_each,
+)
 from tidegate.records.codec import sha256
 from tidegate.records.names import check_name
 from tidegate.records.place import Place
@@ -457,6 +466,9 @@ class Pipeline:
         on_prepare: Callable[[Preparing], object] | None = None,
         on_restore: Callable[[Json], object] | None = None,
         on_reset: Callable[[], object] | None = None,
+        on_completed: Callable[[Settled], object] | None = None,
+        on_aborted: Callable[[Settled], object] | None = None,
+        of: Stream | None = None,
         timeout: str = "30 s",
     ) -> None:
         """Let your own code take part in checkpoints. The name identifies its state.
@@ -469,8 +481,36 @@ class Pipeline:
             Each attempt calls it, so it must be safe to call again.
         on_restore: called with that dict after a rollback to that checkpoint, before anything else is planned.
         on_reset: called instead if that checkpoint has no state of this hook. Both may be called more than once.
+        on_completed: called when a checkpoint is completed and on all its tables.
+        on_aborted: called when a checkpoint is aborted. Both are called at least once for each checkpoint that was
+            planned with the hook, in the order of the checkpoints. If one fails, or does not return in time, it is
+            called again at the end of the next checkpoint; nothing else waits for it.
+        of: the stream of an operator, if these two are about that operator: they are told the versions of its states.
         """
-        self._hooks.append(make_hook(name, on_trigger, on_prepare, on_restore, on_reset, timeout))
+        callbacks: Callbacks = {
+            "on_trigger": on_trigger,
+            "on_prepare": on_prepare,
+            "on_restore": on_restore,
+            "on_reset": on_reset,
+            "on_completed": on_completed,
+            "on_aborted": on_aborted,
+        }
+        self._hooks.append(make_hook(name, timeout, callbacks, self._operator_of(name, of)))
+
+    def _operator_of(self, hook: str, stream: Stream | None) -> str:
+        """Return the uid of the operator that gives the stream; empty for no stream."""
+        if stream is None:
+            return ""
+        operators = {stage.name for stage in self._stages if isinstance(stage, OperatorNode)}
+        uid = next((uid for uid in operators if stream.name == uid or stream.name.startswith(f"{uid}.")), None)
+        if uid is None:
+            raise Invalid(
+                f"hook {hook!r} is for {stream.name!r}, which no operator gives",
+                expected="the stream of an operator, such as an aggregate or a join",
+                help="leave out `of`: the hook is then for the whole pipeline",
+                reason="BAD_PIPELINE",
+            )
+        return uid
 
     def graph(self, place: Place | None = None, mode: str | None = None) -> Graph:
         """Return the checked graph; Invalid lists every problem at once. mode: the setting's effective value."""

@@ -1,13 +1,13 @@
-"""User code that tidegate calls: on suspensions, and as part of each checkpoint."""
+"""User code that tidegate calls: on suspensions, as part of each checkpoint, and when it is settled."""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -16,7 +16,17 @@ from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.names import check_name
 from tidegate.records.records import Json
 
-__all__ = ["Hook", "OnSuspended", "Preparing", "Suspension", "Triggering", "make_hook", "once_each"]
+__all__ = [
+    "Callbacks",
+    "Hook",
+    "OnSuspended",
+    "Preparing",
+    "Settled",
+    "Suspension",
+    "Triggering",
+    "make_hook",
+    "once_each",
+]
 
 STATE_LIMIT = 65_536
 """Bytes that a hook may store with each checkpoint: its plan must stay readable."""
@@ -65,15 +75,62 @@ class Preparing:
 
 
 @dataclass(frozen=True)
-class Hook:
-    """User code that takes part in each checkpoint."""
+class Settled:
+    """The argument of `on_completed` and `on_aborted`: a checkpoint whose outcome is certain."""
 
-    name: str
+    pipeline: str
+    id: int
+    run: str
+    completed: bool
+    """True: it is on all its tables. False: none of it counts."""
+    reason: str = ""
+    """Of an abort."""
+    detail: str = ""
+    operator: str = ""
+    """The uid of the operator that the hook is for, if it is for one."""
+    versions: Mapping[str, int] = field(default_factory=dict)
+    """The versions of its Delta tables that show it, by sink, or by state if the hook is for an operator. Empty if the
+    records of the checkpoint are retired already."""
+
+
+class Callbacks(TypedDict, total=False):
+    """What a hook is called for."""
+
     on_trigger: Callable[[Triggering], Json | None] | None
     on_prepare: Callable[[Preparing], object] | None
     on_restore: Callable[[Json], object] | None
     on_reset: Callable[[], object] | None
+    on_completed: Callable[[Settled], object] | None
+    on_aborted: Callable[[Settled], object] | None
+
+
+@dataclass(frozen=True)
+class Hook:
+    """User code that takes part in each checkpoint."""
+
+    name: str
     timeout_s: float
+    on_trigger: Callable[[Triggering], Json | None] | None = None
+    on_prepare: Callable[[Preparing], object] | None = None
+    on_restore: Callable[[Json], object] | None = None
+    on_reset: Callable[[], object] | None = None
+    on_completed: Callable[[Settled], object] | None = None
+    on_aborted: Callable[[Settled], object] | None = None
+    operator: str = ""
+    """The uid of the operator that it is for; empty: it is for the pipeline."""
+
+    @property
+    def is_notified(self) -> bool:
+        """Return whether it is to be told how checkpoints end."""
+        return self.on_completed is not None or self.on_aborted is not None
+
+    def settle(self, settled: Settled) -> None:
+        """Call `on_completed` or `on_aborted`."""
+        callback, function = (
+            ("on_completed", self.on_completed) if settled.completed else ("on_aborted", self.on_aborted)
+        )
+        if function is not None:
+            self._call_in_time(callback, function, settled)
 
     def trigger(self, triggering: Triggering) -> Json:
         """Call `on_trigger` and return the state to store with the checkpoint."""
@@ -134,6 +191,14 @@ class Hook:
                 "To have the job retried at once, raise tidegate.errors.Unavailable in the hook",
                 reason="HOOK_DECLINED",
             )
+        if callback in ("on_completed", "on_aborted"):
+            return Unavailable(
+                f"{callback} of hook {self.name!r} {why}",
+                expected="a return within the time limit; the checkpoint itself is settled, whatever the hook does",
+                help="the end of the next checkpoint calls it again, before it tells the hook of later ones; fix the "
+                "hook, or take it out of the pipeline",
+                reason="HOOK_NOT_TOLD",
+            )
         return Unavailable(
             f"{callback} of hook {self.name!r} {why}",
             expected="a result; nothing is planned without it",
@@ -150,22 +215,14 @@ class Hook:
         )
 
 
-def make_hook(
-    name: str,
-    on_trigger: Callable[[Triggering], Json | None] | None,
-    on_prepare: Callable[[Preparing], object] | None,
-    on_restore: Callable[[Json], object] | None,
-    on_reset: Callable[[], object] | None,
-    timeout: str,
-) -> Hook:
+def make_hook(name: str, timeout: str, callbacks: Callbacks, operator: str = "") -> Hook:
     """Return the hook, or raise Invalid if its declaration is wrong."""
     check_name("hook", name)
-    callbacks = {"on_trigger": on_trigger, "on_prepare": on_prepare, "on_restore": on_restore, "on_reset": on_reset}
     wrong = [key for key, function in callbacks.items() if function is not None and not callable(function)]
     if wrong or not any(callbacks.values()):
         raise Invalid(
             f"hook {name!r} has {' and '.join(wrong) + ' that cannot be called' if wrong else 'nothing to be called'}",
-            expected="functions as on_trigger, on_prepare, on_restore, on_reset",
+            expected=f"functions as {', '.join(Callbacks.__annotations__)}",
             help="pass the functions themselves, without calling them",
             reason="BAD_PIPELINE",
         )
@@ -180,7 +237,7 @@ def make_hook(
             help="set the longest time that it may take, or leave timeout out",
             reason="BAD_PIPELINE",
         )
-    return Hook(name, on_trigger, on_prepare, on_restore, on_reset, seconds)
+    return Hook(name, seconds, **callbacks, operator=operator)
 
 
 def once_each(hooks: Sequence[Hook]) -> tuple[Hook, ...]:

@@ -20,7 +20,7 @@
     kept.json                RetainedCount    a hint: the number of completed entries in a range of ids
     audit/<time>-<attempt>.json Act           an action that somebody took on the pages; .done.json: Acted
     trouble.json             Trouble          a hint: the last error that no checkpoint records
-    told.json                Told             a hint: the last suspension that the pipeline's hooks were notified of
+    told.json                Told             a hint: what the pipeline's hooks were notified of
     tried.json               Tried            a hint: the stores that were shown to keep conditional puts
     tables.json              SeenTables       a hint: the logs of tables on object stores, as they were seen last
     lines/<name>/line.json   LineRecord       a line; its own ledger is in a folder beside it
@@ -67,6 +67,7 @@ __all__ = [
     "Record",
     "RecordedRule",
     "Sha",
+    "SourceChange",
     "SparkWork",
     "State",
     "StepStats",
@@ -142,6 +143,8 @@ State: TypeAlias = Literal[
     "resumed",
     "stopped",
     "cancelled",
+    "source moved",
+    "source dropped",
 ]
 Kind: TypeAlias = Literal["scheduled", "manual", "control", "restart", "fork"]
 
@@ -508,12 +511,21 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
         return f"version {self.version}" if self.is_delta else f"checkpoint {self.version}"
 
 
+class SourceChange(Struct, frozen=True, kw_only=True):
+    """From here on the position of source `name` belongs to source `to`; None: to nobody any more."""
+
+    name: str
+    to: str | None
+
+
 class Control(Struct, frozen=True, kw_only=True):
     """An action of a person, or of a rule, with a place of its own among the checkpoints."""
 
-    action: Literal["suspend", "resume", "stop", "cancel"]
+    action: Literal["suspend", "resume", "stop", "cancel", "move source", "drop source"]
     by: str
     reason: str = ""
+    source: SourceChange | None = None
+    """For a source that is moved or dropped."""
     final: bool = False
     """For a cancellation: it is for good. No entry follows it, and every checkpoint without a name is removed."""
     quarantine_all: bool = msgspec.field(default=False, name="set_aside")
@@ -562,6 +574,9 @@ class Rollback(Struct, frozen=True, kw_only=True):
     tables: dict[str, Restored]
     left: list[str] = []
     """Tables that somebody has let go of: nothing owed to them is ever published, and they are not restored."""
+    dropped: dict[str, list[Id]] = {}
+    """By job, the checkpoints whose rows were in flight to it as of the target, and are let go of: no job ever reads
+    them, and no source reads them again."""
     suspended: Control | None = None
     """The suspension that was in force. It stays in force after the rollback, until somebody resumes."""
 
@@ -604,6 +619,8 @@ class Plan(Record, frozen=True, kw_only=True):
     replays: list[Id] = []
     """For a checkpoint of a line: the live entries whose input it reads again, in order (docs/protocol.md, L2)."""
     sources: dict[str, Range]
+    source_changes: list[SourceChange] = []
+    """The sources that were moved or dropped since the base: it has them under their names before."""
     fixed_inputs: dict[str, Payload] = msgspec.field(default_factory=dict, name="pins")
     """Inputs that operators read besides their streams, such as the version of a table, by uid. Fixed for all
     attempts."""
@@ -615,6 +632,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """For each job, the streams that it reads, and the job that produces each."""
     overtaking: Overtaking | None = None
     commits: list[str]
+    notifies: list[str] = []
+    """The hooks that are to be told whether it was completed or aborted."""
     through: list[str] | None = None
     """At least once: the sinks to whose tables jobs commit before the decision. None: exactly once."""
     timeout_s: float
@@ -629,6 +648,8 @@ class Plan(Record, frozen=True, kw_only=True):
             return f"checkpoint {self.id} cannot rest on {self.base}"
         if (self.kind == "control") != (self.control is not None):
             return "a control entry names its action, a checkpoint does not"
+        if self.control is not None and (self.control.source is not None) != self.control.action.endswith(" source"):
+            return "an entry that moves or drops a source names it, others do not"
         if (self.kind == "restart") != (self.rollback is not None):
             return "a rollback names its target, a checkpoint does not"
         if self.rollback is not None and (flaw := self._flaw_of_rollback(self.rollback)) is not None:
@@ -746,6 +767,8 @@ class Manifest(Record, frozen=True, kw_only=True):
     tables: dict[str, TablePart]
     in_flight: dict[str, list[InFlight]] = {}
     """For each job that was overtaken, the input that it has not read yet, in the order of reading."""
+    let_go: dict[str, Id] = {}
+    """For a job that is behind, the entry up to which a rollback has let go of the input that it had not read."""
 
 
 class Decision(Record, frozen=True, kw_only=True):
@@ -934,11 +957,14 @@ class Trouble(Record, frozen=True, kw_only=True):
 
 
 class Told(Record, frozen=True, kw_only=True):
-    """The pipeline's hooks were notified of the suspension that is entry `id`. If lost, they are notified again."""
+    """What the pipeline's hooks were notified of. If lost, they are notified again."""
 
     title: ClassVar[str] = "told.json"
 
-    id: Id
+    id: Annotated[int, msgspec.Meta(ge=0)] = 0
+    """The entry of the last suspension; 0: there was none."""
+    settled: dict[str, Id] = {}
+    """By hook, the last checkpoint of whose outcome it was notified."""
 
 
 REQUEST = "request"

@@ -16,6 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from tidegate.errors import Invalid
@@ -26,7 +27,7 @@ from tidegate.records.records import Amount, Blob, Json, Lag, Unread
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Blobs", "Planned", "Source", "SourceContext", "least"]
+__all__ = ["Blobs", "Planned", "ReadOnlyBlobs", "Source", "SourceContext", "least"]
 
 
 class Blobs(Protocol):
@@ -37,6 +38,19 @@ class Blobs(Protocol):
 
     def get_blob(self, blob: Blob) -> bytes:
         """Return the bytes, checked against their hash."""
+
+
+@dataclass(frozen=True)
+class ReadOnlyBlobs:
+    """The ledger's side files for a plan that nobody will follow: nothing is written."""
+
+    blobs: Blobs
+
+    def put_blob(self, data: bytes) -> Blob:
+        return Blob(path="blobs/none", sha=sha256(data).hexdigest(), size=len(data))
+
+    def get_blob(self, blob: Blob) -> bytes:
+        return self.blobs.get_blob(blob)
 
 
 @dataclass(frozen=True)

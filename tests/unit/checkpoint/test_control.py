@@ -275,7 +275,7 @@ def test_runs_that_cannot_plan_tell_the_hooks_once_there_are_more_than_are_toler
 
     def run() -> None:
         coordinator = told_by(world, told.append)
-        coordinator.graph = replace(coordinator.graph, hooks=(make_hook("folder", away, None, None, None, "30 s"),))
+        coordinator.graph = replace(coordinator.graph, hooks=(make_hook("folder", "30 s", {"on_trigger": away}),))
         with pytest.raises(Invalid, match="is away"):
             run_checkpoints(coordinator, lambda: None, Schedule(checkpoints=1), Observer())  # type: ignore[arg-type]
 

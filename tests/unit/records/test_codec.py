@@ -130,7 +130,11 @@ def test_each_missing_field_is_refused(name):
         "detail",
         "counts",
         "planning_s",
+        "source_changes",
+        "notifies",
+        "let_go",
     }
+    optional |= {"id", "settled"} if name == "told" else set()
     optional |= {"replays", "restart", "hooks", "origin", "drain", "draining"} | ({"by"} if name == "pin" else set())
     optional |= {"run"} if name == "act" else set()
     optional |= {"takes", "overtaking", "in_flight", "through", "ahead"}

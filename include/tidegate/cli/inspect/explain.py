@@ -140,6 +140,10 @@ def _act(view: CheckpointView, control: Control) -> Iterator[str]:
         "stop": "stopped the pipeline",
         "cancel": "cancelled the pipeline, and what was open",
     }
+    if (change := control.source) is not None:
+        verb, to = ("moved", f" to {change.to}") if change.to is not None else ("dropped", "")
+        yield f"At {clock(view.planned)} UTC {control.by} {verb} source {change.name}{to}{_because(control.reason)}."
+        return
     deed = deeds[control.action]
     if control.action == "cancel" and control.final:
         deed = "cancelled the pipeline for good, and what was open"
@@ -170,6 +174,9 @@ def _back(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
         for name, table in rollback.tables.items():
             if table.how in effects:
                 yield f"Table {name}: {effects[table.how]}."
+        for job, ids in rollback.dropped.items():
+            sent = ", ".join(map(str, ids))
+            yield f"Rows in flight to job {job}, of checkpoint {sent}, were let go of: nobody reads them."
         for name in rollback.left:
             yield f"Table {name} was let go of: what was owed to it never comes there."
     if rollback.suspended is not None and view.outcome != "aborted":

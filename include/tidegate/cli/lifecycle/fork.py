@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
 from tidegate.cli.lifecycle.rollback import checkpoint_or_savepoint, coordinator_of
@@ -12,7 +13,7 @@ from tidegate.cli.prompt import who
 from tidegate.cli.targets import Target, open_target, program
 from tidegate.errors import Corrupt, Invalid
 from tidegate.lifecycle.copies import Copied, open_copy, verify
-from tidegate.lifecycle.fork import fork, forked_already, look
+from tidegate.lifecycle.fork import fork, forked_already, look, tables_taken_over
 from tidegate.lifecycle.snapshot import CheckpointSnapshot, snapshot_at
 from tidegate.state.table import STATE
 
@@ -64,10 +65,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
     else:
         snapshot = _snapshot_of_pipeline(args)
     snapshot = look(snapshot, coordinator)
+    taken = tables_taken_over(snapshot, coordinator)
     if not args.dry_run:
         fork(snapshot, coordinator, copied, claims=args.claim)
-    out.document({"pipeline": new.name, "forked": not args.dry_run, **_document(snapshot)})
-    _print_result(new, snapshot, out, forked=not args.dry_run)
+    tables = {name: table.uri for name, table in taken.items()}
+    out.document({"pipeline": new.name, "forked": not args.dry_run, **_document(snapshot), "taken_over": tables})
+    _print_result(new, snapshot, tables, out, forked=not args.dry_run)
     return 0
 
 
@@ -121,13 +124,17 @@ def _document(snapshot: CheckpointSnapshot) -> dict[str, Any]:
     }
 
 
-def _print_result(new: Target, snapshot: CheckpointSnapshot, out: Output, *, forked: bool) -> None:
+def _print_result(
+    new: Target, snapshot: CheckpointSnapshot, taken: Mapping[str, str], out: Output, *, forked: bool
+) -> None:
     document = _document(snapshot)
     id = snapshot.entry.id
     verb = "starts from" if forked else "would start from"
     out.line(f"Pipeline {new.name} {verb} checkpoint {id} of {snapshot.origin.pipeline}.", "bold")
     out.line(f"  reads              {', '.join(document['sources'])}, from where checkpoint {id} ended")
     out.line(f"  has the state of   {', '.join(document['states']) or 'no operator'}, as a copy")
-    out.line("  its tables         get the rows from now on")
+    for name, table in taken.items():
+        out.line(f"  takes over         {table}, of sink {name}, with its rows")
+    out.line(f"  {'its other tables' if taken else 'its tables':18} get the rows from now on")
     if forked:
         out.line(f"To run it:  {program()} run {shlex.quote(new.text)} --until-idle", "dim")

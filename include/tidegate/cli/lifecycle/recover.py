@@ -5,15 +5,23 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tidegate.cli.lifecycle.rollback import coordinator_of, report_rollback
+from tidegate.cli.lifecycle.rollback import (
+    coordinator_of,
+    dropped_text,
+    print_proposal,
+    proposal_document,
+    report_rollback,
+)
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, who
 from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
-from tidegate.errors import Corrupt, Rejected
+from tidegate.errors import Corrupt, Invalid, Rejected
+from tidegate.execution.notifications import tell_settled
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.history.table import remember
 from tidegate.lifecycle import rollback
+from tidegate.lifecycle.rollback_proposal import examine
 from tidegate.verify.recovery import Recovery, verify_next_run
 
 __all__ = ["add_parser", "run"]
@@ -29,13 +37,19 @@ def add_parser(subparsers: Any) -> None:
         "the next run would do first: abort checkpoints that nobody works on any more, and publish pending ones. "
         "If the last checkpoint is damaged, show the newest intact one, and what would be lost.",
         epilog="examples:\n  tidegate recover jobs.orders:pipeline --dry-run\n"
-        "  tidegate recover jobs.orders:pipeline --fall-back",
+        "  tidegate recover jobs.orders:pipeline --fall-back\n"
+        "  tidegate recover jobs.orders:pipeline --drop-in-flight --dry-run",
     )
     parser.add_argument(
         "pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code, which says where the tables are"
     )
     parser.add_argument("--dry-run", action="store_true", help="only verify; exit code 1: the next run cannot continue")
     parser.add_argument("--fall-back", action="store_true", help="if it is damaged, roll back to an intact one")
+    parser.add_argument(
+        "--drop-in-flight",
+        action="store_true",
+        help="continue without the rows that were in flight between jobs: they are never read (unaligned = true)",
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
@@ -43,6 +57,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
     coordinator = coordinator_of(target)
     findings = verify_next_run(coordinator, abandoned_reason)
+    if args.drop_in_flight:
+        return _drop_in_flight(target, coordinator, findings, args, out)
     if args.dry_run:
         out.document(_document(target, findings))
         _print_findings(target, findings, out)
@@ -54,6 +70,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         coordinator.abort(id, reason, "ended by `tidegate recover`")
     report = coordinator.publish()
     remember(coordinator.ledger, coordinator.place.options)
+    tell_settled(coordinator)
     coordinator.retire()
     published = {f"{name} {id}": table.version for (id, name), table in report.published.items()}
     out.document(_document(target, findings) | {"published": published})
@@ -61,6 +78,35 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.line(f"Published: checkpoint {id} on {name}{f', as version {table.version}' if table.is_delta else ''}")
     out.line("The next run continues from here.", "bold")
     return 0
+
+
+def _drop_in_flight(target: Target, coordinator: Coordinator, findings: Recovery, args: Any, out: Output) -> int:
+    """Continue from the last completed checkpoint without the rows that were in flight then: a rollback to it."""
+    if findings.last is None:
+        raise Invalid(
+            f"pipeline {target.name!r} has no completed checkpoint",
+            expected="a checkpoint that went past a busy job",
+            help="leave out --drop-in-flight",
+            reason="NOTHING_IN_FLIGHT",
+        )
+    proposal = examine(coordinator, findings.last, {}, drop_in_flight=True)
+    print_proposal(target, proposal, out)
+    if args.dry_run:
+        out.document(proposal_document(target, proposal) | {"possible": not proposal.problems})
+        return NO if proposal.problems else 0
+    question = f"Continue from checkpoint {findings.last} without them? {dropped_text(proposal)} never processed."
+    confirm(question, out, yes=args.yes)
+    rolled_back = rollback.roll_back(
+        coordinator,
+        findings.last,
+        run=new_run(),
+        by=who(),
+        reason="recovered without what was in flight",
+        choices={},
+        shown={*proposal.undone, *proposal.open},
+        drop_in_flight=True,
+    )
+    return report_rollback(target, rolled_back, out)
 
 
 def _recover_from_damage(target: Target, coordinator: Coordinator, findings: Recovery, args: Any, out: Output) -> int:

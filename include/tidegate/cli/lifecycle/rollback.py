@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import asdict
 from typing import Any
 
 from tidegate.cli.inspect.documents import clock
@@ -17,7 +18,16 @@ from tidegate.lifecycle import rollback, savepoint
 from tidegate.lifecycle.rollback import RolledBack
 from tidegate.lifecycle.rollback_proposal import CHOICES, Change, How, Proposal, examine
 
-__all__ = ["add_parser", "checkpoint_or_savepoint", "coordinator_of", "report_rollback", "run"]
+__all__ = [
+    "add_parser",
+    "checkpoint_or_savepoint",
+    "coordinator_of",
+    "dropped_text",
+    "print_proposal",
+    "proposal_document",
+    "report_rollback",
+    "run",
+]
 
 NO, CANNOT = 1, 3
 
@@ -32,7 +42,8 @@ def add_parser(subparsers: Any) -> None:
         epilog="examples:\n  tidegate rollback jobs.orders:pipeline --to 41 --dry-run\n"
         "  tidegate rollback jobs.orders:pipeline --to 41 --suspend --reason 'wrong prices since 42'\n"
         "  tidegate rollback jobs.orders:pipeline --to 41 --retract revenue\n"
-        "  tidegate rollback jobs.orders:pipeline --to 41 --leave archive",
+        "  tidegate rollback jobs.orders:pipeline --to 41 --leave archive\n"
+        "  tidegate rollback jobs.orders:pipeline --to 41 --drop-in-flight --dry-run",
     )
     parser.add_argument(
         "pipeline", metavar="MODULE:PIPELINE", help="the pipeline's code, which says where the tables are"
@@ -48,6 +59,11 @@ def add_parser(subparsers: Any) -> None:
         ("leave", "give up a table that cannot be published to: it stays as it is, and never gets its pending rows"),
     ):
         parser.add_argument(f"--{how}", action="append", default=[], metavar="SINK", help=help)
+    parser.add_argument(
+        "--drop-in-flight",
+        action="store_true",
+        help="let go of the rows that were in flight between jobs then: they are never read (unaligned = true)",
+    )
     parser.add_argument("--reason", default="", metavar="TEXT", help="the reason, for the record")
     parser.add_argument("--suspend", action="store_true", help="suspend the pipeline after it, to check first")
     parser.add_argument("--yes", action="store_true", help="do not ask")
@@ -57,15 +73,17 @@ def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
     coordinator = coordinator_of(target)
     choices, to = _choices(args), checkpoint_or_savepoint(args.to, target)
-    proposal = examine(coordinator, to, choices)
+    proposal = examine(coordinator, to, choices, drop_in_flight=args.drop_in_flight)
     if args.dry_run:
-        out.document(_document(target, proposal) | {"possible": not proposal.problems})
-        _print_proposal(target, proposal, out)
+        out.document(proposal_document(target, proposal) | {"possible": not proposal.problems})
+        print_proposal(target, proposal, out)
         return NO if proposal.problems else 0
-    _print_proposal(target, proposal, out)
+    print_proposal(target, proposal, out)
     if not proposal.problems:  # else roll_back refuses it, with all of them
         count = len(proposal.undone)
-        confirm(f"Roll back to checkpoint {to}? {count} completed after it will no longer count.", out, yes=args.yes)
+        lost = f" {dropped_text(proposal)} never processed." if proposal.drops_in_flight else ""
+        question = f"Roll back to checkpoint {to}? {count} completed after it will no longer count.{lost}"
+        confirm(question, out, yes=args.yes)
     why = args.reason or f"rolled back to checkpoint {to}"
     rolled_back = rollback.roll_back(
         coordinator,
@@ -76,6 +94,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         reason=args.reason,
         suspend=why if args.suspend else "",
         shown={*proposal.undone, *proposal.open},
+        drop_in_flight=args.drop_in_flight,
     )
     return report_rollback(target, rolled_back, out)
 
@@ -118,7 +137,8 @@ def _choices(args: argparse.Namespace) -> dict[str, How]:
 # -- output ------------------------------------------------------------------------------------------------
 
 
-def _document(target: Target, proposal: Proposal) -> dict[str, Any]:
+def proposal_document(target: Target, proposal: Proposal) -> dict[str, Any]:
+    """Return the document for --json."""
     return {
         "pipeline": target.name,
         "to": proposal.target.id,
@@ -126,6 +146,8 @@ def _document(target: Target, proposal: Proposal) -> dict[str, Any]:
         "ended": list(proposal.open),
         "sources": sorted(proposal.target.plan.sources),
         "tables": {change.table: _table(change) for change in proposal.changes},
+        "in_flight": [asdict(part) for part in proposal.in_flight],
+        "drops_in_flight": proposal.drops_in_flight,
         "problems": list(proposal.problems),
     }
 
@@ -142,7 +164,8 @@ def _table(change: Change) -> dict[str, Any]:
     }
 
 
-def _print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
+def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
+    """Show what a rollback would do, and every reason why it cannot."""
     to, decision = proposal.target.id, proposal.target.decision
     at = f", completed at {clock(decision.created)} UTC" if decision is not None else ""
     out.line(f"Rollback of {target.name} to checkpoint {to}{at}", "bold")
@@ -152,6 +175,10 @@ def _print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
     out.line(
         f"  read again         {', '.join(sorted(proposal.target.plan.sources))}, from where checkpoint {to} ended"
     )
+    for part in proposal.in_flight:
+        verb, then = ("dropped", "never read") if proposal.drops_in_flight else ("in flight", "read by the next one")
+        rows = "rows of unknown number" if part.rows is None else f"{part.rows:,} rows"
+        out.line(f"  {verb:18} {rows} of {part.stream}, sent to job {part.job} in checkpoint {part.checkpoint}: {then}")
     out.table(
         ["table", "now at version", "returns to", "others' commits since", "how"],
         [
@@ -178,6 +205,14 @@ def _print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
     out.line("Readers see each table change by one commit, one table after the other. No file is removed.", "dim")
     for problem in proposal.problems:
         out.line(f"Not possible: {problem}", "red")
+
+
+def dropped_text(proposal: Proposal) -> str:
+    """Return how many rows of which checkpoints are let go of, as the subject of a sentence."""
+    known = sum(part.rows or 0 for part in proposal.in_flight)
+    more = "at least " if any(part.rows is None for part in proposal.in_flight) else ""
+    ids = tuple(sorted({part.checkpoint for part in proposal.in_flight}))
+    return f"{more.capitalize()}{known:,} rows that were sent in checkpoint {_listed(ids)} are"
 
 
 def _now(change: Change) -> str:
@@ -212,7 +247,7 @@ def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int
         if id == rolled_back.id
     }
     versions = {name: table.version for name, table in tables.items() if table.is_delta}
-    document = _document(target, rolled_back.proposal) | {"ended": list(rolled_back.ended)}
+    document = proposal_document(target, rolled_back.proposal) | {"ended": list(rolled_back.ended)}
     out.document(document | {"rollback": rolled_back.id, "tables_at": versions, "not_yet": stuck})
     out.line(
         f"Rollback {rolled_back.id} is decided: the next checkpoint continues from {rolled_back.proposal.target.id}.",

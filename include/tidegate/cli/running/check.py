@@ -10,6 +10,7 @@ from tidegate.cli.lifecycle.rollback import checkpoint_or_savepoint, coordinator
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.targets import Target, entry_of, open_target
 from tidegate.ledger.refusals import no_such_checkpoint
+from tidegate.protocol.moved_sources import source_changes
 from tidegate.protocol.view import Entry
 
 __all__ = ["add_parser", "run"]
@@ -38,7 +39,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
         out.document({"pipeline": target.name, "from": None, "possible": True, "reasons": [], "new": []})
         out.line(f"Pipeline {target.name} has no checkpoint yet: any code will do.")
         return 0
-    errors, new = check(coordinator, base), additions(coordinator.graph, base)
+    changes = source_changes(target.ledger.view(), base) if args.base is None else ()
+    errors, new = check(coordinator, base, changes), additions(coordinator.graph, base, changes)
     reasons = [error_document(error) for error in errors]
     document = {"pipeline": target.name, "from": base.id, "possible": not errors, "reasons": reasons, "new": new}
     out.document(document)

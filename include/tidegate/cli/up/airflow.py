@@ -1,4 +1,4 @@
-"""Airflow's REST API on loopback, as `tidegate up` uses it: health, DAGs, runs and tasks."""
+"""Airflow's REST API, as `tidegate up` and `tidegate trigger` use it: health, DAGs, runs and tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from tidegate.cli.up.home import USER, Home
-from tidegate.errors import Invalid, Unavailable
+from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.records.names import NAME
 
 __all__ = ["TAG", "Airflow", "Dag", "DagRun", "failure_text", "import_failure"]
@@ -24,6 +24,8 @@ _TIMEOUT_S = 20.0
 _HEALTH_S = 10.0
 _LINE = 500
 _TRACE_LINES = 12
+_PAGES = "/tidegate/api/v1"
+"""The API of the Checkpoints pages, below Airflow's address."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,11 @@ class DagRun:
 class Airflow:
     """The REST API of one Airflow."""
 
-    def __init__(self, url: str, password: str) -> None:
+    def __init__(self, url: str, password: str, token: str = "") -> None:
+        """password: of the user that `tidegate up` creates; or a token that was issued elsewhere."""
         self.url = url
         self._password = password
-        self._token = ""
+        self._token = token
         # Loopback is never reached through a proxy from the environment.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -95,6 +98,17 @@ class Airflow:
         created = self._call("POST", f"/dags/{_quoted(dag.id)}/dagRuns", {"logical_date": None, "conf": {}})
         return str(created["dag_run_id"])
 
+    def dags_of(self, pipeline: str) -> list[Dag]:
+        """List the DAGs that run this pipeline."""
+        query = f"tags={TAG}&tags={_quoted(pipeline)}&tags_match_mode=all&limit=100&exclude_stale=true"
+        dags = self._call("GET", f"/dags?{query}")["dags"]
+        return [Dag(dag["dag_id"], pipeline, dag["is_paused"], dag.get("next_dagrun_run_after")) for dag in dags]
+
+    def checkpoint_now(self, dag: Dag, note: str, savepoint: str | None) -> str:
+        """Trigger a run as the button on the Checkpoints page does, which is audited; return the run's id."""
+        body = {"note": note} | ({"savepoint": savepoint} if savepoint is not None else {})
+        return str(self._call("POST", f"{_PAGES}/dags/{_quoted(dag.id)}/actions/trigger", body)["run_id"])
+
     def details(self, dag: Dag, run: str) -> dict[str, Any]:
         """Return everything that Airflow knows about a run."""
         return dict(self._call("GET", f"/dags/{_quoted(dag.id)}/dagRuns/{_quoted(run)}"))
@@ -121,7 +135,7 @@ class Airflow:
         if token:
             headers["Authorization"] = f"Bearer {self._token or self._log_in()}"
         request = urllib.request.Request(
-            f"{self.url}{'/api/v2' if not path.startswith('/auth') else ''}{path}",
+            f"{self.url}{'' if path.startswith(('/auth', _PAGES)) else '/api/v2'}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers=headers,
@@ -130,11 +144,14 @@ class Airflow:
             with self._opener.open(request, timeout=timeout) as response:
                 return json.load(response)
         except urllib.error.HTTPError as error:
-            if error.code == 401 and token and self._token:  # it is valid for a day
+            if error.code == 401 and token and self._token and self._password:  # it is valid for a day
                 self._token = ""
                 return self._call(method, path, body)
+            answer = error.read(5000).decode(errors="replace")
+            if (refused := _refusal(answer)) is not None:
+                raise refused from error
             raise Unavailable(
-                f"Airflow answers {error.code} to {method} {path}: {error.read(500).decode(errors='replace')}",
+                f"Airflow answers {error.code} to {method} {path}: {answer[:500]}",
                 help="see its log in .tidegate/airflow/logs/up; start `tidegate up` again",
                 reason="AIRFLOW_ANSWER",
             ) from error
@@ -175,6 +192,15 @@ def _pipeline(dag: dict[str, Any]) -> str:
     """Return the pipeline's name: the DAG's id, or the tag that names it if the DAG has another id."""
     names = [tag["name"] for tag in dag["tags"] if tag["name"] != TAG and NAME.fullmatch(tag["name"])]
     return str(dag["dag_id"] if dag["dag_id"] in names or not names else names[0])
+
+
+def _refusal(answer: str) -> Rejected | None:
+    """Return the error that a page of tidegate answers with; None: the answer is Airflow's own."""
+    try:
+        error = json.loads(answer)["error"]
+        return Rejected(error["what"], expected=error["expected"], help=error["help"], reason=error["reason"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _readable_log(log: Any) -> Iterator[str]:

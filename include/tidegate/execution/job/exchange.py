@@ -13,6 +13,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta import Syncing
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.pipeline.graph.graph import Job
+from tidegate.pipeline.graph.meaning import sources_under_new_names
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.protocol.early_input import InputSelection
 from tidegate.protocol.view import Entry
@@ -226,4 +227,5 @@ def memory_of_base(
     if not acks:
         return None
     states = {name: payload for ack in acks for name, payload in ack.states.items()}
-    return BaseMemory(base.id, states, {name: value for ack in acks for name, value in ack.memory.items()})
+    memory = {name: value for ack in acks for name, value in ack.memory.items()}
+    return BaseMemory(base.id, states, sources_under_new_names(memory, plan.source_changes))

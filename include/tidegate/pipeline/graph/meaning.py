@@ -10,19 +10,27 @@ emitted: the stages in between, and the set of operators that emit. So these ope
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tidegate.errors import Invalid
 from tidegate.pipeline.graph.event_time import column_of, lag_by_source
-from tidegate.records.records import Json
+from tidegate.protocol.moved_sources import under_new_names
+from tidegate.records.records import Json, SourceChange
 
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.graph import Graph, OperatorNode
 
-__all__ = ["meaning_of", "refuse_other_meanings", "refuse_untold", "same_meaning", "without_removed"]
+__all__ = [
+    "meaning_of",
+    "refuse_other_meanings",
+    "refuse_untold",
+    "same_meaning",
+    "sources_under_new_names",
+    "without_removed",
+]
 
 _MEANING = ".meaning"
 ROWS, BACK = "its rows", "what it takes back"
@@ -47,6 +55,13 @@ def without_removed(graph: Graph, memory: Mapping[str, Json]) -> dict[str, Json]
         if _is_source(entry) and name not in graph.sources and name not in operators:
             dropped.add(name)
     return {name: entry for name, entry in memory.items() if name not in dropped}
+
+
+def sources_under_new_names(memory: Mapping[str, Json], changes: Sequence[SourceChange]) -> dict[str, Json]:
+    """Return the memory with the event time of sources that were moved under their present names."""
+    of_sources = {name: entry for name, entry in memory.items() if _is_source(entry)}
+    others = {name: entry for name, entry in memory.items() if name not in of_sources}
+    return {**under_new_names(of_sources, changes), **others}
 
 
 def _is_source(entry: Json) -> bool:

@@ -1,0 +1,40 @@
+"""Sources that were moved to another name, or dropped: acts of people, which are entries of the log. Pure.
+
+Like a suspension, a change is derived from the end of the log: it concerns a plan if its entry lies above the plan's
+base. The planner has seen it, because it has seen every lower entry; and the plan has its position under the new name,
+so that the change has no more meaning for plans that rest on that one. If the plan is aborted, the next one rests on
+the old base, and finds the change again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from tidegate.protocol.view import Entry, View
+from tidegate.records.records import SourceChange
+
+__all__ = ["source_changes", "under_new_names"]
+
+T = TypeVar("T")
+
+
+def source_changes(view: View, base: Entry | None) -> tuple[SourceChange, ...]:
+    """Return the changes that a plan on `base` has to take up, in order."""
+    if base is None:
+        return ()
+    acts = (entry.control for entry in view.entries if entry.id > base.id)
+    return tuple(act.source for act in acts if act is not None and act.source is not None)
+
+
+def under_new_names(by_source: Mapping[str, T], changes: Sequence[SourceChange]) -> dict[str, T]:
+    """Return what belongs to sources by their present names. A change that has lost its meaning, because a rollback
+    came before it, changes nothing: no position ever replaces another one."""
+    present = dict(by_source)
+    for change in changes:
+        if change.name not in present or change.to in present:
+            continue
+        moved = present.pop(change.name)
+        if change.to is not None:
+            present[change.to] = moved
+    return present

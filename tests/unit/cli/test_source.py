@@ -1,0 +1,80 @@
+"""`tidegate source`: the ways out that a refused trigger names, taken."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.kit.shop import CODE, Shop
+from tidegate.cli.lifecycle.rollback import coordinator_of
+from tidegate.cli.targets import open_target
+from tidegate.errors import Invalid
+
+SHOP = """
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Generator
+
+pipeline = Pipeline("orders")
+pipeline.source("events", Generator(rows=1)).sink("good", DeltaAppend("tables/good"))
+pipeline.source("faxes", Generator(rows=1)).sink("faxes", DeltaAppend("tables/faxes"))
+"""
+
+
+@pytest.fixture
+def shop(folder):
+    """One checkpoint of two sources."""
+    shop = Shop(folder, SHOP)
+    shop.folder = folder
+    shop.checkpoint()
+    return shop
+
+
+def change(shop, before, after):
+    assert before in SHOP
+    (shop.folder / "shop.py").write_text(SHOP.replace(before, after))
+    sys.modules.pop("shop", None)
+
+
+def trigger():
+    return coordinator_of(open_target(CODE, {})).trigger("next").plan
+
+
+def way_out(refused):
+    """The first command that the refusal names, for this pipeline."""
+    found = refused.help[refused.help.index("tidegate source") :].replace("MODULE:PIPELINE", CODE)
+    return found.split(";")[0].split(",")[0].split()[1:]
+
+
+def test_a_renamed_source_is_moved_by_the_command_that_the_refusal_names(shop, tidegate):
+    change(shop, '"events"', '"happenings"')
+    with pytest.raises(Invalid) as caught:
+        trigger()
+    command = way_out(caught.value)
+    assert command == ["source", "move", CODE, "events", "happenings"]
+    said = tidegate(*command, "--reason", "as the others call it", "--json")
+    assert (said.code, said.json["entry"]) == (0, 2)
+    assert tidegate("check", CODE, "--json").json["possible"] is True
+    told = tidegate("explain", "orders", "2").out
+    assert "moved source events to happenings, because: as the others call it" in told
+    assert trigger().sources["happenings"].start == shop.coordinator.ledger.plan(1).sources["events"].end
+
+
+def test_a_removed_source_is_dropped_by_the_command_that_the_refusal_names(shop, tidegate):
+    change(shop, 'pipeline.source("faxes", Generator(rows=1)).sink("faxes", DeltaAppend("tables/faxes"))', "")
+    with pytest.raises(Invalid) as caught:
+        trigger()
+    command = way_out(caught.value)
+    assert command == ["source", "drop", CODE, "faxes"]
+    assert tidegate(*command, "--json").code == 2, "somebody has to say yes"
+    assert shop.coordinator.ledger.ids() == [1]
+    assert tidegate(*command, "--yes", "--json").json["to"] is None
+    assert "dropped source faxes" in tidegate("explain", "orders", "2").out
+    assert list(trigger().sources) == ["events"]
+
+
+def test_a_source_that_the_code_still_has_is_not_let_go_of(shop, tidegate):
+    said = tidegate("source", "drop", CODE, "faxes", "--yes", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (2, "SOURCE_STILL_THERE")
+    assert shop.coordinator.ledger.ids() == [1]
