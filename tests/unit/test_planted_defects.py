@@ -135,7 +135,7 @@ class _Nothing(Exception):
 
 def _let_go_of_no_source(patch: Patch) -> None:
     real = compatibility._sources
-    patch.setattr(compatibility, "_sources", lambda graph, config, base: real(graph, {}, base))
+    patch.setattr(compatibility, "_sources", lambda graph, config, base, changes: real(graph, {}, base, changes))
 
 
 def _stay_where_it_was(patch: Patch) -> None:
