@@ -334,7 +334,7 @@ PLANTED: dict[str, Plant] = {
     "retire what is not settled": Plant(_retire_what_is_not_settled, 50),
     "discard the winner when retiring": Plant(_discard_the_winner_when_retiring, 100),
     "never notice that an id is retired": Plant(_never_notice_a_retired_id, 600, (12,)),
-    "release attempts of other plans": Plant(_release_attempts_of_other_plans, 600, (160,)),
+    "release attempts of other plans": Plant(_release_attempts_of_other_plans, 600, (259,)),
     "roll back over what is open": Plant(_roll_back_over_what_is_open, 400, (79,)),
     "go on from where the last one ended": Plant(_go_on_from_where_the_last_one_ended, 100, (71,)),
     "pin nothing": Plant(_pin_nothing, 400, (34,)),
@@ -343,6 +343,6 @@ PLANTED: dict[str, Plant] = {
     "complete without an answer": Plant(_complete_without_an_answer, 100),
     "take a no for a yes": Plant(_take_a_no_for_a_yes, 100, (18,)),
     "let the time limit overrule": Plant(_let_the_time_limit_overrule, 600, (103,)),
-    "decide on an answer that is not durable": Plant(_decide_on_an_answer_that_is_not_durable, 3000, (576,)),
+    "decide on an answer that is not durable": Plant(_decide_on_an_answer_that_is_not_durable, 3000, (1095,)),
     "believe the first contradiction": Plant(_believe_the_first_contradiction, 600, (116,)),
 }

@@ -128,9 +128,9 @@ def _take_what_lies_here_for_all() -> Patches:
 
 PLANTED_YEARS = {
     "compare with the next one and pins": Plant(_compare_with_the_next_one_and_pins, 120, (29,)),
-    "compare states with the next one and pins": Plant(_compare_states_with_the_next_one_and_pins, 120, (38,)),
+    "compare states with the next one and pins": Plant(_compare_states_with_the_next_one_and_pins, 120, (71,)),
     "compare side files with the next one and pins": Plant(_compare_side_files_with_the_next_one_and_pins, 120, (29,)),
-    "look once at what may go": Plant(_look_once_at_what_may_go, 400, (38,)),
+    "look once at what may go": Plant(_look_once_at_what_may_go, 400, (34,)),
     "do not ask what is pinned": Plant(_do_not_ask_what_is_pinned, 120, (1, 2)),
     "look last at what is settled": Plant(_look_last_at_what_is_settled, 120, (8,)),
     "repair without asking who is at work": Plant(_repair_without_asking_who_is_at_work, 120, (8, 17)),
