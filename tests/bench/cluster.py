@@ -81,7 +81,7 @@ def on_cluster(options: Options) -> Iterator[Cluster]:
     """Start the store, the cluster and the session; they end with the block."""
     with (
         tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder,
-        place(Path(folder)) as found,
+        place(Path(folder), f"{options.size(3, 1)}g") as found,
         session(found, found.driver, options) as spark,
     ):
         yield Cluster(spark, found.server.options)

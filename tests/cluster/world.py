@@ -56,8 +56,8 @@ class Place:
 
 
 @contextlib.contextmanager
-def place(home: Path) -> Iterator[Place]:
-    """Start the store and the cluster; they end with the block."""
+def place(home: Path, memory: str = "1g") -> Iterator[Place]:
+    """Start the store and the cluster; they end with the block. memory: that of each worker."""
     driver, workers = home / "driver", home / "workers"
     (driver / "tmp").mkdir(parents=True)
     workers.mkdir()
@@ -65,7 +65,7 @@ def place(home: Path) -> Iterator[Place]:
     hidden = {driver, installed, jars_folder().resolve().parent, *(ROOT / name for name in HERE)}
     hidden |= {Path(entry) for entry in sys.path if entry.endswith("/include") and Path(entry).is_dir()}
     hidden |= {path for each in HERE if (path := (ROOT / ".venv").resolve().parent / each).is_dir()}
-    with s3() as server, Cluster(workers, sorted(hidden)) as cluster:
+    with s3() as server, Cluster(workers, sorted(hidden), memory) as cluster:
         yield Place(cluster, server, driver)
 
 

@@ -27,9 +27,10 @@ DEPLOY = "org.apache.spark.deploy"
 class Cluster:
     """Started and stopped as a `with` block."""
 
-    def __init__(self, home: Path, hidden: Sequence[Path] = ()) -> None:
-        """hidden: the folders that workers and their executors do not see."""
+    def __init__(self, home: Path, hidden: Sequence[Path] = (), memory: str = "1g") -> None:
+        """hidden: the folders that workers and their executors do not see. memory: that of each worker."""
         self.home = home
+        self.memory = memory
         self.hidden = hidden
         self.log = home / "master.log"
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -43,8 +44,9 @@ class Cluster:
             self.master = found[0]
             other = "127.0.0.2" if self.hidden else here  # Spark speculates on another host only
             for name, host in (("worker-1", here), ("worker-2", other)):
-                shape = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self.home / name))
-                self._start(name, "worker.Worker", "--host", host, *shape, self.master)
+                size = ("--cores", "1", "--memory", self.memory)
+                folder = ("--work-dir", str(self.home / name))
+                self._start(name, "worker.Worker", "--host", host, *size, "--webui-port", "0", *folder, self.master)
             eventually("two workers are there", lambda: len(self._said("Registering worker")) == 2, 60)
         except BaseException:
             self.stop()
