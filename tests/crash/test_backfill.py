@@ -6,15 +6,18 @@ they are as they were.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kit.sampling import ALL
-from tests.spark.mended_shop import MODULE, Shop, Shown, always_right
+from tests.spark.mended_shop import MODULE, Shop, Shown, always_right, never
 from tidegate import backfill
+from tidegate.backfill import discard, swap
 from tidegate.cli.main import main
+from tidegate.errors import Rejected
 from tidegate.testing.crashes import crash_at, crash_at_line, lines_reached, points_reached
 
 FILES = [str(path) for path in Path(backfill.__file__).parent.glob("*.py")]
@@ -112,3 +115,47 @@ def test_a_clean_up_takes_nothing_that_a_swap_is_about_to_name(
     assert main(["doctor", "mended:pipeline", "--repair", *place]) == 0
     shop.swap_and_discard("fix")
     assert shop.shown() == right
+
+
+@pytest.mark.parametrize("how", ["retract", "discard", "keep"])
+def test_what_others_have_committed_since_is_asked_about(
+    tmp_path: Path, caught_up: Shop, right: Shown, how: Any
+) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    shop = caught_up.copied(tmp_path / "shop")
+    theirs = {"id": 99, "customer": 9, "amount": 9}
+    row = pa.table({name: pa.array([value], pa.int64()) for name, value in theirs.items()})
+    write_deltalake(str(shop.root / "tables/sales"), row, mode="append")
+    wrong, line = shop.shown(), shop.reopened("fix")
+    with pytest.raises(Rejected, match="others have committed since"):
+        swap(line, by="ann", choices={}, wait=never)
+    assert shop.shown() == wrong
+    swap(line, by="ann", choices={"sales": how}, wait=never)
+    shown = shop.shown()
+    assert shown["totals"] == right["totals"]
+    expected = {"retract": right["sales"] + Counter([repr(theirs)]), "discard": right["sales"], "keep": wrong["sales"]}
+    assert shown["sales"] == expected[how]
+
+
+def test_a_backfill_rests_on_what_counts_and_is_swapped_in_once(tmp_path: Path, caught_up: Shop) -> None:
+    shop = caught_up.copied(tmp_path / "shop")
+    live, wrong = shop.coordinator(), shop.shown()
+    last = live.ledger.view().last_id
+    shop.reopened("fix")
+    first = swap(shop.reopened("fix"), by="ann", choices={}, wait=never)
+    live.roll_back(last, run="back", by="bob")
+    assert shop.shown() == wrong, "somebody took it back"
+    assert swap(shop.reopened("fix"), by="ann", choices={}, wait=never).id == first.id
+    assert shop.shown() == wrong, "to ask once more does not undo that"
+
+
+def test_a_backfill_of_what_was_rolled_back_is_refused(tmp_path: Path, caught_up: Shop) -> None:
+    shop = caught_up.copied(tmp_path / "shop")
+    shop.coordinator().roll_back(1, run="back", by="bob")
+    with pytest.raises(Rejected, match="was rolled back since"):
+        swap(shop.reopened("fix"), by="ann", choices={}, wait=never)
+    discard(shop.reopened("fix"), "ann")
+    assert not list(shop.root.rglob("line-fix"))
+    assert all(pin.kind != "line" for pin in shop.coordinator().ledger.pins())

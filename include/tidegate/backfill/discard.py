@@ -12,8 +12,7 @@ from dataclasses import replace
 
 from tidegate import seams
 from tidegate.backfill.line import OpenLine, pin_owner
-from tidegate.backfill.swap import holder
-from tidegate.checkpoint import control
+from tidegate.backfill.swap import release_pipeline
 from tidegate.delta import Location
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.protocol import lines, rules
@@ -37,9 +36,7 @@ def discard(line: OpenLine, by: str) -> int | None:
     swapped = live.real_entry(answer.named_by) if answer.named_by is not None else None
     if answer.named_by is None or swapped is not None:
         _remove_files(line, swapped)
-    suspended = control.suspended(ledger.view(), live.settings.tolerable_failed_checkpoints)
-    if suspended is not None and suspended.by == holder(line):
-        live.resume(holder(line), "discarded")
+    release_pipeline(line, "discarded")
     ledger.delete_line(line.name)
     ledger.delete_pin(pin_owner(line.name))
     return answer.named_by

@@ -62,7 +62,7 @@ from tidegate.state.table import StateSink
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator
 
-__all__ = ["SwapProposal", "SwappedIn", "examine_swap", "hold_pipeline", "swap"]
+__all__ = ["SwapProposal", "SwappedIn", "examine_swap", "hold_pipeline", "release_pipeline", "swap"]
 
 _TRIES = 100
 """After losing the next number so often, somebody else has to wait first."""
@@ -121,6 +121,14 @@ def hold_pipeline(line: OpenLine, wait: Callable[[str], None]) -> None:
         for entry in live.ledger.view().still_open():
             live.complete(entry.id, _dead(live, entry))
         wait(f"waiting for checkpoint {', '.join(map(str, open_ids))}")
+
+
+def release_pipeline(line: OpenLine, why: str) -> None:
+    """Let the pipeline plan again, if it waits for this backfill."""
+    live = line.live
+    suspended = control.suspended(live.ledger.view(), live.settings.tolerable_failed_checkpoints)
+    if suspended is not None and suspended.by == holder(line):
+        live.resume(holder(line), why)
 
 
 def holder(line: OpenLine) -> str:
@@ -293,9 +301,7 @@ def _published(line: OpenLine, id: int) -> SwappedIn:
         with contextlib.suppress(TidegateError):
             name = f"before-{line.name}"
             savepoint.create(ledger, name, plan.base, plan.rollback.by if plan.rollback is not None else "", "")
-    suspended = control.suspended(ledger.view(), live.settings.tolerable_failed_checkpoints)
-    if suspended is not None and suspended.by == holder(line):
-        live.resume(holder(line), "swapped in")
+    release_pipeline(line, "swapped in")
     try:
         report = publish.publish_pending(live)
     except TidegateError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
@@ -12,7 +13,7 @@ from tidegate.backfill.compare import TableDifference, difference_of, differing_
 from tidegate.backfill.discard import discard, let_go_of_name
 from tidegate.backfill.line import OpenLine, begin, changes_since, gone_inputs, open_line, pin_owner
 from tidegate.backfill.replay import replay
-from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, swap
+from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, release_pipeline, swap
 from tidegate.cli.inspect.read import plain, row_limit, shown
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.lifecycle.rollback import coordinator_of
@@ -23,7 +24,7 @@ from tidegate.cli.running.progress import progress_for
 from tidegate.cli.running.run import refuse_submit
 from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.loop import POLL_S, Schedule
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
@@ -91,9 +92,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _diff(line, args.diff, args.limit, out)
     refuse_submit(target.settings)
     is_swapped = isinstance(line.own.next_step(), Swapped)  # an earlier command was interrupted after that
-    stopped, made = (False, []) if is_swapped and args.swap else _replay(target, line, out, hold=args.swap)
+    stopped, made = (False, []) if is_swapped and args.swap else _replay(target, line, out)
     if args.swap and not stopped:
-        return _swap(args, target, line, made, out)
+        return _swap(args, target, line, made, out, is_swapped=is_swapped)
     differences = [] if stopped else [difference_of(line, table) for table in tables_of(line)]
     out.document(_document(target, line) | {"checkpoints": made, "stopped": stopped, "tables": _tables(differences)})
     if stopped:
@@ -176,9 +177,9 @@ def _last_before(target: Target, moment: datetime) -> int:
 # -- what it does ------------------------------------------------------------------------------------------
 
 
-def _replay(target: Target, line: OpenLine, out: Output, *, hold: bool) -> tuple[bool, list[dict[str, Any]]]:
-    """Read until the backfill has caught up; hold: then let the pipeline wait, and read what is left. Return whether
-    the user stopped it, and its checkpoints."""
+def _replay(target: Target, line: OpenLine, out: Output, *, hold: bool = False) -> tuple[bool, list[dict[str, Any]]]:
+    """Read until the backfill has caught up; hold: the pipeline waits meanwhile. Return whether the user stopped it,
+    and its checkpoints."""
     progress, sessions = progress_for(out), reused_session(target.settings)
     notice = None if out.terminal else out.err_fd
     schedule = Schedule(tolerable_failures=target.settings.tolerable_failed_checkpoints)
@@ -190,21 +191,41 @@ def _replay(target: Target, line: OpenLine, out: Output, *, hold: bool) -> tuple
     with Interrupts(progress.stopping, sessions.cancel, notice) as interrupts, progress, sessions:
         sessions.opened = interrupts.install
         schedule.stop = interrupts
-        replay(line, sessions, schedule, progress)
-        if hold and not interrupts():
+        if hold:
             hold_pipeline(line, wait)
-            replay(line, sessions, schedule, progress)
+        replay(line, sessions, schedule, progress)
         return interrupts(), progress.checkpoints
 
 
-def _swap(args: argparse.Namespace, target: Target, line: OpenLine, made: list[dict[str, Any]], out: Output) -> int:
+def _swap(
+    args: argparse.Namespace,
+    target: Target,
+    line: OpenLine,
+    made: list[dict[str, Any]],
+    out: Output,
+    *,
+    is_swapped: bool,
+) -> int:
+    """Show what the swap changes, ask, let the pipeline wait while the rest is read, and swap. Whatever goes wrong
+    before the swap is decided, the pipeline goes its way again."""
     choices = _choices(args)
-    proposal = examine_swap(line, choices)
-    differences = [difference_of(line, table) for table in tables_of(line)]
-    _print_differences(target, line, differences, out, done=True)
-    if not proposal.problems:
-        confirm(f"Swap backfill {line.name} in?", out, yes=args.yes)
-    swapped = swap(line, by=who(), choices=choices, reason=args.reason, wait=lambda _: seams.sleep(POLL_S))
+    differences: list[TableDifference] = []
+    try:
+        if not is_swapped:
+            proposal = examine_swap(line, choices)
+            differences = [difference_of(line, table) for table in tables_of(line)]
+            _print_differences(target, line, differences, out, done=True)
+            if not proposal.problems:  # else `swap` refuses it, with all of them
+                confirm(f"Swap backfill {line.name} in?", out, yes=args.yes)
+                stopped, more = _replay(target, line, out, hold=True)
+                made = [*made, *more]
+                if stopped:
+                    raise Rejected("stopped before the swap: nothing was changed", reason="STOPPED_BY_HAND")
+        swapped = swap(line, by=who(), choices=choices, reason=args.reason, wait=lambda _: seams.sleep(POLL_S))
+    except BaseException:
+        with contextlib.suppress(TidegateError):
+            release_pipeline(line, "it was not swapped in")
+        raise
     is_published = swapped.report is not None and not swapped.report.stuck
     if is_published:
         discard(line, who())
