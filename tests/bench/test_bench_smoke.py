@@ -40,8 +40,9 @@ KEYS = {
 }
 
 
-RUN = [name for name in bench.BENCHES if ALL or name not in (*bench.ALONE, "dag")]
-"""Not the cluster's, which takes as long as all others, nor a DAG's run, which `floor` has, too: `make test ALL=1`."""
+LONG = ("dag", "parse", "pipelined", "latency")
+RUN = [name for name in bench.BENCHES if ALL or name not in (*bench.ALONE, *LONG)]
+"""Not the cluster's, which takes as long as all others, nor those whose ways others go, too: `make test ALL=1`."""
 
 
 def test_each_bench_has_its_keys_written_down():

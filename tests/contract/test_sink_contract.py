@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import only_with_all
 from tidegate.delta import Location, open_table, read_table
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -71,6 +72,7 @@ class TestDeltaAppend(DeltaContract):
         return DeltaAppend("target")
 
 
+@only_with_all
 class TestDeltaAppendPartitioned(DeltaContract):
     def sink(self) -> Sink:
         return DeltaAppend("target", partition_by=["p"])

@@ -19,6 +19,7 @@ from jobs import orders_feed
 from tests.dags.up_project import Project
 from tests.kit import postgres
 from tests.kit.example import Expected
+from tests.kit.sampling import only_with_all
 from tidegate.spark.server.processes import ProcessId, is_alive
 
 ROWS = 60
@@ -121,6 +122,7 @@ def test_a_broken_dag_file_is_told_with_its_line(project, ended):
     assert project.left_running() == []
 
 
+@only_with_all
 def test_a_run_that_fails_ends_it_with_what_its_task_said(project, ended):
     code = project.folder / "jobs" / "orders.py"
     right = code.read_text()

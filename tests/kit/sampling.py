@@ -6,10 +6,15 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
-__all__ = ["ALL", "some_of"]
+import pytest
+
+__all__ = ["ALL", "only_with_all", "some_of"]
 
 ALL = bool(os.environ.get("ALL_CASES"))
 """Whether all are to be told."""
+
+only_with_all = pytest.mark.skipif(not ALL, reason="it is long, and resembles others: ALL=1")
+"""Marks a story that is told with all others only."""
 
 Case = TypeVar("Case")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.sampling import some_of
+from tests.kit.sampling import only_with_all, some_of
 from tests.kit.waiting import eventually
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.spark.server import client as connect_client
@@ -279,6 +279,7 @@ def test_a_server_that_hangs_before_it_is_used_is_replaced(settings):
     assert after.pid != first.pid
 
 
+@only_with_all
 def test_the_job_of_a_killed_client_gives_its_cores_back(settings, tmp_path):
     child = subprocess.Popen(script(HANGING_JOB, settings, tmp_path / "begun"))
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.sampling import some_of
+from tests.kit.sampling import only_with_all, some_of
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.operators.deduplicate import Deduplicate
@@ -92,6 +92,7 @@ def test_more_rows_than_workers_can_hold_are_left_to_spark_and_nothing_of_the_at
     assert not [path for path in (play.root / "ledger").rglob("*fold-*") if path.is_dir() and any(path.iterdir())]
 
 
+@only_with_all
 def test_few_rows_that_meet_many_or_end_many_are_left_to_spark_too(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import only_with_all
 from tests.spark.changelog_check import given, plain_rows
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, offline, seams
@@ -181,6 +182,7 @@ def tables(play: SmallPipeline) -> dict[str, set[tuple[Any, ...]]]:
     return {name: set(rows) for name, rows in found.items()}
 
 
+@only_with_all
 def test_what_is_changed_by_hand_is_given_on_to_all_that_lies_behind(tmp_path: Path, spark: Any) -> None:
     play = SmallPipeline(tmp_path, spark, chain)
     play.watched = True

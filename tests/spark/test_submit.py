@@ -18,6 +18,7 @@ from tests.dags import by_hand
 from tests.dags.processes import alive, children
 from tests.dags.project import Made, Project
 from tests.kit.jvm import environment
+from tests.kit.sampling import only_with_all
 from tests.kit.waiting import eventually
 from tests.spark.cluster import Cluster
 
@@ -134,6 +135,7 @@ def test_a_stage_that_fails_is_told_as_everywhere(made: Made):
     assert not list(made.folder.glob("**/*.parquet"))
 
 
+@only_with_all
 def test_killed_midway_and_tried_again_counts_once(made: Made, cluster: Cluster):
     run = Run(made)
     run.task("trigger")
@@ -155,6 +157,7 @@ def test_killed_midway_and_tried_again_counts_once(made: Made, cluster: Cluster)
     made.check(1)
 
 
+@only_with_all
 def test_the_spark_application_of_a_task_that_is_gone_goes_too(made: Made, cluster: Cluster):
     """A task whose worker was killed ends nothing itself."""
     run = Run(made)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.bench.scale_worlds import ack, stage, ticking, triggered
 from tests.kit.s3 import BUCKET, SECRET, S3Server, s3
-from tests.kit.sampling import some_of
+from tests.kit.sampling import only_with_all, some_of
 from tidegate.checkpoint.publishing import seen_tables
 from tidegate.coordinator import Coordinator
 from tidegate.delta.log import snapshot
@@ -84,6 +84,7 @@ def test_each_step_in_a_process_of_its_own_reads_no_tables_log_from_the_beginnin
     assert heads(at(server, folder, tables)) == {6}
 
 
+@only_with_all
 def test_a_table_that_was_dropped_is_not_published_to_though_the_trigger_did_not_look(server: S3Server) -> None:
     control = at(server, next(FOLDERS), TEN[:2])
     for number in (1, 2):
