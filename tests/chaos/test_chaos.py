@@ -8,7 +8,7 @@ from tests.chaos.chaos import tell
 from tests.chaos.reference import Fed, file_ids, value
 
 SEED = int(os.environ.get("CHAOS_SEED", "7"))
-MINUTES = float(os.environ.get("CHAOS_MINUTES", "1"))
+MINUTES = float(os.environ.get("CHAOS_MINUTES", "0.6"))
 
 
 def test_what_is_fed_has_all_that_the_pipeline_is_about():

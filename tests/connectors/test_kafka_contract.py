@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.kafka import Broker, KafkaRecord
-from tests.kit.sampling import ALL
+from tests.kit.sampling import only_with_all
 from tidegate.sinks import KafkaTopic, SinkContext
 from tidegate.testing import SinkContract
 
@@ -51,12 +51,8 @@ class TestLog(OnBroker):
         return rows.drop("k")
 
 
+@only_with_all
 class TestTable(OnBroker):
-    def test_a_process_that_dies_at_any_step_of_a_checkpoint_loses_and_doubles_nothing(self) -> None:
-        if not ALL:
-            pytest.skip("as in the log: ALL=1")
-        super().test_a_process_that_dies_at_any_step_of_a_checkpoint_loses_and_doubles_nothing()
-
     def sink(self) -> KafkaTopic:
         config = {"cleanup.policy": "compact"}
         return KafkaTopic(self.unique_name, servers=self.broker.servers, key="k", partitions=2, topic_config=config)

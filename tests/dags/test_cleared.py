@@ -128,12 +128,12 @@ def test_a_failed_run_whose_input_is_in_a_later_checkpoint_is_not_red_when_clear
 
 
 def test_a_scheduled_run_that_a_later_one_overtook_is_not_red(made: Made):
-    """Unpausing a DAG starts two runs at once; only a backfill asks for what was before the first checkpoint."""
+    """Unpausing a DAG starts two runs at once. A backfill by dates is told the command that does it."""
     dag = by_hand.load(str(made.dag_file))
     completed(dag, context(dag, "later", **hour(3)))
     with pytest.raises(AirflowSkipException, match="was planned by a later run"):
         dag.task_dict["trigger"].execute(context(dag, "earlier", **hour(2)))
-    with pytest.raises(AirflowFailException, match="BEFORE_FIRST_CHECKPOINT"):
+    with pytest.raises(AirflowFailException, match="tidegate backfill MODULE:PIPELINE --from"):
         dag.task_dict["trigger"].execute(context(dag, "backfill", **hour(2) | {"run_type": "backfill"}))
 
 

@@ -172,6 +172,7 @@ def test_the_spark_application_of_a_task_that_is_gone_goes_too(made: Made, clust
     eventually("its Spark application is gone", lambda: cluster.gone > gone, 60)
 
 
+@only_with_all
 def test_a_checkpoint_past_its_timeout_takes_its_spark_application_along(cluster: Cluster, tmp_path: Path):
     spark = {"mode": "submit", "master": cluster.master, "memory": "1g", "conf": {"spark.executor.memory": "512m"}}
     made = Project(tmp_path / "project").pipeline("late", stage=STAGE, spark=spark, timeout="15 s").feed()

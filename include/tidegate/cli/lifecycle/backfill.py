@@ -141,7 +141,12 @@ def _origin(args: argparse.Namespace, target: Target) -> int:
     """Return the checkpoint to begin after; 0: the beginning."""
     text = args.origin
     if text is None:
-        raise Invalid("--from is missing", expected="the checkpoint to begin after", reason="NO_BACKFILL")
+        raise Invalid(
+            "--from is missing",
+            expected="the checkpoint to begin after",
+            help=f"`tidegate list {target.name}` shows the choices; --from {BEGINNING} computes everything again",
+            reason="NO_BACKFILL",
+        )
     if text == BEGINNING:
         return 0
     try:
@@ -220,7 +225,12 @@ def _swap(
                 stopped, more = _replay(target, line, out, hold=True)
                 made = [*made, *more]
                 if stopped:
-                    raise Rejected("stopped before the swap: nothing was changed", reason="STOPPED_BY_HAND")
+                    raise Rejected(
+                        "stopped before the swap: nothing was changed",
+                        expected="the rest of the input to be read",
+                        help="run the same command again: it continues",
+                        reason="STOPPED_BY_HAND",
+                    )
         swapped = swap(line, by=who(), choices=choices, reason=args.reason, wait=lambda _: seams.sleep(POLL_S))
     except BaseException:
         with contextlib.suppress(TidegateError):
@@ -246,7 +256,12 @@ def _choices(args: argparse.Namespace) -> dict[str, How]:
     for how, names in given:
         for name in names:
             if choices.setdefault(name, how) != how:
-                raise Invalid(f"two choices are given for table {name!r}", expected="one", reason="BAD_CHOICE")
+                raise Invalid(
+                    f"two choices are given for table {name!r}",
+                    expected="one of --discard-commits, --retract and --keep",
+                    help="leave one out; `--diff` shows what a swap would change",
+                    reason="BAD_CHOICE",
+                )
     return choices
 
 
@@ -258,6 +273,7 @@ def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -
         raise Invalid(
             f"pipeline {target.name!r} has no backfill {name!r}",
             expected=", ".join(line.name for line in target.ledger.lines()) or "a backfill: there is none",
+            help="name one of these; without one there is nothing to do",
             reason="NO_BACKFILL",
         )
     if record is None:
@@ -275,6 +291,7 @@ def _diff(line: OpenLine, table: str, limit: int, out: Output) -> int:
         raise Invalid(
             f"the backfill has no table {table!r}",
             expected=" or ".join(tables_of(line)),
+            help="name one of these; other sinks stay as they are",
             reason="NO_SUCH_SINK",
         )
     rows = differing_rows(line, table, limit)
