@@ -15,7 +15,7 @@ import pytest
 from tests.kit.sampling import ALL
 from tests.spark.mended_shop import MODULE, Shop, Shown, always_right, never
 from tidegate import backfill
-from tidegate.backfill import discard, swap
+from tidegate.backfill import discard, hold_pipeline, release_pipeline, swap
 from tidegate.cli.main import main
 from tidegate.errors import Rejected
 from tidegate.testing.crashes import crash_at, crash_at_line, lines_reached, points_reached
@@ -159,3 +159,34 @@ def test_a_backfill_of_what_was_rolled_back_is_refused(tmp_path: Path, caught_up
     discard(shop.reopened("fix"), "ann")
     assert not list(shop.root.rglob("line-fix"))
     assert all(pin.kind != "line" for pin in shop.coordinator().ledger.pins())
+
+
+def test_a_pipeline_that_somebody_has_suspended_stays_so(tmp_path: Path, caught_up: Shop, right: Shown) -> None:
+    shop = caught_up.copied(tmp_path / "shop")
+    shop.coordinator().suspend("bob", "looks at something")
+    line = shop.reopened("fix")
+    hold_pipeline(line, never)
+    release_pipeline(line, "not now")
+    hold_pipeline(line, never)
+    swap(line, by="ann", choices={}, wait=never)
+    assert shop.shown() == right
+    suspension = shop.coordinator().suspended()
+    assert suspension is not None
+    assert suspension.by == "bob"
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_a_swap_is_above_all_numbers_of_its_line(
+    tmp_path: Path, caught_up: Shop, right: Shown, suspended: bool
+) -> None:
+    """Rows of states carry numbers, and the highest counts."""
+    shop = caught_up.copied(tmp_path / "shop")
+    line = shop.reopened("fix")
+    while line.own.ledger.view().last_id <= shop.coordinator().ledger.view().last_id + 1:
+        line.own.suspend("ann", "takes a number of the line's")
+    if suspended:
+        shop.coordinator().suspend("bob", "looks at something")
+    swapped = swap(line, by="ann", choices={}, wait=never)
+    assert swapped.id > line.own.ledger.view().last_id
+    assert shop.shown() == right
+    assert (shop.coordinator().suspended() is not None) == suspended

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.backfill.line import OpenLine, changes_since
-from tidegate.delta import Snapshot, open_table, query, version_of
+from tidegate.delta import Snapshot, open_table, query, sql_name, version_of
 from tidegate.delta.dataset import dataset
 from tidegate.records.records import Json
 from tidegate.sinks.delta.table import DeltaSink
@@ -48,7 +48,7 @@ def difference_of(line: OpenLine, table: str) -> TableDifference:
 def differing_rows(line: OpenLine, table: str, limit: int) -> list[Json]:
     """Return some of the rows that differ, those of one key beside each other, and which side has them."""
     sides = _sides(line, table)
-    keys = list(map(_quoted, line.own.graph.sinks[table].sink.upserts or sides.columns))
+    keys = list(map(sql_name, line.own.graph.sinks[table].sink.upserts or sides.columns))
     chosen = "CASE WHEN more > 0 THEN 'after' ELSE 'now' END AS side, abs(more) AS times, *"
     rows = _ask(sides, f"SELECT {chosen} FROM changed ORDER BY {', '.join([*keys, 'more'])} LIMIT {limit}")
     return [{name: value for name, value in row.items() if name != "more"} for row in rows]
@@ -83,7 +83,7 @@ def _sides(line: OpenLine, table: str) -> _Sides:
 
 def _ask(sides: _Sides, sql: str) -> list[dict[str, Any]]:
     """Ask about `changed`: each row of which one side has more copies, and how many more after the swap."""
-    columns = ", ".join(map(_quoted, sides.columns))
+    columns = ", ".join(map(sql_name, sides.columns))
     if not columns:
         return []
     tables = {f"now_{n}": part for n, part in enumerate(sides.now)}
@@ -93,7 +93,3 @@ def _ask(sides: _Sides, sql: str) -> list[dict[str, Any]]:
     changed = f"SELECT {columns}, sum(sign) AS more FROM ({rows}) AS x GROUP BY {columns} HAVING sum(sign) <> 0"
     found: list[dict[str, Any]] = query(tables, f"WITH changed AS ({changed}) {sql}").to_pylist()
     return found
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

@@ -20,7 +20,7 @@ from tidegate.protocol.view import Entry
 from tidegate.records import typed
 from tidegate.records.records import LineDiscarded
 from tidegate.sinks.base import SinkContext
-from tidegate.sinks.delta.restore import LINE
+from tidegate.sinks.delta.shadow import LINE
 from tidegate.sinks.delta.table import DeltaSink, StagedBatch
 from tidegate.state.table import StateSink
 

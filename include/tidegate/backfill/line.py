@@ -29,14 +29,13 @@ from tidegate.protocol.lines import CaughtUp, LineProgress, Refuse, Replay, Swap
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import check_name
 from tidegate.records.records import Blob, LineRecord, Pin, Plan
-from tidegate.sinks.base import SinkContext
-from tidegate.sinks.delta.restore import LINE
+from tidegate.sinks.delta.shadow import LINE
 from tidegate.sources.base import SourceContext
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["LineCoordinator", "OpenLine", "begin", "left_out", "open_line", "pin_owner"]
+__all__ = ["LineCoordinator", "OpenLine", "begin", "open_line", "pin_owner"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class OpenLine:
 
     def left_out(self) -> list[str]:
         """Return the sinks that have no shadow: their targets stay as they are."""
-        return left_out(self.live.graph, self.own.graph)
+        return [name for name in self.live.graph.sinks if name not in self.own.graph.sinks]
 
 
 def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "") -> OpenLine:
@@ -232,11 +231,6 @@ def changes_since(live: Coordinator, origin: int) -> tuple[Entry | None, list[Ch
     return target, list(table_changes(live, view, target, base, dict.fromkeys(outside, "keep")))
 
 
-def left_out(graph: Graph, of_line: Graph) -> list[str]:
-    """Return the sinks that a line lacks."""
-    return [name for name in graph.sinks if name not in of_line.sinks]
-
-
 def _graph_of_shadows(graph: Graph, uid: str, name: str) -> Graph:
     """Return the graph with the shadows of its sinks; without hooks, which belong to the pipeline."""
     sinks = {}
@@ -318,14 +312,9 @@ def _seed(line: OpenLine, uid: str, own_uid: str) -> None:
     """Make the shadows of the tables that exist, before the line's first checkpoint."""
     _, changes = changes_since(line.live, line.record.origin)
     since = {change.table: change.way.to for change in changes}
+    contexts, own = line.live.contexts(line.own.graph.sinks, uid), line.own.contexts(line.own.graph.sinks, own_uid)
     for name, sinking in line.own.graph.sinks.items():
-        context = _context(line.live, name, uid)
-        own = _context(line.own, name, own_uid)
-        line.live.graph.sinks[name].sink.seed(sinking.sink, since.get(name), context, own)
-
-
-def _context(pipeline: PipelineContext, name: str, uid: str) -> SinkContext:
-    return pipeline.contexts([name], uid)[name]
+        line.live.graph.sinks[name].sink.seed(sinking.sink, since.get(name), contexts[name], own[name])
 
 
 def _refuse_kind(live: Coordinator) -> None:

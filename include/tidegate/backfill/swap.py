@@ -29,15 +29,15 @@ from tidegate.delta.files.copy import copy_files
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
-from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
+from tidegate.lifecycle.rollback import pin, unpin
 from tidegate.lifecycle.rollback_proposal import Change, How, undecided_choices
 from tidegate.lifecycle.snapshot import state_location
 from tidegate.protocol import lines, rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records import typed
 from tidegate.records.codec import fingerprint
-from tidegate.records.names import entry_name
 from tidegate.records.records import (
     Ack,
     Control,
@@ -47,7 +47,6 @@ from tidegate.records.records import (
     Json,
     Manifest,
     Payload,
-    Pin,
     Plan,
     Position,
     Range,
@@ -60,7 +59,7 @@ from tidegate.state.record import StateTable
 from tidegate.state.table import StateSink
 
 if TYPE_CHECKING:
-    from tidegate.coordinator import Coordinator
+    pass
 
 __all__ = ["SwapProposal", "SwappedIn", "examine_swap", "hold_pipeline", "release_pipeline", "swap"]
 
@@ -113,20 +112,20 @@ def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
 
 def hold_pipeline(line: OpenLine, wait: Callable[[str], None]) -> None:
     """Let the pipeline plan nothing until the swap, and wait until what it has planned is decided. Repeatable."""
-    live, by = line.live, holder(line)
-    suspended = control.suspended(live.ledger.view(), live.settings.tolerable_failed_checkpoints)
-    if suspended is None or suspended.by != by:
-        live.suspend(by, "its backfill reads what is left, and is then swapped in")
-    while open_ids := [entry.id for entry in live.ledger.view().still_open()]:
-        for entry in live.ledger.view().still_open():
-            live.complete(entry.id, _dead(live, entry))
-        wait(f"waiting for checkpoint {', '.join(map(str, open_ids))}")
+    live = line.live
+    if live.suspended() is None:  # else nothing is planned anyway, and to resume it later is not up to the backfill
+        live.suspend(holder(line), "its backfill reads what is left, and is then swapped in")
+    while still_open := list(live.ledger.view().still_open()):
+        for entry in still_open:
+            reason = abandoned_reason(entry.plan)
+            live.complete(entry.id, (reason, "") if reason is not None else None)
+        wait(f"waiting for checkpoint {', '.join(str(entry.id) for entry in still_open)}")
 
 
 def release_pipeline(line: OpenLine, why: str) -> None:
     """Let the pipeline plan again, if it waits for this backfill."""
     live = line.live
-    suspended = control.suspended(live.ledger.view(), live.settings.tolerable_failed_checkpoints)
+    suspended = live.suspended()
     if suspended is not None and suspended.by == holder(line):
         live.resume(holder(line), why)
 
@@ -157,7 +156,7 @@ def swap(
         elif isinstance(answer, rules.Wait):
             wait(f"waiting for checkpoint {', '.join(map(str, answer.ids))}")
         elif isinstance(answer, lines.FillUp):
-            live.suspend(holder(line), "takes a number, so that the swap is above all of the backfill's")
+            _fill_up(line, view)
         elif isinstance(answer, rules.CreateEntry):
             created = _create(line, answer, view, by, choices, reason)
             if created is not None:
@@ -176,14 +175,17 @@ def swap(
     )
 
 
+def _fill_up(line: OpenLine, view: View) -> None:
+    """Take one number, so that the swap is above all of the line's: by suspending as it is, or for the backfill."""
+    tolerable = line.live.settings.tolerable_failed_checkpoints
+    why = "takes a number, so that the swap is above all of the backfill's"
+    standing = control.carried_on(view, tolerable) or Control(action="suspend", by=holder(line), reason=why)
+    control.create_entry_after(line.live.ledger, view, standing)
+
+
 def _give_up(view: View) -> dict[int, str]:
     reasons = ((entry.id, abandoned_reason(entry.plan)) for entry in view.still_open())
     return {id: reason for id, reason in reasons if reason is not None}
-
-
-def _dead(live: Coordinator, entry: Entry) -> tuple[str, str] | None:
-    reason = abandoned_reason(entry.plan)
-    return (reason, "") if reason is not None else None
 
 
 def _chosen(change: Change, choices: Mapping[str, How]) -> Change:
@@ -239,20 +241,18 @@ def _create(
         by=by,
         reason=reason,
         tables={change.table: change.restored for change in proposal.changes if change.restored is not None},
-        suspended=_suspended_by_others(line, view),
+        suspended=control.carried_on(view, live.settings.tolerable_failed_checkpoints, but=holder(line)),
     )
     sources = _sources(line, head)
     plan = _plan(line, answer, head, rollback, sources)
-    pins = [
-        pin
-        for pin in (_pin(plan, line.record.origin, line.record.manifest, by, ""), _pin_of_base(plan, base, by))
-        if pin is not None
-    ]
-    for pin in pins:
-        ledger.create_pin(pin)
+    pins = []
+    if line.record.manifest is not None:
+        pins.append(pin(ledger, plan, line.record.origin, line.record.manifest))
+    if base is not None and base.decision is not None and base.decision.manifest is not None:
+        pins.append(pin(ledger, plan, base.id, base.decision.manifest, "-base"))
     control.sync_below(ledger, view, 0)
     if not ledger.create_entry(plan).mine or not live.abort_if_id_was_used(plan):
-        _unpin(ledger, pins)
+        unpin(ledger, *pins)
         return None
     # Until now the line's own pin has spared both. If it has no tombstone, that pin stands.
     if ledger.line_discarded(line.name) is not None:
@@ -442,39 +442,3 @@ def _plan(
         config_fingerprint=fingerprint(config),
         code_fingerprint=live.graph.code_fingerprint(),
     )
-
-
-def _suspended_by_others(line: OpenLine, view: View) -> Control | None:
-    """L7: return a suspension that stays in force. The one that the swap has asked for is lifted by it."""
-    current = control.suspended(view, line.live.settings.tolerable_failed_checkpoints)
-    if current is None or current.action == "drain" or current.by == holder(line):
-        return None
-    author = current.by or f"the failure of checkpoint {', '.join(map(str, current.failed))}"
-    return Control(action=current.action, by=author, reason=current.why)
-
-
-def _pin(plan: Plan, entry: int, manifest: str | None, by: str, suffix: str) -> Pin | None:
-    if not entry or manifest is None:
-        return None
-    return Pin(
-        attempt=plan.attempt,
-        created=plan.created,
-        owner=f"rollback-{entry_name(plan.id)}-{plan.attempt}{suffix}",
-        kind="rollback",
-        entry=entry,
-        manifest=manifest,
-        rollback=plan.id,
-        by=by,
-    )
-
-
-def _pin_of_base(plan: Plan, base: Entry | None, by: str) -> Pin | None:
-    if base is None or base.decision is None:
-        return None
-    return _pin(plan, base.id, base.decision.manifest, by, "-base")
-
-
-def _unpin(ledger: Ledger, pins: list[Pin]) -> None:
-    for pin in pins:
-        with contextlib.suppress(TidegateError):
-            ledger.delete_pin(pin.owner)

@@ -31,6 +31,7 @@ __all__ = [
     "Suspended",
     "busy",
     "cancel",
+    "carried_on",
     "create_entry_after",
     "end_open",
     "finished",
@@ -112,6 +113,18 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
     assert decision is not None
     why = f"{decision.reason}: {decision.detail}" if decision.detail else decision.reason
     return Suspended("", why, tuple(entry.id for entry in reversed(failed)))
+
+
+def carried_on(view: View, tolerable: int, but: str = "") -> Control | None:
+    """Return the suspension that stays in force after a rollback or a swap: nothing lifts it but a person.
+
+    A drain is no act: the checkpoint that is returned to shows whether it holds. but: whose suspension is lifted.
+    """
+    current = suspended(view, tolerable)
+    if current is None or current.action == "drain" or (but and current.by == but):
+        return None
+    author = current.by or f"the failure of checkpoint {', '.join(map(str, current.failed))}"
+    return Control(action=current.action, by=author, reason=current.why)
 
 
 def finished(view: View) -> Entry | None:

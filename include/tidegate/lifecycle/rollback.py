@@ -43,7 +43,7 @@ from tidegate.records.records import (
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["RolledBack", "roll_back"]
+__all__ = ["RolledBack", "pin", "roll_back", "unpin"]
 
 
 @dataclass(frozen=True)
@@ -102,15 +102,16 @@ def roll_back(
         record = _rollback_record(pipeline, view, proposal, by, reason, suspend)
         plan = _plan(answer, proposal, record, run, pipeline.settings.timeout)
         reach = plan.id
-        pin = _pin(ledger, plan, record)
+        assert record.manifest is not None
+        pinned = pin(ledger, plan, record.target, record.manifest)
         # Pin first, then check for tombstones: retention does it the other way round.
         if not all(map(ledger.is_retained, rests_on(proposal.target))):
-            _unpin(ledger, pin)
+            unpin(ledger, pinned)
             raise claimed(pipeline, to)
         control.sync_below(ledger, view, 0)
         if ledger.create_entry(plan).mine and pipeline.abort_if_id_was_used(plan):
             return replace(_decide(pipeline, plan, proposal), ended=tuple(sorted(aborted)))
-        _unpin(ledger, pin)
+        unpin(ledger, pinned)
 
 
 def _decided_before(ledger: Ledger, view: View, run: str, to: int) -> int | None:
@@ -210,12 +211,8 @@ def _rollback_record(
     decision = proposal.target.decision
     assert decision is not None
     assert decision.manifest is not None
-    current = control.suspended(view, pipeline.settings.tolerable_failed_checkpoints)
-    suspended = None
-    if current is not None and current.action != "drain":  # a drain is no act: the target shows whether it holds
-        author = current.by or f"the failure of checkpoint {', '.join(map(str, current.failed))}"
-        suspended = Control(action=current.action, by=author, reason=current.why)
-    elif suspend:
+    suspended = control.carried_on(view, pipeline.settings.tolerable_failed_checkpoints)
+    if suspended is None and suspend:
         suspended = Control(action="suspend", by=by, reason=suspend)
     return Rollback(
         target=proposal.target.id,
@@ -287,24 +284,29 @@ def _aborted(id: int, reason: str, detail: str) -> Decision:
     return Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason=reason, detail=detail)
 
 
-def _pin(ledger: Ledger, plan: Plan, record: Rollback) -> Pin:
-    """Pin the target: it cannot be retired before the rollback is, or is found to have failed."""
-    assert record.manifest is not None
-    pin = Pin(
+def pin(ledger: Ledger, plan: Plan, entry: int, manifest: str, suffix: str = "") -> Pin:
+    """Pin what a rollback, or a swap, rests on: it cannot be retired before that is, or is found to have failed.
+
+    The pin carries the entry and its attempt in its name: one that another attempt may replace protects nobody.
+    """
+    assert plan.rollback is not None
+    pinned = Pin(
         attempt=plan.attempt,
         created=plan.created,
-        owner=f"rollback-{entry_name(plan.id)}-{plan.attempt}",
+        owner=f"rollback-{entry_name(plan.id)}-{plan.attempt}{suffix}",
         kind="rollback",
-        entry=record.target,
-        manifest=record.manifest,
+        entry=entry,
+        manifest=manifest,
         rollback=plan.id,
-        by=record.by,
-        note=record.reason,
+        by=plan.rollback.by,
+        note=plan.rollback.reason,
     )
-    return ledger.create_pin(pin).record
+    return ledger.create_pin(pinned).record
 
 
-def _unpin(ledger: Ledger, pin: Pin) -> None:
-    """Remove the pin of a rollback that has no entry. If that fails, the next clean-up finds that it is of no use."""
-    with contextlib.suppress(TidegateError):
-        ledger.delete_pin(pin.owner)
+def unpin(ledger: Ledger, *pins: Pin) -> None:
+    """Remove the pins of a rollback that has no entry. If that fails, the next clean-up finds that they are of no
+    use."""
+    for each in pins:
+        with contextlib.suppress(TidegateError):
+            ledger.delete_pin(each.owner)

@@ -13,7 +13,7 @@ from tidegate.cli.inspect.read import as_of, count_rows, open_as_of, plain, row_
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, entry_of, open_target
-from tidegate.delta import query
+from tidegate.delta import query, sql_name
 from tidegate.history.query import view_of
 from tidegate.history.row import MEASURES
 from tidegate.history.view import CheckpointView
@@ -131,9 +131,9 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
     """Ask about `changes`: keys whose rows differ, what became of them, and their values on both sides."""
     sides = {"before": before, "after": after}
     there = [state for state in sides.values() if state is not None]
-    keys = list(map(_named, there[0].record.keys))
+    keys = list(map(sql_name, there[0].record.keys))
     values = [n for n in there[-1].columns if n not in there[-1].record.keys and all(n in s.columns for s in there)]
-    columns = ", ".join([*keys, *map(_named, values)])
+    columns = ", ".join([*keys, *map(sql_name, values)])
     parts = []
     for side, state in sides.items():
         whole = (state or there[0]).view(side if state else _there(sides), quote='"')
@@ -146,8 +146,8 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
     chosen = [f"{became} AS change", *(f"coalesce(old.{key}, new.{key}) AS {key}" for key in keys)]
     for name in values:
         chosen += [
-            f"old.{_named(name)} AS {_named(name + ' before')}",
-            f"new.{_named(name)} AS {_named(name + ' after')}",
+            f"old.{sql_name(name)} AS {sql_name(name + ' before')}",
+            f"new.{sql_name(name)} AS {sql_name(name + ' after')}",
         ]
     same = " AND ".join(f"(old.{key} IS NOT DISTINCT FROM new.{key})" for key in keys)
     parts.append(f"changes AS (SELECT {', '.join(chosen)} FROM old FULL JOIN new ON {same})")
@@ -159,10 +159,6 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
 def _there(sides: dict[str, State | None]) -> str:
     """The side that has the state."""
     return next(side for side, state in sides.items() if state is not None)
-
-
-def _named(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 # -- printing ------------------------------------------------------------------------------------------

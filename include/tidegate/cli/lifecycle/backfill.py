@@ -190,6 +190,8 @@ def _replay(target: Target, line: OpenLine, out: Output, *, hold: bool = False) 
     schedule = Schedule(tolerable_failures=target.settings.tolerable_failed_checkpoints)
 
     def wait(why: str) -> None:
+        if schedule.stop():
+            raise _stopped()
         progress.waiting(why)
         seams.sleep(POLL_S)
 
@@ -225,12 +227,7 @@ def _swap(
                 stopped, more = _replay(target, line, out, hold=True)
                 made = [*made, *more]
                 if stopped:
-                    raise Rejected(
-                        "stopped before the swap: nothing was changed",
-                        expected="the rest of the input to be read",
-                        help="run the same command again: it continues",
-                        reason="STOPPED_BY_HAND",
-                    )
+                    raise _stopped()
         swapped = swap(line, by=who(), choices=choices, reason=args.reason, wait=lambda _: seams.sleep(POLL_S))
     except BaseException:
         with contextlib.suppress(TidegateError):
@@ -244,6 +241,15 @@ def _swap(
         | {"checkpoints": made, "swapped": swapped.id, "savepoint": swapped.savepoint, "tables": _tables(differences)}
     )
     return _print_swapped(target, line, swapped, out)
+
+
+def _stopped() -> Rejected:
+    return Rejected(
+        "stopped before the swap: nothing was changed",
+        expected="the rest of the input to be read",
+        help="run the same command again: it continues",
+        reason="STOPPED_BY_HAND",
+    )
 
 
 def _choices(args: argparse.Namespace) -> dict[str, How]:

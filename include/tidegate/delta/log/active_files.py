@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tidegate.delta.log.snapshot import Snapshot
 
-__all__ = ["LiveFile", "live_files", "paths_outside", "query", "read_table"]
+__all__ = ["LiveFile", "live_files", "paths_outside", "query", "read_table", "sql_name"]
 
 _TRUNCATED = timedelta(milliseconds=1)
 """Delta's statistics keep only milliseconds of timestamps: the real maximum may be this much greater."""
@@ -138,7 +138,7 @@ def read_table(snapshot: Snapshot, columns: list[str] | None = None, limit: int 
     import pyarrow as pa
     from deltalake import QueryBuilder
 
-    selected = ", ".join(_quoted(name) for name in columns) if columns else "*"
+    selected = ", ".join(sql_name(name) for name in columns) if columns else "*"
     query = f"SELECT {selected} FROM version" + (f" LIMIT {int(limit)}" if limit is not None else "")
     return pa.table(QueryBuilder().register("version", snapshot.handle).execute(query))
 
@@ -154,7 +154,8 @@ def query(tables: Mapping[str, Snapshot], sql: str) -> pa.Table:
     return pa.table(builder.execute(sql))
 
 
-def _quoted(name: str) -> str:
+def sql_name(name: str) -> str:
+    """Return a column's name as `query` takes it."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -35,11 +35,9 @@ from tidegate.delta import (
 from tidegate.errors import Rejected, TidegateError
 from tidegate.records.records import PublishedTable
 from tidegate.sinks.base import Publication, SinkContext, WayBack
+from tidegate.sinks.delta.shadow import LINE
 
-__all__ = ["LINE", "go_back", "way_back", "went_past"]
-
-LINE = "line-"
-"""The prefix of the folders of shadow tables, inside the folder of the sink that they are the shadow of."""
+__all__ = ["go_back", "way_back", "went_past"]
 
 _NO_WAY_BACK = "its rows cannot be put back: go to a newer checkpoint, or choose --leave for it (it stays as it is)"
 

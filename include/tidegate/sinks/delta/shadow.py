@@ -14,7 +14,10 @@ import msgspec
 from tidegate.delta import CommitStamp, Location, Snapshot, StagedFile, create, live_files
 from tidegate.delta.files.copy import copy_files
 
-__all__ = ["brought_files", "seed_shadow"]
+__all__ = ["LINE", "brought_files", "seed_shadow"]
+
+LINE = "line-"
+"""The prefix of the folders of shadow tables, inside the folder of the sink that they are the shadow of."""
 
 
 def seed_shadow(
