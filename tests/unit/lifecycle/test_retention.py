@@ -17,7 +17,7 @@ from tidegate.ledger import Ledger
 from tidegate.lifecycle import retention, savepoint
 from tidegate.lifecycle.retention import retention_floor
 from tidegate.lifecycle.rollback_proposal import examine
-from tidegate.records.records import Request, Retired
+from tidegate.records.records import Pin, Request, Retired
 
 WHO = {"attempt": "x", "created": "now"}
 
@@ -568,6 +568,23 @@ def test_a_tombstone_on_what_has_to_stay_is_ignored(world):
     assert world.checkpoint("next", rows=3) == 4
     assert world.state(3) == "completed"
     world.exact()
+
+
+@pytest.mark.parametrize("claimed", [None, 2, 3])
+def test_nothing_goes_from_where_a_line_was_forked_on(world, claimed):
+    """L1: not even an entry on which somebody has left a tombstone before the pin was there."""
+    world.limit(num_retained=4)
+    for n in range(4):
+        world.checkpoint(f"run{n}", rows=3)
+    pin = Pin(**WHO, owner="line-fix", kind="line", entry=2, manifest=world.ledger.decision(2).manifest)
+    world.ledger.create_pin(pin)
+    if claimed is not None:
+        world.ledger.create_retired(Retired(**WHO, id=claimed))
+    world.limit(num_retained=1).coordinator().retire()
+    assert left(world) == [2, 3, 4]
+    world.ledger.delete_pin(pin.owner)
+    world.coordinator().retire()
+    assert left(world) == [4]
 
 
 def test_whoever_retires_looks_again_behind_its_tombstone(world, monkeypatch):
