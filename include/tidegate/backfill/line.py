@@ -30,7 +30,7 @@ from tidegate.protocol.view import Entry, View
 from tidegate.records.names import check_name
 from tidegate.records.records import Blob, LineRecord, Pin, Plan
 from tidegate.sinks.delta.shadow import LINE
-from tidegate.sources.base import SourceContext
+from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
@@ -201,7 +201,7 @@ class BothBlobs:
     live: Ledger
 
     def put_blob(self, data: bytes) -> Blob:
-        return self.own.put_blob(data)
+        raise AssertionError("positions are compared, none is made")
 
     def get_blob(self, blob: Blob) -> bytes:
         there = self.own if self.own.store.read(blob.path) is not None else self.live
@@ -213,7 +213,7 @@ def gone_inputs(line_origin: Entry | None, live: Coordinator) -> Iterator[str]:
     last = live.ledger.view().last_completed
     starts, ends = planned_ranges(line_origin), planned_ranges(last)
     for name, sourcing in live.graph.sources.items():
-        context = SourceContext(live.graph.name, name, live.place, live.ledger)
+        context = SourceContext(live.graph.name, name, live.place, ReadOnlyBlobs(live.ledger))
         start = starts[name].end if name in starts else None
         end = ends[name].end if name in ends else None
         for problem in sourcing.source.gone(start, end, context):

@@ -27,7 +27,7 @@ from tidegate.records.records import Amount, Blob, Json, Lag, Unread
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Blobs", "Planned", "ReadOnlyBlobs", "Source", "SourceContext", "least"]
+__all__ = ["Blobs", "Planned", "ReadOnlyBlobs", "Source", "SourceContext", "least", "reaches"]
 
 
 class Blobs(Protocol):
@@ -91,6 +91,17 @@ class Planned:
 def least(bounds: Iterable[int | None]) -> int | None:
     """Return the smallest bound, ignoring None. None: there are no bounds."""
     return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def reaches(position: Json | None, other: Json | None, place: str, *same: str) -> bool:
+    """Return whether a position is at least as far as another one: `place` is how far, `same` what must be equal."""
+    if other is None or position == other:
+        return True
+    return (
+        position is not None
+        and all(position[name] == other[name] for name in same)
+        and int(position[place]) >= int(other[place])
+    )
 
 
 class Source(ABC):

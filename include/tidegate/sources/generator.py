@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext, least
+from tidegate.sources.base import Planned, Source, SourceContext, least, reaches
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,6 +91,10 @@ class Generator(Source):
             summary=f"{last - first:,} rows" if first != last else "at its end",
             amount=last - first,
         )
+
+    def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
+        """See Source."""
+        return reaches(position, other, "offset")
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         """Nothing can have changed: rows are made from their offsets."""

@@ -9,7 +9,7 @@ from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.codec import fingerprint
 from tidegate.records.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.sources.base import Planned, Source, SourceContext, reaches
 from tidegate.testing.crashes import Crash
 
 if TYPE_CHECKING:
@@ -74,6 +74,10 @@ class TestSource(Source):
         return Planned(
             end={"step": upto}, splits=splits, empty=upto == step, more=upto < len(self.steps), summary=f"{rows} rows"
         )
+
+    def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
+        """See Source."""
+        return reaches(position, other, "step")
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         self._answer("verify")

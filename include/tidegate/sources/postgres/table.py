@@ -21,7 +21,7 @@ from tidegate.postgres import (
     table_problems,
 )
 from tidegate.records.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext, least
+from tidegate.sources.base import Planned, Source, SourceContext, least, reaches
 from tidegate.sources.postgres.columns import (
     SAME_TEXT,
     ReadColumn,
@@ -116,6 +116,10 @@ class PostgresTable(Source):
         with self._database(context).session("looking at the table") as session:
             cursor = session.cursor()
             return self._position(cursor, self._found(cursor, context), _horizon(cursor))
+
+    def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
+        """See Source."""
+        return reaches(position, other, "xid", "system", "table")
 
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         with self._database(context).session("planning") as session:
