@@ -159,8 +159,7 @@ class Coordinator(PipelineContext):
     ) -> Plan:
         if wanted is not None and wanted.independent:
             refuse_rewritten(self, view, wanted.interval)
-        plans = Plans(self.graph, self.ledger, self.settings, self.place)
-        plan = plans.make(answer, view, run, kind, wanted, special, looked)
+        plan = Plans(self).make(answer, view, run, kind, wanted, special, looked)
         intervals.refuse_archived(self.graph, plan, view, self.ledger)
         return plan
 

@@ -34,6 +34,7 @@ BENCHES = {
     "postgres": "a checkpoint into PostgreSQL, rows added and rows replaced, against Spark's JDBC writer",
     "kafka": "a million records from topic to topic, exactly once, against Structured Streaming, at least once",
     "cluster": "state, gates and upserts on a cluster and an object store, against what is used without tidegate",
+    "backfill": "thirty days computed again, against the time they took and a refresh by Structured Streaming",
     "floor": "a small checkpoint: the shipped example, one operator, none; against Structured Streaming's batch",
 }
 

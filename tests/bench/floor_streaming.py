@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,10 +35,12 @@ LANDING = ("landing/orders", "landing/payments")
 class Streaming:
     """Both queries, running."""
 
+    conf: Mapping[str, str] = CONF
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self.spark: Any = sessions("local")()
-        for key, value in CONF.items():
+        for key, value in self.conf.items():
             self.spark.conf.set(key, value)
         self.spark.sql(
             f"CREATE TABLE delta.`{root}/totals` (customer_id long, spent decimal(22,2), orders long, last timestamp) "

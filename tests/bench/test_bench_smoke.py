@@ -35,12 +35,13 @@ KEYS = {
     "postgres": {"rival_s", "ratio", "ratio_upsert"},
     "kafka": {"rival_s", "ratio", "ratio_cores", "plan_s"},
     "cluster": {"ratio_streaming", "ratio_merge", "ratio_counts", "ratio_gates", "by_workers"},
+    "backfill": {"rival_s", "ratio_refresh", "speedup"},
     "floor": {"rival_s", "ratio", "first_s", "example_s", "one_operator_s"}
     | {"queries", "jobs", "tasks", "idle_cpu_s", "idle_queries"},
 }
 
 
-LONG = ("dag", "parse", "pipelined", "latency")
+LONG = ("dag", "parse", "pipelined", "latency", "backfill")
 RUN = [name for name in bench.BENCHES if ALL or name not in (*bench.ALONE, *LONG)]
 """Not the cluster's, which takes as long as all others, nor those whose ways others go, too: `make test ALL=1`."""
 
@@ -86,7 +87,7 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     assert stopped.value.code == 2
     assert (
         "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, latency, "
-        "dag, parse, requests, large_state, pipelines, ledger, scale, page, postgres, kafka, cluster, floor"
+        "dag, parse, requests, large_state, pipelines, ledger, scale, page, postgres, kafka, cluster, backfill, floor"
         in capsys.readouterr().err
     )
 

@@ -51,13 +51,14 @@ class NoFives(Gate):
 class Shop(SmallPipeline):
     """It counts everything double, until somebody mends it."""
 
-    def __init__(self, root: Path, spark: Any, factor: int = 2) -> None:
+    def __init__(self, root: Path, spark: Any, factor: int = 2, *, files_at_once: int = 1000) -> None:
         super().__init__(root, spark, self.declare, "shop")
         self.factor = factor
+        self.files_at_once = files_at_once
 
     def declare(self, pipeline: Pipeline) -> None:
         factor = self.factor
-        rows = sources(pipeline, "id long, customer long, amount long")
+        rows = sources(pipeline, "id long, customer long, amount long", max_files=self.files_at_once)
 
         @pipeline.stage(rows)
         def priced(rows: Any) -> Any:

@@ -103,6 +103,6 @@ def put_in_jobs(pipeline: Pipeline) -> None:
         pipeline._stages[place] = replace(stage, job=f"depth{depth}")
 
 
-def sources(pipeline: Pipeline, schema: str, name: str = "rows", **options: Any) -> Any:
+def sources(pipeline: Pipeline, schema: str, name: str = "rows", max_files: int = 1000, **options: Any) -> Any:
     """A source of all files that `SmallPipeline.feed` lets land under this name."""
-    return pipeline.source(name, Files(f"landing/{name}/*.json", schema=schema), **options)
+    return pipeline.source(name, Files(f"landing/{name}/*.json", schema=schema, max_files=max_files), **options)

@@ -6,11 +6,20 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.spark.mended_shop import DAYS, MODULE, OneSession, Shop, always_right, never
-from tidegate.backfill import discard, swap
+from tests.spark.small_pipeline import SmallPipeline
+from tidegate import Pipeline
+from tidegate.backfill import begin, discard, replay, swap
+from tidegate.backfill.compare import difference_of, differing_rows
 from tidegate.cli.main import main
+from tidegate.errors import Rejected
+from tidegate.execution.loop import Observer, Schedule
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import DeltaTable
 
 
 @pytest.mark.parametrize("origin", [0, 1])
@@ -30,6 +39,53 @@ def test_what_a_bug_made_is_replaced_at_once(tmp_path: Path, spark: Any, origin:
     discard(shop.reopened("fix"), "ann")
     shop.play(DAYS[5:])
     assert shop.shown() == always_right(tmp_path / "right too", spark, 6)
+
+
+def test_a_part_is_computed_for_a_look_and_compared_with_the_tables_as_of_then(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path / "shop", spark)
+    shop.play_with_the_bug(5)
+    line = shop.line("look", 1)
+    line.own.larger, line.own.until = 1000, line.live.real_entry(3)
+    shop.replayed(line)
+    assert line.progress().rests_on == 3
+    sales = difference_of(line, "sales")
+    assert (sales.rows_now, sales.rows_then, sales.only_now, sales.only_then) == (9, 9, 6, 6), "ids 4 to 11, no fives"
+    assert {row["id"] for row in differing_rows(line, "sales", 100)} == {4, 6, 7, 8, 9, 11}
+    with pytest.raises(Rejected, match="has completed checkpoint 5"):
+        swap(line, by="ann", choices={}, wait=never)
+    line = shop.replayed(shop.reopened("look"))
+    assert swap(line, by="ann", choices={}, wait=never).error is None
+    assert shop.shown() == always_right(tmp_path / "right", spark, 5)
+
+
+def test_a_backfill_reads_larger_ranges_than_the_pipeline_did(tmp_path: Path, spark: Any) -> None:
+    shop = Shop(tmp_path / "shop", spark, files_at_once=1)
+    shop.play_with_the_bug(5)
+    line = shop.line("fix", 1)
+    line.own.larger = 3
+    shop.replayed(line)
+    files = [entry.plan.sources["rows"].summary for entry in line.own.ledger.view().entries if entry.completed]
+    assert len(files) == 3, "one for the fork, one of 3 files, one of the fourth"
+
+
+def test_a_source_that_began_at_the_moment_begins_there_again(tmp_path: Path, spark: Any) -> None:
+    def declare(pipeline: Pipeline) -> None:
+        rows = pipeline.source("rows", DeltaTable(str(tmp_path / "in"), start="latest"))
+        rows.sink("out", DeltaAppend("tables/out"))
+
+    def arrive(id: int) -> None:
+        write_deltalake(tmp_path / "in", pa.table({"id": [id]}), mode="append")
+
+    arrive(1)
+    shop = SmallPipeline(tmp_path, spark, declare, "shop")
+    shop.coordinator().trigger("idle", only_if_new=True)
+    for id in (2, 3):
+        arrive(id)
+        shop.checkpoint()
+    line = begin(shop.coordinator(), "again", 0, by="ann")
+    replay(line, OneSession(spark), Schedule(), Observer())
+    difference = difference_of(line, "out")
+    assert (difference.rows_then, difference.only_now, difference.only_then) == (2, 0, 0)
 
 
 class TheSession(OneSession):

@@ -33,7 +33,10 @@ def tables_of(line: OpenLine) -> list[str]:
 
 
 def difference_of(line: OpenLine, table: str) -> TableDifference:
-    """Count the rows that differ: all rows of both are read."""
+    """Count the rows that differ: all rows of both are read.
+
+    A line that is to stop at a checkpoint of the pipeline is compared with the table as of that, else as it is now.
+    """
     sides = _sides(line, table)
     now, then = (sum(dataset(part).count_rows() for part in side) for side in (sides.now, sides.then))
     counts = _ask(
@@ -46,7 +49,8 @@ def difference_of(line: OpenLine, table: str) -> TableDifference:
 
 
 def differing_rows(line: OpenLine, table: str, limit: int) -> list[Json]:
-    """Return some of the rows that differ, those of one key beside each other, and which side has them."""
+    """Return some of the rows that differ, as for `difference_of`: those of one key beside each other, and which side
+    has them."""
     sides = _sides(line, table)
     keys = list(map(sql_name, line.own.graph.sinks[table].sink.upserts or sides.columns))
     chosen = "CASE WHEN more > 0 THEN 'after' ELSE 'now' END AS side, abs(more) AS times, *"
@@ -70,15 +74,23 @@ def _sides(line: OpenLine, table: str) -> _Sides:
     assert isinstance(shadow_sink, DeltaSink)
     real = open_table(sink.delta_table(line.live.context(table)))
     shadow = open_table(shadow_sink.delta_table(line.own.context(table)))
-    _, changes = changes_since(line.live, line.record.origin)
-    since = next((change.way.to for change in changes if change.table == table), None)
+    since = _as_of(line, table, real, line.record.origin)
     then = [shadow] if shadow is not None else []
-    if real is not None and since is not None and not (sink.rewrites and shadow is not None):
-        then.insert(0, version_of(real, since.version))
-    now = [real] if real is not None else []
+    if since is not None and not (sink.rewrites and shadow is not None):
+        then.insert(0, since)
+    until = line.own.until
+    was = real if until is None else _as_of(line, table, real, until.id)
+    now = [was] if was is not None else []
     names = [[field["name"] for field in part.schema["fields"]] for part in (*now, *then)]
     columns = [name for name in (names[0] if names else []) if all(name in others for others in names)]
     return _Sides(now, then, columns)
+
+
+def _as_of(line: OpenLine, table: str, real: Snapshot | None, id: int) -> Snapshot | None:
+    """Return the pipeline's table as of one of its checkpoints. None: it had none then."""
+    _, changes = changes_since(line.live, id)
+    to = next((change.way.to for change in changes if change.table == table), None)
+    return version_of(real, to.version) if real is not None and to is not None else None
 
 
 def _ask(sides: _Sides, sql: str) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol.lines import CaughtUp, LineProgress, Refuse, Replay, Swapped, on_replay
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import check_name
-from tidegate.records.records import Blob, LineRecord, Pin, Plan
+from tidegate.records.records import Beginning, Blob, LineRecord, Pin, Plan
 from tidegate.sinks.delta.shadow import LINE
 from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 
@@ -57,6 +57,11 @@ class OpenLine:
     def progress(self) -> LineProgress:
         """Return how far it has come."""
         return progress_of(self.record, self.own.ledger)
+
+    def can_stop_at(self, id: int) -> bool:
+        """Return whether a checkpoint of the pipeline is one that the line has to read up to."""
+        step = self.own.next_step()
+        return id == self.progress().rests_on or (isinstance(step, Replay) and id in step.ids)
 
     def left_out(self) -> list[str]:
         """Return the sinks that have no shadow: their targets stay as they are."""
@@ -108,10 +113,32 @@ def pin_owner(name: str) -> str:
 class LineCoordinator(Coordinator):
     """The control plane of a line. It tells nobody outside how far it has come: sources are the pipeline's."""
 
+    larger: int = 1
+    """How many times as much as the sources' bounds allow one checkpoint may read."""
+
+    until: Entry | None = None
+    """The pipeline's checkpoint at which to stop, for a look. None: read all there is."""
+
     def __init__(self, graph: Graph, ledger: Ledger, live: PipelineContext, record: LineRecord) -> None:
         super().__init__(graph, ledger, live.settings, live.place)
         self._live = live
         self._record = record
+
+    def source_context(self, name: str) -> SourceContext:
+        """See PipelineContext."""
+        context, until = super().source_context(name), planned_ranges(self.until).get(name)
+        return replace(
+            context,
+            larger=self.larger,
+            until=until.end if until is not None else None,
+            blobs=BothBlobs(self.ledger, self._live.ledger),
+        )
+
+    def decided_beginning(self, source: str, behind: int) -> Beginning | None:
+        """See PipelineContext. What the pipeline did not read before the line's origin begins where it began there:
+        else a source that begins "now" would leave out all that the pipeline has read."""
+        own = super().decided_beginning(source, behind)
+        return own if own is not None else self._live.ledger.beginning(source, self._record.origin)
 
     def next_step(self) -> Replay | CaughtUp | Refuse | Swapped:
         """L2: return what is left to replay, if anything."""
@@ -153,9 +180,18 @@ class LineCoordinator(Coordinator):
         for id in step.ids if isinstance(step, Replay) else ():
             self._live.ledger.sync_decision(id)  # W2
         plan = super()._plan(*args)
-        if isinstance(step, Replay):
-            return msgspec.structs.replace(plan, replays=list(step.ids))
+        ids = [id for id in step.ids if self._is_wanted(id)] if isinstance(step, Replay) else []
+        if ids:
+            return msgspec.structs.replace(plan, replays=ids)
         return msgspec.structs.replace(plan, replays=list(progress_of(self._record, self.ledger).replayed[-1:]))
+
+    def has_read_all(self) -> bool:
+        """Return whether its checkpoints have noted all that they are to read: nothing is left, or nothing of that."""
+        step = self.refuse()
+        return isinstance(step, CaughtUp) or not any(map(self._is_wanted, step.ids))
+
+    def _is_wanted(self, id: int) -> bool:
+        return self.until is None or id <= self.until.id
 
     def publish(self) -> publish.Report:
         return publish.publish_pending(self)
@@ -195,13 +231,13 @@ def view_from(ledger: Ledger, progress: LineProgress) -> View:
 
 @dataclass(frozen=True)
 class BothBlobs:
-    """Side files of a line and of its pipeline: whose a position is, it does not say."""
+    """Side files of a line and of its pipeline: whose a position is, it does not say. New ones are the line's."""
 
     own: Ledger
     live: Ledger
 
     def put_blob(self, data: bytes) -> Blob:
-        raise AssertionError("positions are compared, none is made")
+        return self.own.put_blob(data)
 
     def get_blob(self, blob: Blob) -> bytes:
         there = self.own if self.own.store.read(blob.path) is not None else self.live

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from tidegate.backfill.line import OpenLine
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
-from tidegate.protocol.lines import CaughtUp
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Outcome
@@ -18,7 +17,8 @@ __all__ = ["replay"]
 
 
 def replay(line: OpenLine, sessions: SessionSource, schedule: Schedule, observer: Observer) -> list[Outcome]:
-    """Make the line's checkpoints until nothing is left to read, and it has caught up with the pipeline.
+    """Make the line's checkpoints until nothing is left to read, and it has caught up with the pipeline; or with the
+    checkpoint at which it is to stop (`line.own.until`).
 
     schedule: says when to stop earlier, and how many failures to tolerate. Repeated, it continues.
     """
@@ -27,7 +27,7 @@ def replay(line: OpenLine, sessions: SessionSource, schedule: Schedule, observer
     while not schedule.stop():
         outcomes += run_checkpoints(line.own, sessions, until_idle, observer)
         _refuse_aborted(line, outcomes)
-        if schedule.stop() or (line.head() is not None and isinstance(line.own.refuse(), CaughtUp)):
+        if schedule.stop() or (line.head() is not None and line.own.has_read_all()):
             break
         # Nothing is new, but the pipeline has completed checkpoints since: one more plan notes them.
         outcomes += run_checkpoints(line.own, sessions, replace(until_idle, until_idle=False, checkpoints=1), observer)

@@ -19,8 +19,9 @@ from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
 from tidegate.records.place import Place
-from tidegate.records.records import Decision, Json, Plan
+from tidegate.records.records import Beginning, Decision, Json, Plan
 from tidegate.sinks.base import SinkContext
+from tidegate.sources.base import SourceContext
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +72,14 @@ class PipelineContext:
         name, uid, home = self.graph.name, uid or self.ledger.start().uid, self.ledger.home
         more: Any = {"by_interval": self.graph.by_interval, "home": home, "spark": self.spark}
         return {sink: SinkContext(name, uid, sink, self.place, **more) for sink in sinks}
+
+    def source_context(self, name: str) -> SourceContext:
+        """Return the context in which a source, or what reads like one, plans."""
+        return SourceContext(self.graph.name, name, self.place, self.ledger)
+
+    def decided_beginning(self, source: str, behind: int) -> Beginning | None:
+        """Return where a source begins that has not been read since checkpoint `behind`, if it was decided."""
+        return self.ledger.beginning(source, behind)
 
     def all_in_buckets(self, uid: str) -> bool:
         """Return whether every target is a Delta table on an object store."""

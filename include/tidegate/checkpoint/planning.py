@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import msgspec
@@ -12,14 +12,14 @@ import msgspec
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import check_gates, check_targets, left_behind, planned_ranges, refusals, refuse
-from tidegate.checkpoint.context import CheckpointSettings
+from tidegate.checkpoint.context import PipelineContext
 from tidegate.checkpoint.pacing import pace_of
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.checkpoint.quarantine_requests import plan_requests
 from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
-from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import Graph, OperatorNode, SourceNode
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.pipeline.hooks import Triggering
@@ -28,9 +28,7 @@ from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.view import Entry, View
 from tidegate.records.codec import fingerprint
 from tidegate.records.interval import Interval
-from tidegate.records.place import Place
 from tidegate.records.records import Beginning, Drain, Json, Overtaking, Pace, Payload, Plan, Range, SourceChange
-from tidegate.sources.base import SourceContext
 
 __all__ = ["CheckpointOptions", "Plans", "standing_ranges"]
 
@@ -59,11 +57,12 @@ _ORDINARY = CheckpointOptions()
 class Plans:
     """Makes the plans of one pipeline's checkpoints, in milliseconds, without a JVM. Writes only side files."""
 
-    def __init__(self, graph: Graph, ledger: Ledger, settings: CheckpointSettings, place: Place) -> None:
-        self.graph = graph
-        self.ledger = ledger
-        self.settings = settings
-        self.place = place
+    def __init__(self, pipeline: PipelineContext) -> None:
+        self.pipeline = pipeline
+        self.graph = pipeline.graph
+        self.ledger = pipeline.ledger
+        self.settings = pipeline.settings
+        self.place = pipeline.place
 
     def make(
         self,
@@ -187,11 +186,11 @@ class Plans:
         Only decisions after the base count: a rollback to before the source was added finds the decision made then,
         and a source that was removed and put back begins anew.
         """
-        context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger)
+        context = self.pipeline.source_context(sourcing.name)
         floor = 0
         if base is not None:
             floor = base.rollback.target if base.rollback is not None else base.id
-        decided = self.ledger.beginning(sourcing.name, floor)
+        decided = self.pipeline.decided_beginning(sourcing.name, floor)
         if decided is not None:
             return decided.at
         position = sourcing.source.beginning(context)
@@ -204,7 +203,7 @@ class Plans:
         """Fix the inputs that operators and gates read besides their streams."""
         inputs = {}
         for stage in self.graph.stages:
-            context = SourceContext(self.graph.name, stage.name, self.place, self.ledger)
+            context = self.pipeline.source_context(stage.name)
             if isinstance(stage, OperatorNode):
                 fixed = stage.operator.fix_inputs(context)
             elif isinstance(stage, GateNode):
@@ -235,7 +234,7 @@ class Plans:
 
     def _range(self, sourcing: SourceNode, start: Json | None, interval: Interval | None, pace: Pace | None) -> Range:
         at_most = pace.at_most if pace is not None else None
-        context = SourceContext(self.graph.name, sourcing.name, self.place, self.ledger, interval, at_most)
+        context = replace(self.pipeline.source_context(sourcing.name), interval=interval, at_most=at_most)
         planned = sourcing.source.plan(start, context)
         return Range(
             kind=sourcing.source.kind,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidegate.errors import TidegateError
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Json
-from tidegate.sources.base import Source, SourceContext
+from tidegate.sources.base import Source
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
@@ -32,7 +32,7 @@ def tell_completed(pipeline: PipelineContext) -> None:
         return
     for name, end in _ends(last, sources):
         with _told_in_the_log(name, f"checkpoint {last.id} is completed"):
-            pipeline.graph.sources[name].source.completed(end, _context(pipeline, name))
+            pipeline.graph.sources[name].source.completed(end, pipeline.source_context(name))
 
 
 def release_unneeded(pipeline: PipelineContext) -> None:
@@ -43,7 +43,7 @@ def release_unneeded(pipeline: PipelineContext) -> None:
         return
     for name, end in _ends(oldest, sources):
         with _told_in_the_log(name, f"nothing before checkpoint {oldest.id} is needed any more"):
-            pipeline.graph.sources[name].source.release(end, _context(pipeline, name))
+            pipeline.graph.sources[name].source.release(end, pipeline.source_context(name))
 
 
 @contextlib.contextmanager
@@ -83,7 +83,3 @@ def _ends(entry: Entry, sources: list[str]) -> Iterator[tuple[str, Json]]:
         part = entry.plan.sources.get(name)
         if part is not None and part.end is not None:
             yield name, part.end
-
-
-def _context(pipeline: PipelineContext, name: str) -> SourceContext:
-    return SourceContext(pipeline.graph.name, name, pipeline.place, pipeline.ledger)

@@ -66,6 +66,16 @@ class SourceContext:
     at_most: int | None = None
     """For a source with a unit: a bound in that unit, in addition to its own bounds. A source that cannot stay within
     it takes as little as it can."""
+    larger: int = 1
+    """How many times as large as all these bounds allow a range may be: a backfill reads in larger ranges."""
+    until: Json | None = None
+    """A position that the source has had: the range goes no further than that, for a backfill that stops there. A
+    source with `can_stop` heeds it."""
+
+    def bound(self, *bounds: int | None) -> int | None:
+        """Return how much the range may hold. bounds: the source's own, in its unit. None: as much as there is."""
+        bound = least([*bounds, self.at_most])
+        return None if bound is None else bound * self.larger
 
 
 @dataclass(frozen=True)
@@ -114,6 +124,9 @@ class Source(ABC):
     verified_after: ClassVar[bool] = False
     """True: `verify` is called once more when the rows have been staged, before they count. For a source whose input
     can be replaced while it is read without Spark noticing."""
+
+    can_stop: ClassVar[bool] = False
+    """True: `plan` heeds `context.until`."""
 
     costly_to_read: ClassVar[bool] = False
     """True: its rows come from another system, so what is needed twice in a checkpoint is read once and stored."""

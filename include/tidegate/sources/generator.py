@@ -36,6 +36,7 @@ class Generator(Source):
     """
 
     kind = "generator"
+    can_stop = True
     unit = "rows"
 
     def __init__(
@@ -81,13 +82,14 @@ class Generator(Source):
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         """Plan the next `rows` offsets."""
         first = _offset_of(start, context)
-        rows = least([self.rows, context.at_most]) or 1
-        last = first + rows if self.total is None else max(first, min(first + rows, self.total))
+        end = least([self.total, context.until["offset"] if context.until is not None else None])
+        rows = context.bound(self.rows) or 1
+        last = first + rows if end is None else max(first, min(first + rows, end))
         return Planned(
             end=start if first == last else {"offset": last},
             splits={"from": first, "to": last},
             empty=first == last,
-            more=self.total is not None and first < last < self.total,  # without a total, rows are made on demand
+            more=end is not None and first < last < end,  # without a total, rows are made on demand
             summary=f"{last - first:,} rows" if first != last else "at its end",
             amount=last - first,
         )

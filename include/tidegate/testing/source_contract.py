@@ -174,6 +174,24 @@ class SourceContract:
         assert len(bounded) >= len(unbounded)
         assert Counter(self.rows_of(*bounded)) == Counter(self.all_rows)
 
+    def test_a_backfill_stops_at_a_position_that_the_source_has_had(self) -> None:
+        if not self.source().can_stop:
+            pytest.skip("this source cannot stop at a position")
+        plans, end = [], None
+        for _ in range(3):
+            self.arrive()
+            planned = self.plan(end)
+            plans.append(planned)
+            end = planned.end
+        for number, last in enumerate(plans, 1):
+            self.context = replace(self.context, until=last.end, larger=10)
+            again, reached = self.drained()
+            assert self.rows_of(*again) == self.rows_of(*plans[:number])
+            assert self.source().covers(reached, last.end, self.context)
+        self.context = replace(self.context, until=None)
+        rest, _ = self.drained(plans[0].end)
+        assert self.rows_of(plans[0], *rest) == self.rows_of(*self.drained()[0])
+
     def test_whatever_step_a_process_dies_at_each_row_is_read_once(self) -> None:
         place = self.place()
         settings = {"data": place.base, **{f"connections.{name}": value for name, value in place.connections.items()}}

@@ -316,7 +316,6 @@ def test_a_source_under_another_name_is_another_source(world, monkeypatch):
     from tests.kit.toys import ToySink
     from tidegate import Pipeline
     from tidegate.coordinator import Coordinator
-    from tidegate.records.place import Place
 
     world.checkpoint("one", rows=3)
 
@@ -455,7 +454,7 @@ def test_what_comes_after_a_look_that_found_nothing_is_read(late):
 def test_a_rollback_to_before_a_source_begins_it_where_it_began_and_one_put_back_begins_anew(late):
     late.source = None
     first = late.checkpoint("without it")
-    plans = Plans(late.coordinator().graph, late.ledger, late.limits, Place("/"))
+    plans = Plans(late.coordinator())
     base = late.ledger.entry(first)
     sourcing = replace(plans.graph.sources["in"], name="new", source=FromNowOn(late.feed, 100))
     assert plans._beginning(sourcing, 5, base) == {"at": 10}

@@ -21,6 +21,7 @@ from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, who
 from tidegate.cli.running.interrupts import Interrupts
 from tidegate.cli.running.progress import progress_for
+from tidegate.cli.running.run import count as whole_number
 from tidegate.cli.running.run import refuse_submit
 from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
@@ -30,7 +31,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.rollback_proposal import How
 from tidegate.protocol.lines import Swapped
-from tidegate.protocol.view import rolled_back_by
+from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.records import LineRecord
 from tidegate.spark.session import reused_session
 
@@ -63,6 +64,19 @@ def add_parser(subparsers: Any) -> None:
         help="begin after this checkpoint: a number, a savepoint's name, or the last one before a time (UTC), such as "
         f"2026-03-01; or {BEGINNING!r}",
     )
+    parser.add_argument(
+        "--to",
+        metavar="WHEN",
+        help="stop when it has read what this checkpoint had read, and compare with the tables as of then, for a look "
+        "at a part; the command without it reads the rest",
+    )
+    parser.add_argument(
+        "--larger",
+        type=whole_number,
+        default=1,
+        metavar="N",
+        help="read N times as much in a checkpoint as the sources' bounds allow: fewer, larger checkpoints (1)",
+    )
     parser.add_argument("--name", metavar="NAME", help="a name for it; without one, backfill-1, backfill-2, …")
     act = parser.add_mutually_exclusive_group()
     act.add_argument("--dry-run", action="store_true", help="only tell what it would read and change, and what is gone")
@@ -85,9 +99,18 @@ def run(args: argparse.Namespace, out: Output) -> int:
     coordinator = coordinator_of(target)
     if args.discard is not None:
         return _discard(target, coordinator, args.discard, out)
+    if args.swap and args.to is not None:
+        raise Invalid(
+            "--swap cannot go with --to: a swap puts all tables where the pipeline is by then",
+            expected="a backfill that has read all that the pipeline has read",
+            help="leave out --to; it reads the rest before the swap",
+            reason="NOT_CAUGHT_UP",
+        )
     if args.dry_run:
         return _dry_run(target, coordinator, _origin(args, target), out)
     line = _line(args, target, coordinator)
+    line.own.larger = args.larger
+    line.own.until = _until(args, target, line)
     if args.diff is not None:
         return _diff(line, args.diff, args.limit, out)
     refuse_submit(target.settings)
@@ -137,6 +160,30 @@ def _free_name(ledger: Ledger) -> str:
     return next(name for number in count(1) if (name := f"backfill-{number}") not in taken)
 
 
+def _until(args: argparse.Namespace, target: Target, line: OpenLine) -> Entry | None:
+    """Return the checkpoint to stop at, if one is named."""
+    if args.to is None:
+        return None
+    endless = [name for name, sourcing in line.own.graph.sources.items() if not sourcing.source.can_stop]
+    if endless:
+        raise Invalid(
+            f"source {endless[0]!r} of pipeline {target.name!r} cannot stop where another checkpoint stopped",
+            expected="sources that can, for --to",
+            help="leave out --to; a source of your own needs `can_stop` and `context.until` (see the guide on sources)",
+            reason="CANNOT_STOP",
+        )
+    id = _checkpoint(args.to, target)
+    entry = line.live.real_entry(id)
+    if entry is None or not entry.completed or not line.can_stop_at(id):
+        raise Invalid(
+            f"backfill {line.name!r} of pipeline {target.name!r} cannot stop at checkpoint {id}",
+            expected=f"one that counts, and not below {line.progress().rests_on}, up to which it has planned already",
+            help=f"`tidegate list {target.name}` shows the choices; without --to it reads all there is",
+            reason="NO_SUCH_CHECKPOINT",
+        )
+    return entry
+
+
 def _origin(args: argparse.Namespace, target: Target) -> int:
     """Return the checkpoint to begin after; 0: the beginning."""
     text = args.origin
@@ -147,8 +194,11 @@ def _origin(args: argparse.Namespace, target: Target) -> int:
             help=f"`tidegate list {target.name}` shows the choices; --from {BEGINNING} computes everything again",
             reason="NO_BACKFILL",
         )
-    if text == BEGINNING:
-        return 0
+    return 0 if text == BEGINNING else _checkpoint(text, target)
+
+
+def _checkpoint(text: str, target: Target) -> int:
+    """Return the checkpoint that a number, a savepoint's name or a time stands for."""
     try:
         return checkpoint_id(text)
     except argparse.ArgumentTypeError:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from tidegate.delta import Commit, DataFile, TableLayout, TableLog, locate
 from tidegate.errors import Invalid
 from tidegate.records.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext, least
+from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.delta import errors
 from tidegate.sources.delta.interval import plan_interval
 from tidegate.sources.delta.position import TablePosition
@@ -48,6 +48,7 @@ class DeltaTable(Source):
     """
 
     kind = "delta"
+    can_stop = True
     unit = "bytes"
 
     def __init__(
@@ -123,12 +124,13 @@ class DeltaTable(Source):
         if self.time_column is not None:
             assert context.interval is not None
             return plan_interval(log, self.time_column, context.interval, context.source)
+        until = TablePosition.of(context.until, context.source) if context.until is not None else None
         if start is None:
-            position = self._first(log, context.source)
+            position = self._first(log, context.source, until)
         else:
             position = TablePosition.of(start, context.source)
             _check_same_table(log, position, context.source)
-        cut = Cut(self.max_files, least([self.max_bytes, context.at_most]), position)
+        cut = Cut(self.max_files * context.larger, context.bound(self.max_bytes), position, until)
         self._fill(cut, log, context.source)
         if cut.end == position and not cut.files and not cut.feed:
             end = start if start is not None or self.start == "beginning" else position.json
@@ -173,12 +175,15 @@ class DeltaTable(Source):
         layout = log.layout(log.head)
         return {"schema": layout.schema, "partition_by": list(layout.partition_by)}
 
-    def _first(self, log: TableLog, source: str) -> TablePosition:
+    def _first(self, log: TableLog, source: str, until: TablePosition | None = None) -> TablePosition:
         """Return the position before the first plan."""
         head = log.head
         if head is None:
             raise errors.no_table(source, log.location.url)
         if self.start == "beginning":
+            if until is not None:  # the rows that are in the table by then
+                version = until.version if until.is_snapshot or until.index is None else until.version - 1
+                head = min(head, max(version, 0))
             return TablePosition(log.layout(head).table, head, _commit_sha(log, head), 0, True)
         if self.start == "latest":
             return TablePosition(log.layout(head).table, head, _commit_sha(log, head), None, False)
@@ -192,11 +197,13 @@ class DeltaTable(Source):
         """Take files from the log, version by version, until a bound is met or the log ends."""
         if cut.end.is_snapshot:
             self._fill_from_snapshot(cut, log)
-            if cut.files:
+            if cut.files or cut.end.is_snapshot:
                 return  # the next plan reads on in the log: a snapshot may need delta-spark, the versions after it not
         first = cut.end.version
         plain: bool | None = None
         for position, commit in self._versions(log, cut.end, source):
+            if cut.is_past(position):
+                return
             if commit.version - first > VERSIONS:
                 cut.more = True
                 return
@@ -264,6 +271,7 @@ class Cut:
     max_files: int
     max_bytes: int | None
     end: TablePosition
+    until: TablePosition | None = None
     files: list[tuple[int, DataFile]] = field(default_factory=list)
     feed: list[int] = field(default_factory=list)
     commits: dict[int, str | None] = field(default_factory=dict)
@@ -279,6 +287,9 @@ class Cut:
         first = position.index or 0
         for index in range(first, len(files)):
             file = files[index]
+            if self._is_reached(position, index):
+                self.end = replace(position, index=index)
+                return False
             if self._is_full(1, file.size):
                 self.more = True
                 if index:  # else the range ends with the version before
@@ -301,6 +312,19 @@ class Cut:
             self.commits[commit.version] = commit.sha
         self.end = replace(self.end, version=commit.version, sha=commit.sha, index=None, is_snapshot=False)
         return True
+
+    def is_past(self, position: TablePosition) -> bool:
+        """Return whether a position is that of a version which is not to be read any more."""
+        return self.until is not None and position.version > self.until.version
+
+    def _is_reached(self, position: TablePosition, index: int) -> bool:
+        """Return whether the range ends in the middle of a version, at this file."""
+        return (
+            self.until is not None
+            and self.until.index is not None
+            and (self.until.version, self.until.is_snapshot) == (position.version, position.is_snapshot)
+            and index >= self.until.index
+        )
 
     def _is_full(self, count: int, size: int) -> bool:
         """Return whether this addition would exceed a bound; if not, count it. The first addition always fits."""

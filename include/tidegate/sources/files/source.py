@@ -13,7 +13,7 @@ from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import is_url
 from tidegate.records.records import Amount, Json, Unread
-from tidegate.sources.base import Planned, Source, SourceContext, least
+from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.files.consumed import ConsumedFiles
 from tidegate.sources.files.exact_values import is_read_as_text
@@ -74,6 +74,7 @@ class Files(Source):
     """
 
     kind = "files"
+    can_stop = True
     unit = "bytes"
     may_be_archived = True
 
@@ -151,8 +152,12 @@ class Files(Source):
             raise missing_folder(context.source, folder.url, started=start is not None)
         consumed = ConsumedFiles(position.seen, context.blobs)
         readable, passed_by = self._split_by_order(sorted(consumed.missing(folder.names(pattern))), position.after)
+        if context.until is not None:
+            reached = ConsumedFiles(_Position.of(context.until, pattern, context, self.moved_from).seen, context.blobs)
+            later = set(reached.missing(readable))
+            readable = [name for name in readable if name not in later]
         waiting = self._old_enough(folder, readable)
-        chosen, deleted = self._choose(folder, waiting, least([self.max_bytes, context.at_most]))
+        chosen, deleted = self._choose(folder, waiting, context)
         more = len(chosen) + deleted < len(waiting)
         fingerprints, files = self._fingerprint_files(folder, chosen)
         end = start
@@ -287,12 +292,13 @@ class Files(Source):
                 break
         return old
 
-    def _choose(self, folder: Folder, waiting: list[str], max_bytes: int | None) -> tuple[list[str], int]:
+    def _choose(self, folder: Folder, waiting: list[str], context: SourceContext) -> tuple[list[str], int]:
         """Return as many files as the bounds allow, at least one, and how many were found deleted."""
+        max_files, max_bytes = self.max_files * context.larger, context.bound(self.max_bytes)
         chosen: list[str] = []
         total = deleted = 0
         for name in waiting:
-            if len(chosen) == self.max_files:
+            if len(chosen) == max_files:
                 break
             file = folder.look(name)
             if file is None:

@@ -11,7 +11,7 @@ from tidegate import seams
 from tidegate.kafka import KafkaLogin
 from tidegate.records.masking import has_login
 from tidegate.records.records import Amount, Json, Lag
-from tidegate.sources.base import Planned, Source, SourceContext, least
+from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.ddl import DdlError
 from tidegate.sources.files.reading import CORRUPT
 from tidegate.sources.kafka import errors
@@ -68,6 +68,7 @@ class Kafka(Source):
     """
 
     kind = "kafka"
+    can_stop = True
     costly_to_read = True
     unit = "rows"
     verified_after = True
@@ -158,8 +159,12 @@ class Kafka(Source):
         first, end = asked.ends(topic.partitions)
         before = TopicPosition.of(start, context.source) if start is not None else None
         begin, expired = self._begin(before, topic, first, end, context.source)
-        waiting = {at: end[at] - begin.offsets[at] for at in topic.partitions if end[at] > begin.offsets[at]}
-        taken = spread(waiting, least([self.max_offsets, context.at_most]))
+        last = end
+        if context.until is not None:
+            until = TopicPosition.of(context.until, context.source).offsets
+            last = {at: min(end[at], until.get(at, 0)) for at in end}
+        waiting = {at: last[at] - begin.offsets[at] for at in topic.partitions if last[at] > begin.offsets[at]}
+        taken = spread(waiting, context.bound(self.max_offsets))
         known = before.offsets if before is not None else topic.partitions
         after = {
             at: offset + taken.get(at, 0)

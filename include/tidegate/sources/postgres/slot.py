@@ -8,7 +8,7 @@ range: nobody will read it again, not even after a rollback.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,7 +26,7 @@ from tidegate.postgres import (
     table_problems,
 )
 from tidegate.records.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext, least
+from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.postgres.columns import (
     SAME_TEXT,
     ReadColumn,
@@ -103,6 +103,7 @@ class PostgresChanges(Source):
     """
 
     kind = "postgres-changes"
+    can_stop = True
     unit = "bytes"
 
     def __init__(
@@ -173,9 +174,11 @@ class PostgresChanges(Source):
                 reason="BAD_TABLE",
             )
         first = int(position["lsn"])
-        waiting = max(0, slot.flushed - first)
-        at_most = max(context.at_most, _LEAST_BYTES) if context.at_most is not None else None
-        size = min(waiting, least([self.max_bytes, at_most]) or 1)
+        last = slot.flushed if context.until is None else min(slot.flushed, int(context.until["lsn"]))
+        waiting = max(0, last - first)
+        if context.at_most is not None:
+            context = replace(context, at_most=max(context.at_most, _LEAST_BYTES))
+        size = min(waiting, context.bound(self.max_bytes) or 1)
         end = position | {"lsn": first + size}
         return Planned(
             end=end,

@@ -21,7 +21,7 @@ from tidegate.postgres import (
     table_problems,
 )
 from tidegate.records.records import Amount, Json
-from tidegate.sources.base import Planned, Source, SourceContext, least, reaches
+from tidegate.sources.base import Planned, Source, SourceContext, reaches
 from tidegate.sources.postgres.columns import (
     SAME_TEXT,
     ReadColumn,
@@ -68,6 +68,7 @@ class PostgresTable(Source):
     """
 
     kind = "postgres-table"
+    can_stop = True
     unit = "rows"
 
     def __init__(
@@ -134,7 +135,9 @@ class PostgresTable(Source):
             first, horizon = self._begin(cursor, start, found, context), _horizon(cursor)
             if horizon < first:
                 raise self._other_table(context)  # an older copy, whose transactions have the same ids once more
-            bound = least([self.max_rows, context.at_most]) or 1
+            if context.until is not None:
+                horizon = max(first, min(horizon, int(context.until["xid"])))
+            bound = context.bound(self.max_rows) or 1
             end = self._end(cursor, first, horizon, bound)
             rows = self._count(cursor, first, end)
             position = self._position(cursor, found, end)
