@@ -61,8 +61,8 @@ cuts: setup ## operators on real Spark: random events, cuts and crashes, against
 lives: setup ## random lives of a pipeline on real Spark: crashes, rollbacks, forks, names, stops, code. SEEDS=50, SEED=7 to replay one
 	$(BIN)/python -m tests.spark.random_histories --seeds $(or $(SEEDS),50) $(if $(SEED),--seed $(SEED))
 
-matrix: setup ## four jobs, up to three checkpoints at once: a crash at every point of every run, in every mode. PART=1/10 for a part, CLUSTER=1 on a Spark cluster
-	$(BIN)/python -m $(if $(CLUSTER),tests.cluster.matrix,tests.crash.matrix) $(if $(PART),--part $(PART)) $(if $(MODES),--modes $(MODES))
+matrix: setup ## four jobs, up to three checkpoints at once: a crash at every point of every run, in every mode. PART=1/10 for a part, CLUSTER=1 on a Spark cluster, BACKFILL=1 for a backfill of thirty days
+	$(BIN)/python -m $(if $(BACKFILL),tests.crash.thirty_days,$(if $(CLUSTER),tests.cluster.matrix,tests.crash.matrix)) $(if $(PART),--part $(PART)) $(if $(MODES),--modes $(MODES))
 
 connectors: setup ## sources and sinks of brokers and databases under kills, in the long form. ROUNDS=200, T=tests/connectors/test_x.py for one
 	ROUNDS=$(or $(ROUNDS),200) tools/with_test_folder.sh $(BIN)/python -m pytest -q -o faulthandler_timeout=7200 $(or $(T),tests/connectors) $(ARGS)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.crash.thirty_days import Story
 from tests.kit.sampling import ALL
 from tests.spark.mended_shop import MODULE, Shop, Shown, always_right, never
 from tidegate import backfill
@@ -62,6 +63,14 @@ def test_killed_at_every_step_of_the_swap(tmp_path: Path, caught_up: Shop, right
             assert shop.shown() == wrong, point
         shop.swap_and_discard("fix")
         assert shop.shown() == right, point
+
+
+def test_the_story_of_thirty_days_can_be_told(tmp_path: Path, spark: Any) -> None:
+    """Of three of them, and of one of its points: `make matrix BACKFILL=1` tells all."""
+    story = Story(tmp_path, spark, days=3)
+    points = story.points()
+    assert {"S4.stage.after", "S9.decision.after", "S10.publish.after"} <= set(points)
+    assert story.tell(points[len(points) // 2], points[: len(points) // 2].count(points[len(points) // 2])) == ""
 
 
 EVERY = 1 if ALL else 20
