@@ -27,7 +27,7 @@ DAYS = 30
 def run(options: Options) -> Result:
     root = options.folder("backfill")
     days = options.size(DAYS, 3)
-    project = Project(root / "example", options.size(20, 2), options.size(1_000, 20))
+    project = Project(root / "example", options.size(20, 4), options.size(1_000, 20))
     project.feed(days)
     theirs = root / "streaming"
     theirs.mkdir()
