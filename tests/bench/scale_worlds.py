@@ -22,7 +22,17 @@ from tests.bench.overhead import make_history
 from tests.kit.limits import Limits
 from tidegate import Pipeline, seams
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
-from tidegate.delta import CommitStamp, StagedFile, append, create, locate, open_table, owner_of, sync_and_list
+from tidegate.delta import (
+    CommitStamp,
+    StagedFile,
+    WrittenFile,
+    append,
+    create,
+    locate,
+    open_table,
+    owner_of,
+    sync_and_list,
+)
 from tidegate.delta.log import snapshot
 from tidegate.ledger import Ledger, open_ledger
 from tidegate.ledger.ledger import stamp
@@ -136,9 +146,12 @@ def stage(control: Coordinator, sink: str, id: int, interval: Interval | None = 
 
     context = control.context(sink)
     location, folder = locate(context.place, f"tables/{sink}"), Staging(id, ATTEMPT, interval).data_folder(context)
-    with location.create(f"{folder}/part-00000.parquet") as out:
+    name = "part-00000.parquet"
+    with location.create(f"{folder}/{name}") as out:
         pq.write_table(pa.table({"id": [id]}), out)
-    batch = StagedBatch(columns=COLUMNS, files=sync_and_list(location, folder, COLUMNS, written=1))
+        size = out.tell()
+    written = {name: WrittenFile(1, size)}
+    batch = StagedBatch(columns=COLUMNS, files=sync_and_list(location, folder, COLUMNS, written=written))
     return dict(msgspec.to_builtins(batch))
 
 

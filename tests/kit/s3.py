@@ -1,11 +1,17 @@
-"""A real S3 server on loopback (moto's), for tests: with one bucket, requests that are counted, slow, or fail."""
+"""A real S3 server on loopback (moto's), for tests: with one bucket, requests that are counted, slow, or fail.
+
+What it does wrong, it does by counting requests, never by a clock: the same requests fail in the same places.
+"""
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import html
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote
 
 from tests.kit.waiting import eventually
 from tidegate.cli.up.home import any_port
@@ -59,12 +65,16 @@ class S3Server:
         found = [meta["path"] for batch in store.list(prefix or None) for meta in batch]
         return {path: bytes(store.get(path).bytes()) for path in found}
 
-    def treat(self, *, delay_s: float = 0.0, fail_every: int = 0, expired: bool = False) -> None:
+    def treat(
+        self, *, delay_s: float = 0.0, fail_every: int = 0, lose_every: int = 0, lag: int = 0, expired: bool = False
+    ) -> None:
         """From now on each request takes longer, and every so many-th is answered 503 Slow Down before it counts.
 
+        lose_every: every so many-th counts, and then the connection breaks before it is answered.
+        lag: listings do not show the objects of so many last puts.
         expired: no login is valid any more.
         """
-        how = {"delay_s": delay_s, "fail_every": fail_every, "expired": expired}
+        how = {"delay_s": delay_s, "fail_every": fail_every, "lose_every": lose_every, "lag": lag, "expired": expired}
         self._ask("POST", f"{_CONTROL}treat", json.dumps(how).encode())
 
     @contextlib.contextmanager
@@ -138,14 +148,17 @@ class Treated:
         self._counts: collections.Counter[str] = collections.Counter()
         self._requests: collections.deque[str] = collections.deque(maxlen=10_000)
         self._clients: collections.Counter[str] = collections.Counter()
-        self._how: dict[str, Any] = {"delay_s": 0.0, "fail_every": 0, "expired": False}
+        self._how: dict[str, Any] = {}
         self._asked = 0
+        self._put: list[str] = []
+        """The paths of all puts, in order."""
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
         if path.startswith(_CONTROL):
             if method == "POST":
                 self._how = json.loads(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))
+                self._asked = 0
             start_response("200 OK", [("Content-Type", "application/json")])
             if path.endswith("asked"):
                 requests = [self._requests.popleft() for _ in range(len(self._requests))]
@@ -155,14 +168,47 @@ class Treated:
         self._requests.append(f"{method} {path}?{unquote(environ.get('QUERY_STRING', ''))}")
         self._clients["spark" if "java" in environ.get("HTTP_USER_AGENT", "").lower() else "python"] += 1
         self._asked += 1
-        time.sleep(self._how["delay_s"])
-        if self._how["expired"]:
+        time.sleep(self._how.get("delay_s", 0))
+        if self._how.get("expired"):
             start_response("400 Bad Request", [("Content-Type", "application/xml")])
             return [b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"]
-        if self._how["fail_every"] and self._asked % self._how["fail_every"] == 0:
+        if self._is_turn_of("fail_every"):
             start_response("503 Slow Down", [("Content-Type", "application/xml")])
             return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+        if method == "PUT":
+            self._put.append(path.removeprefix(f"/{BUCKET}/"))
+        if self._is_turn_of("lose_every"):
+            list(self._application(environ, lambda *_: None))
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            return []
+        query = parse_qs(environ.get("QUERY_STRING", ""))
+        if self._how.get("lag") and "list-type" in query:
+            return self._lagging(environ, start_response)
         return self._application(environ, start_response)
+
+    def _is_turn_of(self, what: str) -> bool:
+        every = self._how.get(what, 0)
+        return bool(every) and self._asked % every == 0
+
+    def _lagging(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """A listing without what was put last, and without the folders that only these have made."""
+        begun: list[Any] = []
+        body = b"".join(self._application(environ, lambda *told: begun.extend(told))).decode()
+        before = set(self._put[: -self._how["lag"]])
+        hidden = set(self._put) - before
+
+        def shown(found: re.Match[str]) -> str:
+            key = html.unescape(found[2])
+            made = [path for path in hidden if path == key or (key.endswith("/") and path.startswith(key))]
+            old = any(path == key or (key.endswith("/") and path.startswith(key)) for path in before)
+            return "" if made and not old else found[0]
+
+        body = re.sub(r"<(Contents)>.*?<Key>(.*?)</Key>.*?</\1>", shown, body, flags=re.DOTALL)
+        body = re.sub(r"<(CommonPrefixes)>.*?<Prefix>(.*?)</Prefix>.*?</\1>", shown, body, flags=re.DOTALL)
+        data = body.encode()
+        headers = [(name, value) for name, value in begun[1] if name.lower() != "content-length"]
+        start_response(begun[0], [*headers, ("Content-Length", str(len(data)))])
+        return [data]
 
 
 def _serve(port: int) -> None:

@@ -14,6 +14,7 @@ from tidegate.delta.files.access import Location, told, unavailable
 from tidegate.delta.files.partitions import partition_values
 from tidegate.delta.files.stats import file_stats
 from tidegate.errors import Corrupt, Unavailable
+from tidegate.records.place import is_url
 from tidegate.records.records import Json, Struct
 
 __all__ = [
@@ -122,6 +123,11 @@ def refuse_other_files(location: Location, folder: str, written: Mapping[str, Wr
     """Raise Unavailable unless each file that a task has named is there, with its size. Remove the others."""
     found = {path[len(folder) + 1 :]: size for path, size in location.walk(folder)}
     location.remove_files(f"{folder}/{name}" for name in sorted(found.keys() - written.keys()))
+    unlisted = [name for name in written if name not in found and not location.is_local]
+    if unlisted:  # a listing may lag
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            sizes = pool.map(lambda name: location.size(f"{folder}/{name}"), unlisted)
+            found |= {name: size for name, size in zip(unlisted, sizes, strict=True) if size is not None}
     right = sum(file.rows for name, file in written.items() if found.get(name) == file.size)
     for name, file in sorted(written.items()):
         if found.get(name) != file.size:
@@ -134,8 +140,17 @@ def refuse_difference(location: str, written: int | None, counted: int, why: str
     """Raise Unavailable if the files do not hold the number of rows written: a folder cannot show what is missing."""
     if written is None or (written == counted and not why):
         return
+    what = f"{written:,} rows were written into {location}, and the files there hold {counted:,}{why}"
+    if is_url(location):
+        raise Unavailable(
+            what,
+            expected="that the store has, and lists, what was put there",
+            help="it is tried again, with new files; if it stays, look for something that deletes objects there, such "
+            "as a rule of the bucket",
+            reason="ROWS_MISSING",
+        )
     raise Unavailable(
-        f"{written:,} rows were written into {location}, and the files there hold {counted:,}{why}",
+        what,
         expected="that the machines of Spark and this process see the same files under this path",
         help="mount the folder on every machine that Spark's tasks run on, under the same path as here, or use a path "
         "that all of them see, such as an object store; then it is tried again",
