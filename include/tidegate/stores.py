@@ -6,18 +6,40 @@ opened at import.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.errors import Invalid
 from tidegate.records.place import store_of
 
-__all__ = ["bucket_client", "open_client"]
+__all__ = ["bucket_client", "delete_objects", "open_client"]
 
-_ALLOW_HTTP: Final = "allow_http"
+_OF_CLIENTS: Final = frozenset(
+    {
+        "allow_http",
+        "allow_invalid_certificates",
+        "connect_timeout",
+        "http1_only",
+        "http2_only",
+        "pool_idle_timeout",
+        "pool_max_idle_per_host",
+        "proxy_ca_certificate",
+        "proxy_excludes",
+        "proxy_url",
+        "timeout",
+        "user_agent",
+    }
+)
+"""Options of the connection, for every store. delta-rs takes them among the store's own, obstore apart from those."""
+_SWITCHES: Final = frozenset({"allow_http", "allow_invalid_certificates", "http1_only", "http2_only"})
+_OF_STORES: Final = {"aws_": ("s3", "s3a"), "google_": ("gs",), "azure_": ("abfs", "abfss", "adl", "az", "azure")}
+"""The options that begin so are of these stores. One login may be for several."""
+_ACCOUNT: Final = re.compile(r"(azure_)?(storage_)?account_name", re.IGNORECASE)
+"""Azure's account, which obstore refuses where the URL has named it: abfss://container@account.dfs.core.windows.net."""
 _UNKNOWN: Final = re.compile(r"Configuration key: '([^']+)' is not valid")
 
 _clients: dict[tuple[int, str, frozenset[tuple[str, str]]], Any] = {}
@@ -35,7 +57,10 @@ def bucket_client(url: str, options: Mapping[str, str]) -> tuple[Any, str]:
 
 
 def open_client(url: str, options: Mapping[str, str], **more: Any) -> Any:
-    """Return a new client whose paths begin at the URL. Raise Invalid if it, or an option, is not known."""
+    """Return a new client whose paths begin at the URL. Raise Invalid if it, or an option, is not known.
+
+    Options that are another store's by their name are left out.
+    """
     try:
         return _opened(url, options, **more)
     except BaseException as error:  # obstore panics, which is no Exception, on some options
@@ -47,6 +72,17 @@ def open_client(url: str, options: Mapping[str, str], **more: Any) -> Any:
             help="correct the setting 'root', the path, or the names in storage_options",
             reason="BAD_STORE",
         ) from None
+
+
+def delete_objects(client: Any, paths: Sequence[str]) -> None:
+    """Delete objects, in any order, by as few requests as the store can. Each may be missing."""
+    if len(paths) > 1:
+        with contextlib.suppress(FileNotFoundError):  # some stores mind, and may have stopped there
+            client.delete(list(paths))
+            return
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            client.delete(path)
 
 
 def _opened_leniently(url: str, options: Mapping[str, str]) -> Any:
@@ -63,10 +99,17 @@ def _opened_leniently(url: str, options: Mapping[str, str]) -> Any:
 def _opened(url: str, options: Mapping[str, str], **more: Any) -> Any:
     from obstore.store import from_url
 
-    plain = [name for name in options if name.lower().removeprefix("aws_") == _ALLOW_HTTP]
+    scheme = url.partition("://")[0].lower()
+    known = {scheme for schemes in _OF_STORES.values() for scheme in schemes}
+    others = tuple(prefix for prefix, schemes in _OF_STORES.items() if scheme in known and scheme not in schemes)
+    named = "@" in store_of(url)
     client: dict[str, Any] = {"timeout": "30s"}
-    if any(options[name].lower() == "true" for name in plain):
-        client[_ALLOW_HTTP] = True  # a client option for obstore, a store option for delta-rs
-    given: dict[str, Any] = {name: value for name, value in options.items() if name not in plain}
+    given: dict[str, Any] = {}
+    for name, value in options.items():
+        plain = name.lower().removeprefix("aws_")
+        if plain in _OF_CLIENTS:
+            client[plain] = value.lower() == "true" if plain in _SWITCHES else value
+        elif not (name.lower().startswith(others) or (named and _ACCOUNT.fullmatch(name))):
+            given[name] = value
     make: Any = from_url  # its types do not know options by name
     return make(url, client_options=client, **more, **given)

@@ -1,11 +1,13 @@
-"""One client for each bucket and login, whatever lies in it."""
+"""One client for each bucket and login, whatever lies in it; and objects are deleted by few requests."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import pytest
 
 from tidegate.errors import Invalid
-from tidegate.stores import bucket_client, open_client
+from tidegate.stores import bucket_client, delete_objects, open_client
 
 LOGIN = {"aws_access_key_id": "me", "aws_secret_access_key": "canary", "aws_region": "r"}
 
@@ -24,3 +26,51 @@ def test_an_option_that_only_delta_rs_knows_is_left_out_for_tables_and_refused_f
     with pytest.raises(Invalid, match="aws_s3_allow_unsafe_rename") as refused:
         open_client("s3://shop/a", options)
     assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["s3://shop/a", "abfss://c@acc.dfs.core.windows.net/a"])
+def test_one_login_may_be_for_stores_of_several_kinds(url: str) -> None:
+    azure = {
+        "azure_storage_account_name": "acc",
+        "azure_storage_account_key": "Y2FuYXJ5",
+        "google_service_account": "k",
+    }
+    assert open_client(url, LOGIN | azure) is not None
+
+
+def test_options_of_the_connection_are_taken_for_every_store() -> None:
+    options = {"timeout": "5s", "connect_timeout": "2s", "proxy_url": "http://proxy:3128", "aws_allow_http": "true"}
+    told = open_client("s3://shop/a", LOGIN | options).client_options
+    assert told["timeout"] == "5s"
+    assert told["proxy_url"] == "http://proxy:3128"
+    assert told["allow_http"] in (True, "true")
+
+
+class Client:
+    """A store that minds missing objects if it is `strict`, and stops there."""
+
+    def __init__(self, *paths: str, strict: bool) -> None:
+        self.objects = set(paths)
+        self.strict = strict
+        self.requests = 0
+
+    def delete(self, paths: str | Sequence[str]) -> None:
+        self.requests += 1
+        for path in [paths] if isinstance(paths, str) else paths:
+            if self.strict and path not in self.objects:
+                raise FileNotFoundError(path)
+            self.objects.discard(path)
+
+
+def test_several_objects_are_deleted_by_one_request() -> None:
+    client = Client("a", "b", "c", strict=False)
+    delete_objects(client, ["a", "missing", "b"])
+    assert (client.objects, client.requests) == ({"c"}, 1)
+    delete_objects(client, [])
+    assert client.requests == 1
+
+
+def test_a_missing_one_keeps_none_of_the_others_from_being_deleted() -> None:
+    client = Client("a", "b", "c", strict=True)
+    delete_objects(client, ["a", "missing", "b"])
+    assert client.objects == {"c"}

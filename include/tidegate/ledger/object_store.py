@@ -16,21 +16,20 @@ from typing import TYPE_CHECKING, Any
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.ledger.store import CLOCK, Store, parts, within
-from tidegate.stores import open_client
+from tidegate.stores import delete_objects, open_client
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
 
 __all__ = ["ObjectStore"]
 
-_AT_ONCE = 16
-"""How many objects are read at the same time."""
-
 _NOT_IMPLEMENTED = re.compile(r"\b501\b|not( yet)? implemented|NotImplemented", re.IGNORECASE)
 
 
 class ObjectStore(Store):
     """A prefix of a bucket (s3://, gs://, az://) or, for tests, memory://."""
+
+    at_once = 16
 
     def __init__(self, url: str, options: Mapping[str, str], client: Client | None = None) -> None:
         self.root = url.rstrip("/")
@@ -83,7 +82,7 @@ class ObjectStore(Store):
     def read_all(self, paths: Sequence[str]) -> list[bytes | None]:
         if len(paths) < 2:
             return super().read_all(paths)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(self.at_once) as pool:
             return list(pool.map(self.read, paths))
 
     def names(self, folder: str, after: str = "", before: str | None = None) -> list[str]:
@@ -109,15 +108,11 @@ class ObjectStore(Store):
     def delete(self, path: str) -> None:
         with self._failures("delete", path):
             below = [meta["path"] for batch in self._client.list(f"{_checked(path)}/") for meta in batch]
-            for name in [*below, path]:
-                with contextlib.suppress(FileNotFoundError):
-                    self._client.delete(name)
+            delete_objects(self._client, [*below, path])
 
     def delete_files(self, paths: Sequence[str]) -> None:
         with self._failures("delete", paths[0] if paths else ""):
-            for path in paths:
-                with contextlib.suppress(FileNotFoundError):
-                    self._client.delete(_checked(path))
+            delete_objects(self._client, [_checked(path) for path in paths])
 
     def age(self, path: str) -> float | None:
         """Return the age by the store's clock alone: both the object and a probe written now carry its time."""

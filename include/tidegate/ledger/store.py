@@ -33,6 +33,9 @@ class Store(ABC):
     root: str
     """Absolute path or URL of the folder, for messages and for Spark."""
 
+    at_once: int = 1
+    """How many calls are worth making at the same time: more than one where each is a request that takes a while."""
+
     @abstractmethod
     def create(self, path: str, data: bytes) -> bool:
         """Create the file, durably. False: it already exists. Unavailable: not known; the caller must read back."""
@@ -59,7 +62,7 @@ class Store(ABC):
         """Remove a file, or a folder with everything in it. It may be missing."""
 
     def delete_files(self, paths: Sequence[str]) -> None:
-        """Remove several files, in this order. Each may be missing; none is a folder."""
+        """Remove several files, in any order. Each may be missing; none is a folder."""
         for path in paths:
             self.delete(path)
 

@@ -41,6 +41,11 @@ class Ages:
     per_day: int = 0
     days: int = 0
 
+    @property
+    def spare_none(self) -> bool:
+        """Whether no checkpoint stays for its age."""
+        return not self.young_s and not self.per_day
+
     @staticmethod
     def of(settings: Json) -> Ages:
         """Return the settings as a plan records them. A missing one has its default."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tidegate import seams
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
 __all__ = ["LOGS_EVERY", "clear_staged", "discard_staged", "retire_but_last", "retire_old"]
+
+_TABLES_AT_ONCE = 16
+"""How many tables in object stores are looked at at the same time."""
 
 LOGS_EVERY = 50
 """Old log files of the states' tables are removed once per this many entries. Delta log checkpoints come every 100."""
@@ -71,7 +75,7 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
     remaining = _Remaining(pipeline, counted.low if counted is not None else 1)
     # In order: no hole but for pins.
     # A rollback that is decided meanwhile needs more of the entries below it: so check again before each claim.
-    fresh = ages == Ages()
+    fresh = ages.spare_none
 
     def retire(id: int) -> bool:
         nonlocal fresh
@@ -263,13 +267,27 @@ class _Remaining:
         """
         read: set[int] = set()
         while new := [id for id in self.ids(but) if id not in read]:
-            for id in new:
-                entry = self._decided.get(id) or self._pipeline.real_entry(id)
+            for entry in self._read(new):
                 if entry is not None:
                     if entry.decision is not None:
-                        self._decided[id] = entry
+                        self._decided[entry.id] = entry
                     yield entry
             read.update(new)
+
+    def _read(self, ids: Sequence[int]) -> Iterator[Entry | None]:
+        """Yield these entries as far as they exist. The first, which is often enough, is read alone."""
+        at_once = self._pipeline.ledger.store.at_once
+        yield from map(self._entry, ids[:1])
+        for low in range(1, len(ids), at_once):
+            some = ids[low : low + at_once]
+            if len(some) == 1:
+                yield self._entry(some[0])
+                continue
+            with ThreadPoolExecutor(at_once) as pool:
+                yield from list(pool.map(self._entry, some))
+
+    def _entry(self, id: int) -> Entry | None:
+        return self._decided.get(id) or self._pipeline.real_entry(id)
 
 
 def _retire(pipeline: PipelineContext, id: int, num_retained: Callable[[], int], remaining: _Remaining) -> bool:
@@ -330,16 +348,25 @@ def clear_staged(pipeline: PipelineContext, entry: Entry) -> None:
     late = {acked.ack.attempt for acked in entry.acks.values() if entry.completed} - winners
     late -= superseded_attempts(pipeline.ledger, entry)  # the remaining files are live through another ack
     contexts = pipeline.contexts(pipeline.graph.tables)
-    for name, sinking in pipeline.graph.tables.items():
-        if pipeline.graph.job_of(name) in without:
-            continue
-        context, sink = contexts[name], sinking.sink
+
+    def clear(name: str) -> None:
+        context, sink = contexts[name], pipeline.graph.tables[name].sink
         never = entry.completed and not entry.plan.by_interval and rolled_back and sink.skipped(entry.id, context)
         for attempt in filter(entry.owns, sink.attempts(entry.id, context)):
             if attempt in late:
                 continue
             remove = sink.retire if attempt in winners and not never else sink.discard
             remove(context, Staging(entry.id, attempt))
+
+    names = [name for name in pipeline.graph.tables if pipeline.graph.job_of(name) not in without]
+    tables = {name: pipeline.graph.tables[name].sink.delta_table(contexts[name]) for name in names}
+    remote = [name for name, table in tables.items() if table is not None and not table.is_local]
+    if len(remote) > 1:
+        with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
+            list(pool.map(clear, remote))
+        names = [name for name in names if name not in remote]
+    for name in names:
+        clear(name)
 
 
 def _clear_channels(pipeline: PipelineContext, entry: Entry) -> None:
@@ -376,7 +403,7 @@ def _clear_quarantines(pipeline: PipelineContext, entry: Entry, remaining: _Rema
     As with states, only files go that are in no version that can be rolled back to, nor in the table now.
     """
     above = None
-    if entry.completed:
+    if entry.completed and any(isinstance(each.sink, QuarantineSink) for each in pipeline.graph.tables.values()):
         later = (found for found in remaining.entries(but=entry.id) if found.id > entry.id)
         above = next((found for found in later if found.completed), None)
     for name, sinking in pipeline.graph.tables.items():

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from itertools import count
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.bench.scale_worlds import ack, stage, ticking, triggered
+from tests.kit.limits import Limits
 from tests.kit.s3 import BUCKET, SECRET, S3Server, s3
 from tests.kit.sampling import only_with_all, some_of
 from tidegate.checkpoint.publishing import seen_tables
@@ -59,6 +61,10 @@ def test_one_job_and_ten_tables_make_at_most_sixty_requests(server: S3Server) ->
         finish(control, staged)
     assert len(requests) <= 60, "\n".join(requests)
     assert heads(control) == {3}
+    control.settings = Limits(num_retained=2)
+    with server.asked() as requests:
+        assert control.retire() == [1]
+    assert len(requests) <= 70, "\n".join(requests)
 
 
 def test_each_step_in_a_process_of_its_own_reads_no_tables_log_from_the_beginning(server: S3Server) -> None:
@@ -101,6 +107,38 @@ def test_a_table_that_was_dropped_is_not_published_to_though_the_trigger_did_not
     assert control.graph.sinks[TEN[1]].sink.head(control.context(TEN[1])).last == 3, "the other table has it"
     with pytest.raises(Corrupt, match="contradict each other"):
         triggered(control)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param({"fail_every": 13}, marks=only_with_all), {"lose_every": 9}, {"lag": 8}],
+    ids=lambda fault: str(next(iter(fault))),
+)
+def test_checkpoints_are_made_once_on_a_store_that_is_busy_breaks_off_or_lags(
+    server: S3Server, fault: dict[str, int]
+) -> None:
+    """A request that is answered 503, one that counts and whose answer is lost, a listing that lacks the last puts."""
+    folder, tables, last = next(FOLDERS), TEN[:2], 4
+    server.treat(**fault)
+    try:
+        for number in range(1, last + 1):
+            if number % 2:
+                as_in_a_new_process()
+            control = at(server, folder, tables)
+            control.settings = Limits(num_retained=1)
+            checkpoint(control, number)
+            control.retire()
+    finally:
+        server.treat()
+    as_in_a_new_process()
+    control = at(server, folder, tables)
+    assert not control.publish().stuck, "what a listing did not show is published by the next one"
+    assert heads(control) == {last}
+    for name in tables:
+        table = control.graph.sinks[name].sink.delta_table(control.context(name))
+        assert table is not None
+        rows = DeltaTable(table.url, storage_options=server.options).to_pyarrow_table()
+        assert sorted(rows["id"].to_pylist()) == [*range(1, last + 1)]
 
 
 @pytest.mark.parametrize("step", ["trigger", "publish", *some_of(["complete"], 1, 1)])

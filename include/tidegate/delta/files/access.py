@@ -20,7 +20,7 @@ from typing import Any
 
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url, store_of
-from tidegate.stores import bucket_client
+from tidegate.stores import bucket_client, delete_objects
 
 __all__ = ["Location", "create_path", "file_system", "locate", "open_path", "told", "unavailable"]
 
@@ -338,7 +338,6 @@ def _listed(location: Location, folder: str) -> list[tuple[str, Any]]:
 
 
 def _delete(location: Location, paths: Iterable[str]) -> None:
+    names = list(paths)
     with _in_bucket(location) as (client, prefix):
-        for path in paths:
-            with contextlib.suppress(FileNotFoundError):
-                client.delete(prefix + path)
+        delete_objects(client, [prefix + name for name in names])
