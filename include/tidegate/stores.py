@@ -64,7 +64,7 @@ def open_client(url: str, options: Mapping[str, str], **more: Any) -> Any:
     try:
         return _opened(url, options, **more)
     except BaseException as error:  # obstore panics, which is no Exception, on some options
-        if isinstance(error, KeyboardInterrupt | SystemExit):
+        if isinstance(error, KeyboardInterrupt | SystemExit | Invalid):
             raise
         raise Invalid(
             f"cannot open {url}: {str(error).strip().partition(chr(10))[0]}",
@@ -111,5 +111,19 @@ def _opened(url: str, options: Mapping[str, str], **more: Any) -> Any:
             client[plain] = value.lower() == "true" if plain in _SWITCHES else value
         elif not (name.lower().startswith(others) or (named and _ACCOUNT.fullmatch(name))):
             given[name] = value
+    _refuse_plain_http(given, allowed=client.get("allow_http") is True)
     make: Any = from_url  # its types do not know options by name
     return make(url, client_options=client, **more, **given)
+
+
+def _refuse_plain_http(options: Mapping[str, str], *, allowed: bool) -> None:
+    """Raise Invalid for an endpoint without TLS that is not allowed. The client would say "builder error" each time."""
+    for name, value in options.items():
+        plain = name.lower().endswith(("endpoint", "endpoint_url")) and value.lower().startswith("http://")
+        if plain and not allowed and "AWS_ALLOW_HTTP" not in os.environ:
+            raise Invalid(
+                f"the store's address {name} is http://, without encryption",
+                expected='https://, or allow_http = "true" beside it in storage_options',
+                help="set allow_http if others cannot read that network",
+                reason="BAD_STORE",
+            )

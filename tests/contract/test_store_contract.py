@@ -478,6 +478,9 @@ class Refusing:
 REFUSALS = [
     (PermissionDeniedError("403 hunter2-canary"), Invalid, "NO_ACCESS"),
     (FileNotFoundError("404 no such bucket"), Invalid, "NO_BUCKET"),
+    (GenericError("list: 404 Not Found: <xml>\n<Code>NoSuchBucket</Code>"), Invalid, "NO_BUCKET"),
+    (GenericError("list: 403 Forbidden: <Code>InvalidAccessKeyId</Code>"), Invalid, "NO_ACCESS"),
+    (GenericError("list: 400 Bad Request: <Code>ExpiredToken</Code>"), Unavailable, "STORAGE"),
     (GenericError("503 slow down"), Unavailable, "STORAGE"),
     (OSError("connection reset"), Unavailable, "STORAGE"),
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib.metadata
 import os
@@ -18,7 +19,7 @@ from typing import Any
 from tidegate import seams
 from tidegate.cli.inspect.documents import size_text
 from tidegate.cli.output import Output
-from tidegate.cli.targets import Target, open_root, open_target, pipeline_names
+from tidegate.cli.targets import Target, open_data, open_root, open_target, pipeline_names
 from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, TidegateError
 from tidegate.history.health import SPARE_BYTES, free_bytes, local_folders
@@ -111,7 +112,12 @@ def _machine(settings: Settings) -> Iterator[Finding]:
         yield Finding("machine", "Java and jars", "ok", "not needed: Spark is remote")
         return
     yield _java()
-    yield _guarded("machine", "Delta jars", _jars)
+    jars = _guarded("machine", "Delta jars", _jars)
+    yield jars
+    if jars.state == "ok" and any(
+        url.lower().startswith(("s3://", "s3a://")) for url in (settings.root, settings.data)
+    ):
+        yield _s3_jars(settings)
     if settings.spark.mode == "connect":
         yield _server(settings)
     if settings.spark.mode == "submit":
@@ -141,6 +147,19 @@ def _jars() -> str:
 
     paths = jar_paths()
     return f"{len(paths)} jars in {paths[0].parent}"
+
+
+def _s3_jars(settings: Settings) -> Finding:
+    """Check that Spark can read and write s3:// URLs. Jars of another place are named by `spark.conf`."""
+    from tidegate.spark.jars import jar_paths, s3_jar_list
+
+    if {"spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"} & set(settings.spark.conf):
+        return Finding("machine", "S3 jars", "ok", "as spark.conf says")
+    found = {path.name for path in jar_paths()}
+    missing = [jar.file_name for jar in s3_jar_list() if jar.file_name not in found]
+    if missing:
+        return Finding("machine", "S3 jars", "bad", f"{len(missing)} are not there", "run `make setup S3=1`")
+    return Finding("machine", "S3 jars", "ok", f"{len(s3_jar_list())} jars")
 
 
 def _provider() -> str:
@@ -184,7 +203,9 @@ def _guarded(area: str, check: str, check_detail: Callable[[], str]) -> Finding:
 def _storage(settings: Settings) -> Iterator[Finding]:
     yield _guarded("storage", "root", lambda: _create_twice(settings))
     yield from (_guarded("storage", "space", functools.partial(_space, folder)) for folder in local_folders(settings))
-    if not is_url(settings.data):
+    if is_url(settings.data):
+        yield _guarded("storage", "data", lambda: _can_be_listed(settings))
+    else:
         exists = Path(settings.data).is_dir()
         detail = settings.data if exists else f"{settings.data} is not there yet"
         yield Finding("storage", "data", "ok" if exists else "note", detail)
@@ -205,8 +226,15 @@ def _create_twice(settings: Settings) -> str:
                 reason="NO_CREATE_IF_ABSENT",
             )
     finally:
-        store.delete(name)
+        with contextlib.suppress(TidegateError):  # what has failed before is told
+            store.delete(name)
     return f"{settings.root}: writable, creates each file once"
+
+
+def _can_be_listed(settings: Settings) -> str:
+    """Check that the bucket of sources and sinks is there, and lets this process in. It may be for reading only."""
+    open_data(settings).names("", after="~", before="~")
+    return f"{settings.data}: can be listed"
 
 
 def _space(folder: str) -> str:

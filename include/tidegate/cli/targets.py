@@ -29,6 +29,7 @@ __all__ = [
     "Target",
     "entry_of",
     "load_pipeline",
+    "open_data",
     "open_root",
     "open_target",
     "override",
@@ -109,17 +110,28 @@ def open_target(text: str, overrides: Mapping[str, str], *, started: bool = True
 
 def open_root(settings: Settings) -> Store:
     """Open the folder that holds the ledgers of all pipelines."""
-    if is_url(settings.root):
+    return _open_store(settings, settings.root)
+
+
+def open_data(settings: Settings) -> Store:
+    """Open the folder in which relative paths of sources and sinks start, to look whether it can be opened."""
+    return _open_store(settings, settings.data)
+
+
+def _open_store(settings: Settings, place: str) -> Store:
+    if is_url(place):
         from tidegate.ledger.object_store import ObjectStore
 
-        return ObjectStore(settings.root, dict(settings.storage_options))
-    return LocalStore(settings.root)
+        return ObjectStore(place, dict(settings.storage_options))
+    return LocalStore(place)
 
 
 def pipeline_names(settings: Settings) -> list[str]:
     """List all pipelines that have a ledger below the root."""
     root = open_root(settings)
-    return [name for name in root.names("") if NAME.fullmatch(name) and root.read(f"{name}/pipeline.json") is not None]
+    names = [name for name in root.names("") if NAME.fullmatch(name)]
+    records = root.read_all([f"{name}/pipeline.json" for name in names])
+    return [name for name, record in zip(names, records, strict=True) if record is not None]
 
 
 def program() -> str:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectStore"]
 
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
+_NO_ACCESS = re.compile(r"\b40[13] (Forbidden|Unauthorized)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch")
+_EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|token[^<]{0,20}expired", re.IGNORECASE)
+"""What a store answers to a listing comes as an error of no kind, with the answer in its text."""
 _NOT_IMPLEMENTED = re.compile(r"\b501\b|not( yet)? implemented|NotImplemented", re.IGNORECASE)
 
 
@@ -147,31 +151,37 @@ class ObjectStore(Store):
         secrets."""
         try:
             yield
-        except FileNotFoundError as error:
-            raise Invalid(
-                f"cannot {action} {self.root}/{path}: there is no such bucket or container",
-                expected="a bucket that exists",
-                help="create it, or correct the setting 'root'",
-                reason="NO_BUCKET",
-            ) from error
         except Exception as error:
             from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
-            url = f"{self.root}/{path}"
-            if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+            url, text = f"{self.root}/{path}", str(error)
+            if not isinstance(error, BaseError | OSError):
+                raise
+            if isinstance(error, FileNotFoundError) or _NO_BUCKET.search(text):
+                raise Invalid(
+                    f"cannot {action} {url}: there is no such bucket or container",
+                    expected="a bucket that exists",
+                    help="create it, or correct the settings 'root' and 'data', or the path",
+                    reason="NO_BUCKET",
+                ) from None
+            if _EXPIRED.search(text):
+                raise Unavailable(
+                    f"cannot {action} {url}: the store says that the login has expired ({_first_line(error)})",
+                    help="renew it where it comes from: storage_options, or the environment; then it is tried again",
+                    reason="STORAGE",
+                ) from None
+            if isinstance(error, PermissionDeniedError | UnauthenticatedError) or _NO_ACCESS.search(text):
                 raise Invalid(
                     f"no access to {url}",
                     expected="credentials that may list, read, create and delete there",
                     help="check storage_options, or the environment's credentials",
                     reason="NO_ACCESS",
                 ) from None
-            if isinstance(error, BaseError | OSError):
-                raise Unavailable(
-                    f"cannot {action} {url}: {_first_line(error)}",
-                    help="it is retried; if this persists, check the network, the store itself and storage_options",
-                    reason="STORAGE",
-                ) from None
-            raise
+            raise Unavailable(
+                f"cannot {action} {url}: {_first_line(error)}",
+                help="it is retried; if this persists, check the network, the store itself and storage_options",
+                reason="STORAGE",
+            ) from None
 
 
 def _overwrites(client: Client, probe: str) -> str:

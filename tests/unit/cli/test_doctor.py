@@ -353,3 +353,29 @@ def test_a_history_that_is_behind_lost_or_damaged_is_told(history, tidegate):
         os.truncate(file, 10)
     damaged = doctor(tidegate, "orders", code=1)["orders", "history"]
     assert "no checkpoint is harmed" in damaged["help"]
+
+
+def test_a_bucket_and_the_jars_that_it_needs_are_looked_at(folder, tidegate, monkeypatch, tmp_path):
+    from tests.kit.object_server import ObjectServer
+
+    there = tmp_path / "jars"
+    there.mkdir()
+    monkeypatch.setattr("tidegate.spark.jars._paths", lambda jars, place: [there / jar.file_name for jar in jars])
+    monkeypatch.setattr("tidegate.spark.jars.jars_folder", lambda: there)
+    server = ObjectServer()
+    try:
+        server.begin("kept")
+        login = [f"-Dstorage_options.{name}={value}" for name, value in server.options.items()]
+        bucket = [*login, "-Droot=s3://bucket/ledger", "-Ddata=s3://bucket/data"]
+        found = doctor(tidegate, *bucket, code=1)
+        assert {check: found["storage", check]["state"] for check in ("root", "data")} == {"root": "ok", "data": "ok"}
+        assert found["machine", "S3 jars"]["state"] == "bad"
+        assert "make setup S3=1" in found["machine", "S3 jars"]["help"]
+        there.with_name("jars-s3").mkdir()
+        found = doctor(tidegate, *bucket)
+        assert found["machine", "S3 jars"]["state"] == "ok"
+        assert server.names == [], "it leaves no trace"
+        found = doctor(tidegate, *bucket, "-Ddata=foo://bucket/data", code=1)
+        assert found["storage", "data"]["state"] == "bad"
+    finally:
+        server.close()
