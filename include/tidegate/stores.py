@@ -111,6 +111,8 @@ def _opened(url: str, options: Mapping[str, str], **more: Any) -> Any:
             client[plain] = value.lower() == "true" if plain in _SWITCHES else value
         elif not (name.lower().startswith(others) or (named and _ACCOUNT.fullmatch(name))):
             given[name] = value
+    if scheme in _OF_STORES["aws_"]:
+        client.setdefault("allow_http", os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1"))
     _refuse_plain_http(given, allowed=client.get("allow_http") is True)
     make: Any = from_url  # its types do not know options by name
     return make(url, client_options=client, **more, **given)
@@ -120,7 +122,7 @@ def _refuse_plain_http(options: Mapping[str, str], *, allowed: bool) -> None:
     """Raise Invalid for an endpoint without TLS that is not allowed. The client would say "builder error" each time."""
     for name, value in options.items():
         plain = name.lower().endswith(("endpoint", "endpoint_url")) and value.lower().startswith("http://")
-        if plain and not allowed and "AWS_ALLOW_HTTP" not in os.environ:
+        if plain and not allowed:
             raise Invalid(
                 f"the store's address {name} is http://, without encryption",
                 expected='https://, or allow_http = "true" beside it in storage_options',

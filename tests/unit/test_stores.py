@@ -46,11 +46,14 @@ def test_options_of_the_connection_are_taken_for_every_store() -> None:
     assert told["allow_http"] in (True, "true")
 
 
-def test_an_address_without_tls_is_refused_unless_that_is_allowed() -> None:
+def test_an_address_without_tls_is_refused_unless_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
     options = LOGIN | {"aws_endpoint": "http://minio:9000"}
     with pytest.raises(Invalid, match="allow_http"):
         open_client("s3://shop/a", options)
     assert open_client("s3://shop/a", options | {"allow_http": "true"}) is not None
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    assert open_client("s3://shop/a", options).client_options["allow_http"] in (True, "true")
 
 
 class Client:

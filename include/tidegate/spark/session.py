@@ -13,6 +13,7 @@ opens its own.
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -29,7 +30,7 @@ from tidegate.spark.errors import translate, translated
 from tidegate.spark.server import client
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.shipping import ship_code
-from tidegate.spark.storage.object_storage import hadoop_options
+from tidegate.spark.storage.object_storage import address_in, hadoop_options
 from tidegate.spark.storage.same_disk import on_one_machine, started_by_tidegate
 
 if TYPE_CHECKING:
@@ -150,7 +151,9 @@ def spark_settings(settings: Settings, job: str | None = None) -> SparkSettings:
     job: with what this job has of its own.
     """
     spark = settings.spark
-    stores = hadoop_options(settings.storage_options) if spark.remote is None else {}
+    stores = {}
+    if spark.remote is None:
+        stores = hadoop_options(address_in(os.environ)) | hadoop_options(settings.storage_options)
     own = dict(settings.job(job).spark) if job is not None else {}
     memory = own.pop(DRIVER_MEMORY, spark.memory)
     return SparkSettings(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tidegate.config import load_settings
 from tidegate.spark.conf import SparkSettings, server_conf
 from tidegate.spark.session import spark_settings
@@ -32,6 +34,18 @@ def test_a_store_of_ones_own_is_asked_by_path_unless_it_has_names_for_buckets() 
     assert plain["spark.hadoop.fs.s3a.path.style.access"] == "true"
     named = hadoop_options({"aws_endpoint": "https://store", "aws_virtual_hosted_style_request": "TRUE"})
     assert named["spark.hadoop.fs.s3a.path.style.access"] == "false"
+
+
+def test_spark_looks_for_the_store_where_the_environment_says_as_the_others_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store:9000")
+    monkeypatch.setenv("AWS_REGION", "here")
+    settings = load_settings({"storage_options.aws_region": "there"}, env={}, start=tmp_path)
+    conf = spark_settings(settings).conf
+    assert conf["spark.hadoop.fs.s3a.endpoint"] == "http://store:9000"
+    assert conf["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    assert conf["spark.hadoop.fs.s3a.endpoint.region"] == "there", "storage_options come first"
 
 
 def test_a_public_bucket_needs_no_login() -> None:

@@ -85,6 +85,7 @@ def work_on_store(spark: SparkSession, location: Location) -> bool:
 def _ask_workers(spark: SparkSession, location: Location) -> bool:
     """Let some tasks write an object each, and read it back. Whatever goes wrong: Spark's own way is used instead."""
     folder = f".tidegate-{seams.new_id()}"
+    paths = [f"{folder}/{number}.parquet" for number in range(_ASKED)]
 
     def write_and_read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -99,7 +100,7 @@ def _ask_workers(spark: SparkSession, location: Location) -> bool:
 
     try:
         lines = spark.range(0, _ASKED, 1, _ASKED).mapInArrow(write_and_read, "id long").collect()
-        return len(lines) == _ASKED == len(location.walk(folder))
+        return len(lines) == _ASKED and all(location.size(path) for path in paths)  # a listing may lag
     except Exception as error:
         why = next((line for line in reversed(str(error).splitlines()) if "Error" in line), str(error)[:300])
         log.warning(
@@ -109,7 +110,7 @@ def _ask_workers(spark: SparkSession, location: Location) -> bool:
         )
         return False
     finally:
-        location.remove_folder(folder)
+        location.remove_files(paths)
 
 
 def write_by_workers(

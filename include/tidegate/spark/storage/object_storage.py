@@ -1,7 +1,8 @@
 """Object stores for Spark: the login and address of the setting `storage_options`, by Hadoop's names.
 
 obstore and delta-rs take `storage_options` as they are; Spark reads and writes through Hadoop, which has its own names.
-What is not in there, both find where their store's tools look: in the environment, or in the machine's role.
+A login that is not in there, both find where their store's tools look: in the environment, or in the machine's role.
+Hadoop does not look there for the address of a store of one's own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["FILE_SYSTEMS", "hadoop_options"]
+__all__ = ["FILE_SYSTEMS", "address_in", "hadoop_options"]
 
 FILE_SYSTEMS: Final = {
     "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
@@ -25,6 +26,11 @@ _NAMES: Final = {
     "fs.s3a.endpoint.region": ("region", "default_region"),
 }
 """Hadoop's names, and those of storage_options, without `aws_`."""
+_ADDRESS: Final = {
+    "aws_endpoint": ("AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
+    "aws_region": ("AWS_REGION", "AWS_DEFAULT_REGION"),
+}
+"""What obstore and delta-rs take from the environment beside the login."""
 _OTHERS: Final = ("azure_", "google_")
 _BY_CLIENT: Final = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
 _ANONYMOUS: Final = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
@@ -35,6 +41,12 @@ def hadoop_options(storage_options: Mapping[str, str]) -> dict[str, str]:
     options = {name.lower(): value for name, value in storage_options.items()}
     found = _of_s3(options) | _of_azure(options) | _of_google(options)
     return {f"spark.hadoop.{name}": value for name, value in found.items()}
+
+
+def address_in(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the S3 store's address and region as far as the environment says, by the names of storage_options."""
+    found = {option: _first(environment, *names) for option, names in _ADDRESS.items()}
+    return {option: value for option, value in found.items() if value is not None}
 
 
 def _of_s3(options: Mapping[str, str]) -> dict[str, str]:
