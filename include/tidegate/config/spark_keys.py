@@ -75,6 +75,19 @@ STATIC_SQL_KEYS = frozenset(
 )
 _SESSION_PREFIXES = ("spark.sql.", "spark.databricks.")
 _SERVER_PREFIXES = ("spark.sql.catalog.", "spark.sql.hive.", "spark.sql.connect.ui.")
+_SIZE, _COUNT = re.compile(r"[0-9]+ *([kmgtp]?b|[kmgtp])?", re.IGNORECASE), re.compile(r"[1-9][0-9]*")
+_FORMS = {
+    "spark.executor.memory": (_SIZE, "a size such as 8g"),
+    "spark.executor.memoryOverhead": (_SIZE, "a size such as 1g"),
+    "spark.executor.pyspark.memory": (_SIZE, "a size such as 1g"),
+    "spark.driver.memoryOverhead": (_SIZE, "a size such as 1g"),
+    "spark.memory.offHeap.size": (_SIZE, "a size such as 4g"),
+    "spark.executor.instances": (_COUNT, "a whole number, at least 1"),
+    "spark.executor.cores": (_COUNT, "a whole number, at least 1"),
+    "spark.driver.cores": (_COUNT, "a whole number, at least 1"),
+    "spark.cores.max": (_COUNT, "a whole number, at least 1"),
+}
+"""What executors are asked for most. A slip is found here, and not when a job starts a Spark of its own."""
 _KEY = re.compile(r"spark\.[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 # Where executors are on other machines, only the user knows how these reach the driver, and where their Python is.
 OF_THE_CLUSTER = frozenset({"spark.driver.host", "spark.driver.bindAddress", "spark.pyspark.python"})
@@ -90,6 +103,9 @@ def check_spark_key(key: str, value: str) -> None:
         )
     if key in _ELSEWHERE:
         raise Invalid(f"{key} cannot be set in the Spark configuration.", help=f"Use {_ELSEWHERE[key]}.")
+    form, expected = _FORMS.get(key, (None, ""))
+    if form is not None and not form.fullmatch(value.strip()):
+        raise Invalid(f"{key} is {value!r}.", expected=expected, help="Correct the value.")
     values, why = FIXED.get(key.removeprefix("spark.hadoop.")) or ((value,), "")
     if value not in values:
         raise Invalid(

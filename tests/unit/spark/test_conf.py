@@ -49,6 +49,8 @@ SCRATCH = Path("/scratch")
         {"conf": {"spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "true"}},
         {"conf": {"spark.sql.sources.commitProtocolClass": "org.example.Direct"}},
         {"conf": {"spark.pyspark.python": "python3"}},
+        {"conf": {"spark.executor.memory": "lots"}},
+        {"conf": {"spark.executor.cores": "0"}},
     ],
     ids=str,
 )
