@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -14,8 +16,10 @@ from tests.kit.s3 import BUCKET, SECRET, S3Server, s3
 from tests.kit.sampling import only_with_all, some_of
 from tidegate.checkpoint.publishing import seen_tables
 from tidegate.coordinator import Coordinator
+from tidegate.delta import Location
 from tidegate.delta.log import snapshot
 from tidegate.errors import Corrupt, TidegateError
+from tidegate.spark.storage.by_workers import work_on_store
 
 FOLDERS = count(1)
 TEN = [f"table{number}" for number in range(10)]
@@ -171,3 +175,29 @@ def test_a_login_that_expires_stops_a_step_and_nothing_is_lost(server: S3Server,
             assert SECRET not in str(refused.value)
         done(now)
     assert heads(at(server, folder, TEN[:2])) == {3}
+
+
+class WorkersHere:
+    """A session of Spark whose tasks run in this process, a row each."""
+
+    def range(self, start: int, end: int, step: int, tasks: int) -> WorkersHere:
+        self.batches = [pa.record_batch([pa.array([number])], names=["id"]) for number in range(start, end, step)]
+        return self
+
+    def mapInArrow(self, function: Any, schema: str) -> WorkersHere:
+        self.batches = [*function(iter(self.batches))]
+        return self
+
+    def collect(self) -> list[pa.RecordBatch]:
+        return self.batches
+
+
+def test_workers_are_found_to_work_on_a_store_whose_listing_lags(server: S3Server) -> None:
+    """If not, Spark writes itself, and its committer cannot do without listings."""
+    folder = str(next(FOLDERS))
+    server.treat(lag=20)
+    try:
+        assert work_on_store(WorkersHere(), Location(f"s3://{BUCKET}/{folder}", server.options))  # type: ignore[arg-type]
+    finally:
+        server.treat()
+    assert server.objects(f"{folder}/") == {}, "nothing is left of it"
