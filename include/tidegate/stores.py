@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.errors import Invalid
-from tidegate.records.place import store_of
+from tidegate.records.place import is_url, store_of
 
-__all__ = ["bucket_client", "delete_objects", "open_client"]
+__all__ = ["bucket_client", "delete_objects", "open_client", "pause_between_looks"]
 
 _OF_CLIENTS: Final = frozenset(
     {
@@ -40,6 +40,7 @@ _OF_STORES: Final = {"aws_": ("s3", "s3a"), "google_": ("gs",), "azure_": ("abfs
 """The options that begin so are of these stores. One login may be for several."""
 _ACCOUNT: Final = re.compile(r"(azure_)?(storage_)?account_name", re.IGNORECASE)
 """Azure's account, which obstore refuses where the URL has named it: abfss://container@account.dfs.core.windows.net."""
+_LONGEST_PAUSE_S: Final = 5.0
 _UNKNOWN: Final = re.compile(r"Configuration key: '([^']+)' is not valid")
 
 _clients: dict[tuple[int, str, frozenset[tuple[str, str]]], Any] = {}
@@ -83,6 +84,15 @@ def delete_objects(client: Any, paths: Sequence[str]) -> None:
     for path in paths:
         with contextlib.suppress(FileNotFoundError):
             client.delete(path)
+
+
+def pause_between_looks(url: str, waited_s: float, least_s: float) -> float:
+    """Return how long to wait before the next look at a ledger, after waiting so long for somebody else.
+
+    In an object store each look is several requests, and some wait for hours. There, what is waited for is seen late by
+    a fifth of the wait, and never by more than five seconds.
+    """
+    return max(least_s, min(_LONGEST_PAUSE_S, waited_s / 5)) if is_url(url) else least_s
 
 
 def _opened_leniently(url: str, options: Mapping[str, str]) -> Any:

@@ -22,6 +22,7 @@ from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import open_ledger
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Plan
+from tidegate.stores import pause_between_looks
 
 __all__ = ["LedgerTrigger"]
 
@@ -68,8 +69,9 @@ class LedgerTrigger(BaseTrigger):
         if answer is not None:
             yield TriggerEvent(answer)  # type: ignore[no-untyped-call]
             return
-        until = seams.monotonic() + self.look_again
-        ask_airflow = seams.monotonic() + ASK_AIRFLOW_S
+        began = seams.monotonic()
+        until = began + self.look_again
+        ask_airflow = began + ASK_AIRFLOW_S
         while (remaining_s := until - seams.monotonic()) > 0:
             # Reading blocks, and neither delta-rs nor obstore may run in the event loop's thread.
             entries = await asyncio.to_thread(self._entries)
@@ -80,7 +82,8 @@ class LedgerTrigger(BaseTrigger):
             if why is not None:
                 yield TriggerEvent(why)  # type: ignore[no-untyped-call]
                 return
-            await asyncio.sleep(min(remaining_s, POLL_S))
+            pause_s = pause_between_looks(self.root, seams.monotonic() - began, POLL_S)
+            await asyncio.sleep(min(remaining_s, pause_s))
         yield TriggerEvent("it is time to look again")  # type: ignore[no-untyped-call]
 
     async def _airflow_answer(self) -> dict[str, Any] | None:

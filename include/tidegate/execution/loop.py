@@ -24,6 +24,7 @@ from tidegate.execution.notifications import tell_settled
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.protocol import rules
 from tidegate.records.records import Ack, Drain, Plan
+from tidegate.stores import pause_between_looks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,7 +157,7 @@ def _start_again(coordinator: Coordinator, observer: Observer) -> None:
 
 def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -> Plan | None:
     """Plan a checkpoint of our own, as soon as others allow one. Return None when there is nothing left to do."""
-    run = schedule.new_run()
+    run, began = schedule.new_run(), seams.monotonic()
     while not schedule.stop():
         try:
             with troubles.recording_errors(coordinator.ledger, run, "planning"):
@@ -167,7 +168,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
             if error.reason not in schedule.waits_for:
                 raise
             observer.waiting(error.what)
-            seams.sleep(POLL_S)
+            seams.sleep(pause_between_looks(coordinator.ledger.home, seams.monotonic() - began, POLL_S))
             continue
         except KeyboardInterrupt:
             _cancel_own(coordinator, run)
