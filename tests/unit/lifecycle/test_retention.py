@@ -200,10 +200,10 @@ def test_a_side_file_that_is_passed_on_while_others_are_read_stays(world, monkey
 
     monkeypatch.setattr(retention._Remaining, "ids", list_and_sleep)
     world.checkpoint("two", rows=3)
-    assert len(naps) > 1
     [last] = left(world)
     for blob in blobs_within(world.ledger.entry(last).plan.sources["in"].end):
         assert world.ledger.get_blob(blob) == b"names"
+    assert len(naps) > 1
 
 
 def test_side_files_that_are_shared_over_aborted_entries_stay(world):
