@@ -6,10 +6,11 @@ import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
-from tests.kit.delta import KV, by_foreigner, kv
+from tests.kit.delta import KV, by_foreigner, kv, schema
 from tests.kit.sinks import Published
 from tidegate.delta import open_table
 from tidegate.delta.log import snapshot as snapshots
@@ -191,8 +192,74 @@ def test_a_table_whose_files_delta_rs_may_not_remove_is_refused(tmp_path):
     assert error.value.reason == "NEEDS_SPARK"
 
 
-def test_an_upsert_is_refused_because_its_result_would_depend_on_the_order():
-    assert any("cannot replace" in problem for problem in DeltaUpsert("t", keys=["k"]).interval_problems())
+# -- upserts, whose keys have the interval in them -----------------------------------------------------------
+
+
+class Keyed(Hours):
+    """An upsert by number and time."""
+
+    def __init__(self, folder):
+        super().__init__(folder, DeltaUpsert("t", keys=["k", "at"], interval_column="at"))
+
+    def publication(self, id, number, *ks):
+        folder = Staging(id, f"attempt{id}", hour(number)).data_folder(self.context)
+        rows = table([(k, hour(number).start + timedelta(minutes=k)) for k in ks])
+        snapshot = open_table(self.location)
+        since = snapshot.version if snapshot else None
+        batch = StagedBatch(columns=TIMED, files=self.files(folder, rows, TIMED) if ks else [], since=since)
+        committable = staged_result(batch, len(ks)).committable
+        return Publication(id, 0, f"publisher-{id}", None, (committable,), hour(number), self.shown.get(number))
+
+    def ks(self):
+        rows = DeltaTable(self.location.url).to_pyarrow_table().to_pylist()
+        return sorted((int((row["at"] - DAY) / timedelta(hours=1)), row["k"]) for row in rows)
+
+
+TIMED = schema(k="long", at="timestamp")
+
+
+def table(rows):
+    return pa.Table.from_pylist(
+        [{"k": k, "at": at} for k, at in rows], pa.schema([("k", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+    )
+
+
+def test_an_upsert_is_refused_if_a_key_may_be_of_several_intervals():
+    assert any("order in which they are made" in problem for problem in DeltaUpsert("t", keys="k").interval_problems())
+    assert any("is not one of keys" in found for found in DeltaUpsert("t", keys="k", interval_column="at").problems())
+    assert DeltaUpsert("t", keys=["k", "at"], interval_column="at").interval_problems() == []
+
+
+def test_an_upserted_hour_takes_the_place_of_all_rows_of_its_time_in_one_commit(tmp_path):
+    world = Keyed(tmp_path)
+    world.hour(1, 1, 1, 2)
+    world.hour(2, 0, 3)
+    write_deltalake(world.location.url, table([(8, DAY), (9, DAY + timedelta(hours=1))]), mode="append")
+    DeltaTable(world.location.url).optimize.compact()
+    again = world.publication(3, 1, 2, 4)
+    done = world.take(again, 1)
+    assert world.ks() == [(0, 3), (0, 8), (1, 2), (1, 4)], "hour 0 is as it was, with a stranger's row"
+    assert done.version == 4
+    assert world.holds(again)
+    world.hour(4, 1)
+    assert world.ks() == [(0, 3), (0, 8)]
+    with pytest.raises(Rejected, match="there is nothing to disown"):
+        disown(world, 1, take_out=True)
+
+
+def test_a_publisher_of_an_upserted_hour_that_comes_too_late_leaves_nothing(tmp_path):
+    world = Keyed(tmp_path)
+    world.hour(1, 0, 1)
+    world.hour(2, 1, 1)
+    DeltaTable(world.location.url).optimize.compact()
+    old, late = world.head(), world.publication(3, 1, 5)
+    world.hour(4, 1, 6)
+    assert world.take(late, 1, head=old) is None
+    assert world.ks() == [(0, 1), (1, 6)]
+    assert not list(world.location.local("tidegate").rglob("00000003/merged-*"))
+    world.sink.retire(world.context, Staging(2, "attempt2", hour(1)))
+    world.sink.retire(world.context, Staging(4, "attempt4", hour(1)))
+    assert world.ks() == [(0, 1), (1, 6)], "what an hour has staged is all in use"
 
 
 # -- the way out: rows that are found by their values, or let go of ------------------------------------------

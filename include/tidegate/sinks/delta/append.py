@@ -18,22 +18,21 @@ from tidegate.delta import (
     StagedFile,
     append,
     locate,
-    read_commit,
     replace,
     spark_reasons,
     sync_and_list,
 )
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.rewrite import Table, write_parquet
-from tidegate.errors import Rejected
 from tidegate.records.interval import Interval
 from tidegate.records.records import Json
 from tidegate.sinks.base import Disowned, Head, Prepared, Publication, SinkContext, Staging, entry_folder
 from tidegate.sinks.delta.disowned import disown
 from tidegate.sinks.delta.interval import (
     column_problems,
+    found_by_column,
     refuse_outside,
-    replaced_by_column,
+    replace_by_column,
     replaced_files,
     trace_of,
 )
@@ -210,12 +209,7 @@ class DeltaAppend(DeltaSink):
         look: bool = False,
     ) -> Disowned | None:
         if self.interval_column is not None:
-            raise Rejected(
-                f"sink {context.sink!r} finds the rows of an interval by their {self.interval_column!r}, wherever they "
-                "are: there is nothing to disown",
-                help="nothing to do",
-                reason="NOT_REWRITTEN",
-            )
+            raise found_by_column(self.interval_column, context)
         snapshot, attempt = self.open(context), seams.new_id()
         if snapshot is None or snapshot.version != head.version:
             return None
@@ -248,11 +242,5 @@ class DeltaAppend(DeltaSink):
         if self.interval_column is None:
             replaced = replaced_files(snapshot, publication.interval, publication.replaces, context)
             return replace(snapshot, files, replaced, stamp)
-        table = Table(snapshot.location, snapshot.schema, self.partition_by)
         column, interval = self.interval_column, publication.interval
-        replaced, rewritten = replaced_by_column(snapshot, table, column, interval, f"{folder}/kept")
-        committed = replace(snapshot, [*rewritten, *files], replaced, stamp)
-        commit = read_commit(snapshot.location, committed.version) if committed is not None else None
-        if commit is None or not {file.path for file in rewritten} <= commit.added_paths():
-            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: our files are useless.
-        return committed
+        return replace_by_column(snapshot, files, self.partition_by, column, interval, stamp, folder)

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from tidegate.delta import (
+    CommitStamp,
     Committed,
     LiveFile,
     Snapshot,
@@ -21,11 +22,12 @@ from tidegate.delta import (
     find_publication,
     live_files,
     read_commit,
+    replace,
     spark_reasons_to_rewrite,
 )
 from tidegate.delta.log.schema import columns, render
 from tidegate.delta.rewrite import InputFile, Table, key_rows, rewrite
-from tidegate.errors import Corrupt, Invalid
+from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.records.codec import sha256
 from tidegate.records.interval import Interval
 from tidegate.records.records import Json
@@ -33,12 +35,13 @@ from tidegate.sinks.base import Publication, SinkContext
 
 __all__ = [
     "column_problems",
+    "found_by_column",
     "interval_files",
     "is_published",
     "publication_of",
     "refuse_features",
     "refuse_outside",
-    "replaced_by_column",
+    "replace_by_column",
     "replaced_files",
     "trace_of",
 ]
@@ -177,7 +180,39 @@ def refuse_outside(
             )
 
 
-def replaced_by_column(
+def found_by_column(column: str, context: SinkContext) -> Rejected:
+    """Return the error for a request to disown an interval's rows: a column always finds them."""
+    return Rejected(
+        f"sink {context.sink!r} finds the rows of an interval by their {column!r}, wherever they are: there is nothing "
+        "to disown",
+        help="nothing to do",
+        reason="NOT_REWRITTEN",
+    )
+
+
+def replace_by_column(
+    snapshot: Snapshot,
+    files: Sequence[StagedFile],
+    partition_by: Sequence[str],
+    column: str,
+    interval: Interval,
+    stamp: CommitStamp,
+    folder: str,
+) -> Committed | None:
+    """Commit the files in place of all rows of the interval, whoever wrote them, right after `snapshot`.
+
+    folder: for new files with the other rows of the files that hold some of the interval.
+    """
+    table = Table(snapshot.location, snapshot.schema, tuple(partition_by))
+    replaced, rewritten = _replaced_by_column(snapshot, table, column, interval, f"{folder}/kept")
+    committed = replace(snapshot, [*rewritten, *files], replaced, stamp)
+    commit = read_commit(snapshot.location, committed.version) if committed is not None else None
+    if commit is None or not {file.path for file in rewritten} <= commit.added_paths():
+        snapshot.location.remove_folder(folder)  # Another publisher's commit counts: our files are useless.
+    return committed
+
+
+def _replaced_by_column(
     snapshot: Snapshot, table: Table, column: str, interval: Interval, folder: str
 ) -> tuple[list[LiveFile], list[StagedFile]]:
     """Return the files that hold rows of the interval, whoever wrote them, and new files with their other rows."""

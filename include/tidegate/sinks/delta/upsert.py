@@ -35,10 +35,18 @@ from tidegate.delta.log.commits import find_commit
 from tidegate.delta.log.schema import columns
 from tidegate.delta.order_by import Newest, newest
 from tidegate.delta.rewrite import InputFile, Table, key_rows, rewrite
+from tidegate.records.interval import Interval
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.sinks.base import Prepared, SinkContext, Staging
+from tidegate.sinks.base import Disowned, Head, Prepared, Publication, SinkContext, Staging
 from tidegate.sinks.declaring import describe_by_key, key_and_order_problems, keyed_problems, refuse_order
+from tidegate.sinks.delta.interval import (
+    column_problems,
+    found_by_column,
+    refuse_outside,
+    replace_by_column,
+    trace_of,
+)
 from tidegate.sinks.delta.not_null import checked_not_null
 from tidegate.sinks.delta.table import (
     MERGED,
@@ -73,6 +81,9 @@ class DeltaUpsert(DeltaSink):
     delete_when: a SQL condition on the row. If it is true, the key's row is removed.
     omit: columns that delete_when needs and the table should not have.
     path, partition_by, schema_evolution, properties, take_over: as for DeltaAppend.
+    interval_column: in an interval pipeline, the date or timestamp column among `keys` that holds the interval to which
+        a row belongs. What an interval gives then takes the place of all rows of its time, whoever wrote them; so
+        order_by and delete_when choose among the interval's own rows.
 
     After a stream that replaces rows (an aggregate …), the keys whose rows that stream withdraws are removed.
 
@@ -94,6 +105,7 @@ class DeltaUpsert(DeltaSink):
         schema_evolution: Evolution = "refuse",
         properties: Mapping[str, str] | None = None,
         take_over: bool = False,
+        interval_column: str | None = None,
     ) -> None:
         super().__init__(
             path,
@@ -107,27 +119,39 @@ class DeltaUpsert(DeltaSink):
         self.upserts = self.keys
         self.delete_when = delete_when
         self.omit = tuple(listed(omit))
+        self.interval_column = interval_column
 
     def describe(self) -> Json:
-        return super().describe() | describe_by_key(self)
+        description = super().describe() | describe_by_key(self)
+        return description if self.interval_column is None else description | {"interval_column": self.interval_column}
 
     def problems(self) -> list[str]:
         problems = super().problems() + keyed_problems(self, "DeltaAppend", self.partition_by)
         if self.properties.get("delta.appendOnly") == "true":
             problems.append("table property delta.appendOnly: an upsert replaces rows")
+        if self.interval_column is not None and self.interval_column not in self.keys:
+            problems.append(
+                f"interval_column {self.interval_column!r} is not one of keys ({', '.join(map(str, self.keys))}): add "
+                "it, for otherwise a key could have rows of several intervals, and which one is left would depend on "
+                "the order in which they are made"
+            )
         return problems
 
     def interval_problems(self) -> list[str]:
+        if self.interval_column is not None:
+            return []
         return [
-            "an upsert cannot replace one interval's rows, since a key's row depends on the order in which intervals"
-            " come: use DeltaAppend, or sources that read all new data"
+            "a key could have rows of several intervals, and which one is left would depend on the order in which they "
+            "are made: make the interval's day or hour one of keys and say interval_column=…; or use DeltaAppend, or "
+            "sources that read all new rows"
         ]
 
     def update_problems(self, stream: str) -> list[str]:
         return refuse_order(self, stream)
 
     def output_problems(self, schema: Json) -> list[str]:
-        return key_and_order_problems(self, {name: field["type"] for name, field in columns(schema).items()})
+        problems = key_and_order_problems(self, {name: field["type"] for name, field in columns(schema).items()})
+        return problems if self.interval_column is None else problems + column_problems(schema, self.interval_column)
 
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         return self._prepare(frame, None, context, staging)
@@ -144,21 +168,29 @@ class DeltaUpsert(DeltaSink):
         output = empty_if(frame, frame.drop(*self.omit))
         schema = self.output_schema(output, context, snapshot)
         seams.fault("S4.stage.before")
-        folder = staging.folder(context)
+        folder = staging.data_folder(context)
         batch = self._write_rows(frame, withdrawn, schema, location, folder)
-        batch = self._settle_keys(batch, Table(location, schema, self.partition_by), f"{folder}/settled")
+        table = Table(location, schema, self.partition_by)
+        written, batch = batch, self._settle_keys(batch, table, f"{folder}/settled")
+        if staging.interval is not None:
+            refuse_outside([*batch.files, *batch.deletes], table, str(self.interval_column), staging.interval, context)
+            batch = _only_added(batch, written, location)
         not_null = checked_not_null(output, snapshot, batch.files, context)
         seams.fault("S4.stage.after")
         rows = sum(file.rows for file in (*batch.files, *batch.deletes))
-        if not rows and snapshot is not None:
+        if not rows and snapshot is not None and staging.interval is None:
             return Prepared(None, 0)
+        since = snapshot.version if snapshot is not None and staging.interval is not None else None
         return staged_result(
-            StagedBatch(columns=schema, files=batch.files, deletes=batch.deletes, not_null=not_null), rows
+            StagedBatch(columns=schema, files=batch.files, deletes=batch.deletes, not_null=not_null, since=since), rows
         )
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """Remove staged deletes, and the files of publishers that lost their race or died. Files that the publishing
-        commit named are never removed: they belong to the table, also to its older versions."""
+        commit named are never removed: they belong to the table, also to its older versions. An interval's attempt
+        has removed what it does not need."""
+        if context.by_interval:
+            return
         location = locate(context.place, self.path)
         snapshot = open_table(location)
         committed = find_commit(snapshot, context.app_id, staging.checkpoint) if snapshot else None
@@ -202,6 +234,37 @@ class DeltaUpsert(DeltaSink):
         if committed is None or not _commit_names(snapshot.location, committed, added):
             snapshot.location.remove_folder(folder)  # Another publisher's commit counts: our files are useless.
         return committed
+
+    def trace(self, committables: Sequence[Json]) -> Json:
+        return trace_of(file["path"] for committable in committables for file in committable["files"])
+
+    def disown(
+        self,
+        interval: Interval,
+        replaces: tuple[int, Json] | None,
+        head: Head,
+        context: SinkContext,
+        *,
+        take_out: bool,
+        look: bool = False,
+    ) -> Disowned | None:
+        assert self.interval_column is not None
+        raise found_by_column(self.interval_column, context)
+
+    def replace_interval(
+        self,
+        snapshot: Snapshot,
+        publication: Publication,
+        batches: Sequence[StagedBatch],
+        stamp: CommitStamp,
+        context: SinkContext,
+        folder: str,
+    ) -> Committed | None:
+        assert publication.interval is not None
+        assert self.interval_column is not None
+        files = [file for batch in batches for file in batch.files]
+        column, interval = self.interval_column, publication.interval
+        return replace_by_column(snapshot, files, self.partition_by, column, interval, stamp, folder)
 
     def publish_by_spark(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
@@ -299,6 +362,14 @@ class DeltaUpsert(DeltaSink):
             replaced = {source.path for source in changed}
             added += [*(file for file in files if file.path not in replaced), *rewritten]
         return added
+
+
+def _only_added(batch: StagedBatch, written: StagedBatch, location: Location) -> StagedBatch:
+    """Return an interval's batch without the rows to be removed: all that the interval gave before goes anyway. Remove
+    the files that nothing needs then."""
+    files = [file for each in (written, batch) for file in (*each.files, *each.deletes)]
+    location.remove_files({file.path for file in files} - {file.path for file in batch.files})
+    return StagedBatch(columns=batch.columns, files=batch.files)
 
 
 def _without(deletes: DataFrame, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
