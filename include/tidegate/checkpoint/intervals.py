@@ -51,7 +51,22 @@ def wanted_by(graph: Graph, times: tuple[datetime, datetime] | None, reprocess: 
             help="to make it all again with other code, run it under a new name into new tables",
             reason="NOT_INDEPENDENT",
         )
+    if graph.by_interval and interval is not None:
+        _refuse_misfit(graph, interval)
     return rules.WantedInterval(interval, graph.by_interval, reprocess) if interval is not None else None
+
+
+def _refuse_misfit(graph: Graph, interval: Interval) -> None:
+    """Raise Invalid if an operator would give only a part of what it says for this interval."""
+    misfits = [(stage, stage.operator.interval_misfit(interval)) for stage in graph.operators]
+    problems = [f"{stage.operator.kind} {stage.name!r}: {problem}" for stage, problem in misfits if problem is not None]
+    if problems:
+        raise Invalid(
+            "\n    ".join([f"pipeline {graph.name!r} cannot make interval {interval}:", *problems]),
+            expected="intervals of which each consists of whole windows",
+            help="choose windows that divide the interval, or a schedule whose intervals are whole windows",
+            reason="INTERVAL_SPLITS_WINDOWS",
+        )
 
 
 def with_index(wanted: rules.WantedInterval | None, ledger: Ledger) -> rules.WantedInterval | None:

@@ -149,7 +149,7 @@ class Plans:
     def _refuse_end(self) -> None:
         if self.graph.by_interval:
             raise Invalid(
-                f"pipeline {self.graph.name!r} reads by data interval: event time has no end there",
+                f"pipeline {self.graph.name!r} reads by data interval: event time ends with each interval",
                 expected="a pipeline that reads whatever is new",
                 help=f"to end it: tidegate stop {self.graph.name}",
                 reason="BY_INTERVAL",

@@ -116,6 +116,14 @@ def _refuse_replaced(rows: DataFrame, name: str, uid: str) -> None:
 
 def _operator(coordinator: Coordinator, uid: str) -> OperatorNode:
     operators = {stage.name: stage for stage in coordinator.graph.stages if isinstance(stage, OperatorNode)}
+    if uid in operators and coordinator.graph.by_interval:
+        raise Invalid(
+            f"operator {uid!r} remembers nothing: pipeline {coordinator.graph.name!r} reads by data interval, and each "
+            "interval begins with no state",
+            expected="a pipeline that reads whatever is new",
+            help="let the interval's input have the rows, and make the interval again",
+            reason="BY_INTERVAL",
+        )
     if uid in operators:
         return operators[uid]
     raise Invalid(

@@ -84,6 +84,14 @@ class Unseen(Gate):
             problems.append(f"at_most is {self.at_most!r}: expected a share from 0 to 1")
         return problems
 
+    def interval_problems(self) -> list[str]:
+        if self.against is None:
+            return []
+        return [
+            f"against={self.against!r}: an operator remembers nothing beyond the interval; leave it out, and keys are "
+            "looked for among the interval's own rows"
+        ]
+
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from pyspark.sql import functions as f
 

@@ -117,6 +117,9 @@ class Aggregate(Operator):
             problems.append("state_ttl: a row that is taken back after its key has expired would be counted negatively")
         return problems
 
+    def interval_problems(self) -> list[str]:
+        return self.expiry.interval_problems()
+
     def _parsed(self) -> list[Function]:
         return parsed_functions(self.functions)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from tidegate.records.moments import micros_of
+from tidegate.records.moments import AFTER_ALL_TIMES, micros_of
 from tidegate.records.records import Json
 from tidegate.spark.materialize import materialize
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.records.interval import Interval
     from tidegate.sources.base import SourceContext
     from tidegate.state.keyed import KeyedState
     from tidegate.state.lateness import Over
@@ -54,6 +55,9 @@ class Watermarks:
     """The watermark from rows alone: the same as `now`, unless event time ends in this checkpoint."""
     ends: bool = False
     """Whether event time ends in this checkpoint."""
+    alone: bool = False
+    """Whether it also began in this checkpoint, as in an interval pipeline: nothing is left for later, whatever its
+    time."""
 
     @property
     def moved(self) -> bool:
@@ -68,6 +72,8 @@ class Watermarks:
     @property
     def now_micros(self) -> int | None:
         """`now`, in microseconds since 1970."""
+        if self.alone:
+            return AFTER_ALL_TIMES
         return None if self.now is None else micros_of(self.now)
 
 
@@ -257,6 +263,21 @@ class Operator(ABC):
     @property
     def known_by(self) -> list[str] | None:
         """The columns by which it knows every key that it ever received. None: it forgets some, or knows none."""
+        return None
+
+    def interval_problems(self) -> list[str]:
+        """Return the reasons why it cannot serve an interval pipeline. Empty: it can.
+
+        Then it begins with no state in each interval, gets all rows of the interval at once, and event time ends with
+        them. So what it emits is final, and nothing of its state is kept.
+        """
+        return [
+            "it may rest on what earlier checkpoints brought, and an interval begins with nothing: compute within the "
+            "interval in a stage, or use sources that read all new rows"
+        ]
+
+    def interval_misfit(self, interval: Interval) -> str | None:
+        """Return why it cannot be right for this interval, with what to do. None: it can."""
         return None
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:

@@ -37,6 +37,12 @@ class Broadcast(Latest):
     def takes_updates(self) -> bool:
         return False
 
+    def interval_problems(self) -> list[str]:
+        return [
+            "it gives rows of earlier checkpoints to later ones, and an interval begins with nothing: look a table up, "
+            "join(table=…), or join with latest(…) of the interval's own rows"
+        ]
+
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
 

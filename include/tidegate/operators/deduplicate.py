@@ -82,6 +82,9 @@ class Deduplicate(Operator):
             problems += [bounds] if isinstance(bounds, str) else []
         return problems
 
+    def interval_problems(self) -> list[str]:
+        return []
+
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)

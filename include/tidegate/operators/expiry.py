@@ -43,6 +43,12 @@ class Expiry:
             problems.append(f'ttl_time is {self.time!r}: say "processing" or "event"')
         return problems
 
+    def interval_problems(self) -> list[str]:
+        """Return the problems of the declaration in an interval pipeline."""
+        if self.after is None:
+            return []
+        return ["state_ttl: nothing is remembered beyond the interval, so nothing expires: leave it out"]
+
     @property
     def _seconds(self) -> float:
         try:

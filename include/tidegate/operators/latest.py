@@ -79,6 +79,9 @@ class Latest(Operator):
                 )
         return problems
 
+    def interval_problems(self) -> list[str]:
+        return []
+
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
         need_keys(rows, self.by, "by", context)
@@ -183,6 +186,9 @@ class TopN(Operator):
                     f'order_by has {text!r}: write a column, and asc or desc behind it, such as "amount desc"'
                 )
         return problems
+
+    def interval_problems(self) -> list[str]:
+        return []
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None

@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ["END_OF_TIME", "EPOCH", "at_micros", "micros_of", "moment_of"]
+__all__ = ["AFTER_ALL_TIMES", "END_OF_TIME", "EPOCH", "at_micros", "micros_of", "moment_of"]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 END_OF_TIME: Final = datetime(9999, 1, 1, tzinfo=UTC)
 """The event time of a finished pipeline. Not the very last moment: it is added to, and shown in other zones."""
+AFTER_ALL_TIMES: Final = 1 << 62
+"""Microseconds since 1970 that no time in a row reaches, however long a duration is added to or taken from them."""
 _MICRO = timedelta(microseconds=1)
 _MIN_MICROS = (datetime.min.replace(tzinfo=UTC) - EPOCH) // _MICRO
 _MAX_MICROS = (datetime.max.replace(tzinfo=UTC) - EPOCH) // _MICRO

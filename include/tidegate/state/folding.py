@@ -186,7 +186,7 @@ def _schema(remembered: Remembered) -> Json:
 def _can_be_done(
     spark: SparkSession, states: Sequence[Remembered], schemas: Sequence[Json], emitted: Json, arriving: Json
 ) -> bool:
-    if any(remembered.state.expires for remembered in states):
+    if any(remembered.state.expires or not remembered.state.is_kept for remembered in states):
         return False
     if len({remembered.state.groups for remembered in states}) > 1:
         return False

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -54,7 +54,7 @@ from tidegate.state.record import StateFile, StateTable, Ttl, once, state_file
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["CHECKPOINT", "DELETED", "GROUP", "KeyedState", "StateFolder", "key_group"]
+__all__ = ["CHECKPOINT", "DELETED", "GROUP", "KeyedState", "StateFolder", "TemporaryState", "key_group"]
 
 FEW = 8
 """Up to this number of partitions, each checkpoint writes a file for each. Above it, as many as its rows need."""
@@ -74,6 +74,9 @@ class StateFolder:
 
 class KeyedState:
     """One keyed state in one attempt of a job."""
+
+    is_kept: ClassVar[bool] = True
+    """False: no later checkpoint reads it, so nothing is written."""
 
     def __init__(
         self,
@@ -198,7 +201,7 @@ class KeyedState:
         if not self.is_empty and self._by_workers(schema) and workers.merges(schema, self.keys, ops):
             return self._put(self._merge_by_workers(frame, schema, ops, fixed)[0], schema, frame)
         types = {field.name: field.dataType for field in frame.schema}
-        merged = [F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items()]
+        merged = _merging(ops, types)
         partial = rows.groupBy(*map(quoted, self.keys)).agg(*merged)
         if self.is_empty:
             return self.put(partial)
@@ -501,6 +504,40 @@ class KeyedState:
         rows = self._read([file.file for file in batch.files], self.base.columns)
         rows = versions.merged(rows, self.keys, self._limit, forgets=batch.forgets)
         return self._write(rows, self.base.columns, "merged")
+
+
+class TemporaryState(KeyedState):
+    """The state of one interval: it begins empty, and no later checkpoint reads it. So nothing is written: what is put
+    is given back as it is."""
+
+    is_kept = False
+
+    def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
+        values = [name for name in changes.columns if name not in self.keys and name not in OWN]
+        return changes.select(*map(quoted, [*self.keys, *values, *([DELETED] if deletes else [])]))
+
+    def merge(self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int] = _NONE) -> DataFrame:
+        names = [*self.keys, *ops]
+        if is_known_empty(rows):
+            return empty_like(rows.select(*map(quoted, names)))
+        types = {field.name: field.dataType for field in rows.schema.fields}
+        merged = rows.groupBy(*map(quoted, self.keys)).agg(*_merging(ops, types))
+        return merged.select(*map(quoted, names))
+
+    def merge_ending(
+        self, rows: DataFrame, ops: Mapping[str, str], ending: WindowClosing, fixed: Mapping[str, int] = _NONE
+    ) -> ClosedWindows | None:
+        return None
+
+    def finish(self) -> StateTable | None:
+        return None
+
+
+def _merging(ops: Mapping[str, str], types: Mapping[str, Any]) -> list[Column]:
+    """Return the columns that merge partial values, each in its own type."""
+    from pyspark.sql import functions as F
+
+    return [F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items()]
 
 
 def key_group(keys: Sequence[str], groups: int) -> Column:

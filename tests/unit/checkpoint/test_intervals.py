@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -15,6 +16,7 @@ from tests.kit.toys import ToyIntervals, ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.coordinator import AlreadyCovered, Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
+from tidegate.execution.editing import bootstrap, edit_state
 from tidegate.execution.finish import finish
 from tidegate.history import health
 from tidegate.ledger.ledger import stamp
@@ -377,8 +379,40 @@ def test_an_interval_that_is_none_is_refused(world, given):
 
 
 def test_its_time_has_no_end(world):
-    with pytest.raises(Invalid, match="event time has no end there"):
+    with pytest.raises(Invalid, match="event time ends with each interval"):
         world.ask("one", 1, drain=Drain(by="ann"))
+    assert world.ledger.ids() == []
+
+
+class Windowed(Intervals):
+    """The same hours, counted by two."""
+
+    def pipeline(self) -> Pipeline:
+        pipeline = Pipeline(self.name)
+        rows = pipeline.source("in", ToyIntervals(self.feed), event_time="at")
+        rows.window(tumbling="2 hours", n="count(*)", uid="two").sink("a", ToySink("a", self.tables))
+        return pipeline
+
+
+def test_an_interval_with_a_part_of_a_window_is_refused_before_anything_is_written(tmp_path):
+    """Both hours would give the window, each a half of it."""
+    world = Windowed(tmp_path).begin()
+    with pytest.raises(
+        Invalid, match="window 'two': windows of 2 h, .* do not fill interval 2026-01-01T01:00"
+    ) as error:
+        world.ask("one", 1)
+    assert error.value.reason == "INTERVAL_SPLITS_WINDOWS"
+    assert world.ledger.identity() is None, "nothing was written"
+    planned = world.coordinator().trigger("both", interval=hour(0, 2)).plan
+    assert planned.commits == ["a"], "no state is kept"
+
+
+def test_what_an_operator_remembers_cannot_be_changed_where_it_remembers_nothing(tmp_path):
+    world = Windowed(tmp_path).begin()
+    for change in (partial(bootstrap, rows={"in": None}), partial(edit_state, change=lambda rows: rows)):
+        with pytest.raises(Invalid, match="operator 'two' remembers nothing") as error:
+            change(world.coordinator(), None, "two")
+        assert error.value.reason == "BY_INTERVAL"
     assert world.ledger.ids() == []
 
 

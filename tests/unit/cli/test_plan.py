@@ -8,7 +8,7 @@ CODE = """
 from tidegate import Pipeline
 from tidegate.gates import Volume
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.sources import Generator
+from tidegate.sources import Files, Generator
 
 one, two, wrong = Pipeline("one"), Pipeline("two"), Pipeline("wrong")
 for pipeline, job in ((one, "main"), (two, "totals")):
@@ -17,6 +17,9 @@ for pipeline, job in ((one, "main"), (two, "totals")):
     totals = checked.job(job).aggregate(by="k", n="count(*)", uid="totals")
     totals.sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
 wrong.source("events", Generator(rows=1))
+daily = Pipeline("daily")
+days = daily.source("days", Files("landing/{start:%Y-%m-%d}/*.json", schema="k long"))
+days.aggregate(by="k", n="count(*)", uid="totals").sink("totals", DeltaAppend("tables/daily"))
 """
 
 
@@ -80,3 +83,10 @@ def test_the_mode_is_told_with_what_it_means(tidegate):
     refused = tidegate("plan", "cut:two", "-D", "mode=at_least_once")
     assert refused.code == 2
     assert "gate 'checked': it may hold" in refused.err
+
+
+def test_by_interval_operators_remember_nothing_and_it_says_so(tidegate, folder):
+    assert [job["remembers"] for job in tidegate("plan", "cut:daily", "--json").json["jobs"]] == [[]]
+    said = "by interval: each operator begins with no state, and its event time ends with the interval"
+    assert said in tidegate("plan", "cut:daily").out
+    assert said not in tidegate("plan", "cut:two").out

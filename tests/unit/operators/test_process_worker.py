@@ -40,10 +40,11 @@ def called(
     timers: list[tuple[str, str, float]] = [],  # noqa: B006
     watermark: float | None = None,
     reached: float | None = None,
+    alone: bool = False,
 ) -> tuple[list[str], list[tuple[str, str, datetime]]]:
     """What the function said, and the timers that it left, if they changed. rows: minute and value. reached: event time
     comes to its end at `watermark`; by the rows it would be there."""
-    made = made_by(function, rows=rows, timers=timers, watermark=watermark, reached=reached)
+    made = made_by(function, rows=rows, timers=timers, watermark=watermark, reached=reached, alone=alone)
     said = [row["_out"]["said"] for row in made if row["_kind"] == 0]
     left = [(t["kind"], t["name"], t["at"]) for row in made if row["_kind"] == 2 for t in row["_timers"]]
     return said, left
@@ -57,6 +58,7 @@ def made_by(
     watermark: float | None = None,
     reached: float | None = None,
     waits: bool = False,
+    alone: bool = False,
 ) -> list[dict[str, Any]]:
     """What the call comes to: rows, state and timers, each of a kind."""
     work = Work(
@@ -73,6 +75,7 @@ def made_by(
         waits=waits,
         reached=None if reached is None else minute(reached),
         ends=reached is not None,
+        alone=alone,
     )
     given = pa.table(
         {
@@ -215,3 +218,27 @@ def test_columns_that_the_output_does_not_have_are_refused_however_rows_are_give
 def test_timers_of_the_clock_wait_while_history_is_told() -> None:
     made = made_by(says, rows=[(None, 1)], timers=[("clock", "past", -1)], waits=True)
     assert [row["_out"]["said"] for row in made] == ["[1] []"], "its timers are as they were"
+
+
+# -- in an interval pipeline -----------------------------------------------------------------------------
+
+
+def test_within_an_interval_nothing_is_left_for_later_whatever_its_time() -> None:
+    """A timer behind the end of time would otherwise wait for a checkpoint that never comes."""
+
+    def waits(key: Any, rows: pa.Table, state: Any, timers: Timers) -> Iterator[dict[str, str]]:
+        yield {"said": f"{rows['v'].to_pylist()} {[timer.name for timer in timers.fired]}"}
+        if len(rows):
+            timers.event(datetime(9999, 12, 31, tzinfo=UTC), "last")
+
+    assert called(waits, rows=[(1, 7)], watermark=END, reached=60)[0] == ["[7] []"]
+    assert called(waits, rows=[(1, 7)], watermark=END, reached=60, alone=True) == (["[7] []", "[] ['last']"], [])
+
+
+def test_within_an_interval_no_timer_can_wait_for_the_clock() -> None:
+    def asks(key: Any, rows: pa.Table, state: Any, timers: Timers) -> Iterator[dict[str, str]]:
+        timers.clock(minute(1))
+        yield {"said": "nothing"}
+
+    with pytest.raises(ValueError, match=r"timers\.clock asks for a call in a later checkpoint.*set timers\.event"):
+        called(asks, rows=[(1, 7)], watermark=END, reached=60, alone=True)

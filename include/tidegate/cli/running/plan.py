@@ -43,6 +43,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     out.line(picture(graph))
     out.line()
     out.line(f"mode {mode}: {_MEANS[mode]}")
+    if graph.by_interval and graph.operators:
+        out.line("by interval: each operator begins with no state, and its event time ends with the interval")
     for job in jobs:
         out.line()
         after = f", after {', '.join(job['after'])}" if job["after"] else ""

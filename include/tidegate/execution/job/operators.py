@@ -28,10 +28,10 @@ from tidegate.sources.base import SourceContext
 from tidegate.spark.materialize import release
 from tidegate.spark.storage.writing import write_files
 from tidegate.state.columns import DELETED
-from tidegate.state.keyed import KeyedState, StateFolder
+from tidegate.state.keyed import KeyedState, StateFolder, TemporaryState
 from tidegate.state.lateness import Over, without_over
 from tidegate.state.record import DEFAULT_GROUPS, StateTable, Ttl
-from tidegate.state.table import expired_name, state_sink_name
+from tidegate.state.table import StateSink, expired_name, state_sink_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,6 +83,8 @@ class OperatorRunner:
         frames = [streams[name] for name in stage.inputs]
         context = self._context(stage, streams, spark, waits=waits)
         results = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
+        if not stage.keeps_state:
+            results = {name: frame for name, frame in results.items() if name != "-"}  # it replaces nothing
         if context.remember:
             self.memory[stage.name] = context.remember
         if context.counts:
@@ -129,14 +131,14 @@ class OperatorRunner:
             checkpoint=self.plan.id,
             clock=datetime.fromisoformat(self.plan.created),
             spark=spark,
-            stage=lambda frame: self._scratch(stage, frame),
+            stage=lambda frame: self._scratch(stage, frame) if stage.keeps_state else frame,
             states=lambda part, keys, ttl, over, by: self._state(stage, part, keys, spark, ttl, over, by),
             watermarks=self.event_times.of(stage),
             event_time=self.event_times.column(stage),
             event_times=self.event_times.columns(stage),
             memory=self.before.get(stage.name, {}),
             taken=frozenset(name for name in stage.operator.outputs if self.job.users(f"{stage.name}.{name}")),
-            replaced_is_taken=self.coordinator.graph.replaced_is_taken(stage.name),
+            replaced_is_taken=stage.keeps_state and self.coordinator.graph.replaced_is_taken(stage.name),
             withdrawn=tuple(streams.get(replaced_rows_of(name)) for name in stage.inputs),
             fixed=self._fixed(stage),
             waits=waits,
@@ -175,7 +177,7 @@ class OperatorRunner:
         if ttl is not None and ttl.limit_after is not None:
             self.expired.setdefault(expired_name(stage.name), {})[part] = ttl.limit_after
         if name not in self.states:
-            sink = stage.states[name]
+            sink = StateSink(stage.name, part)
             context = self.coordinator.context(name)
             base = self.base(name)
             if base is not None and over is not None:
@@ -183,7 +185,8 @@ class OperatorRunner:
             groups = base.groups if base else int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
             title = f"{stage.operator.kind} {stage.name!r}"
-            self.states[name] = KeyedState(spark, title, base, to, keys, groups, ttl, grouped_by)
+            kind = KeyedState if stage.keeps_state else TemporaryState
+            self.states[name] = kind(spark, title, base, to, keys, groups, ttl, grouped_by)
         return self.states[name]
 
     def as_of_base(self, stage: OperatorNode, part: str, context: OperatorContext) -> KeyedState | None:
@@ -238,6 +241,8 @@ class OperatorRunner:
     def remembered(self) -> dict[str, Json]:
         """Return the small values for the ack: new ones, otherwise those of the base."""
         graph = self.coordinator.graph
+        if self.plan.by_interval:
+            return {}
         ran = {expired_name(s.name) for s in self.job.operators if not self.states.keys().isdisjoint(s.states)}
         before = {name: value for name, value in self.before.items() if name not in ran}
         memory = {**before, **self.memory, **self.expired, **self.event_times.memory(), **meaning_of(graph)}

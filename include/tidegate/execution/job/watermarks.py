@@ -6,6 +6,7 @@
     unknown      while a source has not had a row yet and is not idle: then the operator's watermark stays where it was
 
     the end      with the last checkpoint (`stop --drain`) every operator's watermark reaches the end of time
+    an interval  in an interval pipeline event time begins and ends with each interval: nothing is late, or waits
 
 Watermarks only rise. They are part of the snapshot: a source's is in the ack's memory under its name, an operator's
 under `<uid>.watermark`. So every attempt computes the same ones, and a restart continues with them.
@@ -25,6 +26,7 @@ from tidegate.operators.base import Watermarks
 from tidegate.pipeline.graph.event_time import column_of, delay_s, into_operator, lag_by_source
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.records import typed
+from tidegate.records.interval import Interval
 from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
 from tidegate.records.records import Json, Plan, Struct
 from tidegate.spark.event_time import time_micros
@@ -70,6 +72,8 @@ class EventTimes:
         self.plan = plan
         self.before = before
         self.clock = datetime.fromisoformat(plan.created)
+        self.interval = Interval.of_record(plan.interval) if plan.by_interval and plan.interval is not None else None
+        """In an interval pipeline: the interval."""
         self.streams: Mapping[str, DataFrame] = {}
         self.lags = lag_by_source(graph.sources, graph.stages)
         self._small = False
@@ -95,7 +99,9 @@ class EventTimes:
 
     def needs_rows(self, name: str) -> bool:
         """Return whether a source's planned rows have to be looked through for its event time."""
-        if self.stands or name in self._found or name not in self.graph.sources or self.plan.sources[name].empty:
+        if self.stands or self.interval is not None:
+            return False
+        if name in self._found or name not in self.graph.sources or self.plan.sources[name].empty:
             return False
         return name in self._needed or (name in self._passed_on and self.told_by_source(name) is None)
 
@@ -108,6 +114,8 @@ class EventTimes:
         """Return an operator's watermarks: none, unless it uses event time."""
         if not stage.operator.uses_event_time:
             return Watermarks()
+        if self.interval is not None:
+            return Watermarks(None, END_OF_TIME, self.interval.end, ends=True, alone=True)
         record = self.before.get(_key(stage.name))
         before = typed.convert(record["at"], datetime) if record else None
         if self.stands:
@@ -153,7 +161,7 @@ class EventTimes:
 
     def look(self, sources: Sequence[str]) -> None:
         """Determine the event time of these sources, for downstream jobs."""
-        for name in sources:
+        for name in sources if self.interval is None else ():
             self._partition(name)
 
     def _advanced(self, name: str) -> Partition:

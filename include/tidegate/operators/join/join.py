@@ -141,6 +141,9 @@ class IntervalJoin(Operator):
         declared = zip(columns, self.times, sides, strict=True)
         return [problem for names, chosen, side in declared for problem in time_problems(names, chosen, side)]
 
+    def interval_problems(self) -> list[str]:
+        return []
+
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         bounds = bounds_in(self.within)
         assert not isinstance(bounds, str)
@@ -328,6 +331,9 @@ class LatestJoin(Operator):
             problems[-1] += ", or within=… for a full join of what is near in time"
         return problems
 
+    def interval_problems(self) -> list[str]:
+        return []
+
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
 
@@ -424,6 +430,9 @@ class TableJoin(Operator):
 
     def fix_inputs(self, context: SourceContext) -> Json:
         return self.table.plan(None, context).splits
+
+    def interval_problems(self) -> list[str]:
+        return []
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F

@@ -173,6 +173,9 @@ class Process(Operator):
                 problems += [f"state: {name!r} is a key, which is kept anyway" for name in names if name in self.by]
         return problems
 
+    def interval_problems(self) -> list[str]:
+        return self.expiry.interval_problems()
+
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
 
@@ -271,6 +274,7 @@ class Process(Operator):
             watermark=context.watermarks.now,
             reached=context.watermarks.reached,
             ends=context.watermarks.ends,
+            alone=context.watermarks.alone,
         )
         grouped = _numbered(rows, self.by).cogroup(_numbered(with_state, self.by))
         # Spark counts the arguments, that of a method's own object too.

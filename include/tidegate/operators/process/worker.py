@@ -58,7 +58,9 @@ class Timer:
 class Timers:
     """The key's timers and the current time. A timer fires once; setting one of the same name moves it."""
 
-    def __init__(self, timers: Iterable[Timer], watermark: datetime | None, now: datetime) -> None:
+    def __init__(
+        self, timers: Iterable[Timer], watermark: datetime | None, now: datetime, *, alone: bool = False
+    ) -> None:
         self.watermark = watermark
         """Event time is complete up to here; None: not known."""
         self.now = now
@@ -66,6 +68,8 @@ class Timers:
         self.fired: list[Timer] = []
         """The timers that this call is for, of one moment. They are removed now, unless they are set again."""
         self._set = {(t.kind, t.name): t for t in timers}
+        self._alone = alone
+        """No checkpoint comes after this one that knows of it."""
 
     def event(self, at: datetime, name: str = "") -> None:
         """Call again once the watermark reaches `at`: in this checkpoint still, if it already has."""
@@ -73,6 +77,11 @@ class Timers:
 
     def clock(self, at: datetime, name: str = "") -> None:
         """Call again in the first checkpoint after this one that is planned at `at` or later."""
+        if self._alone:
+            raise ValueError(
+                "timers.clock asks for a call in a later checkpoint, and in a pipeline that reads by data interval no "
+                "later one knows of it: set timers.event, which fires at the latest when the interval is over"
+            )
         self._set["clock", name] = Timer("clock", name, _utc(at))
 
     def cancel(self, name: str = "") -> None:
@@ -114,6 +123,8 @@ class Work:
     reached: datetime | None = None
     """The watermark from rows alone, if event time `ends`."""
     ends: bool = False
+    alone: bool = False
+    """Nothing is left for a later checkpoint."""
 
     def __call__(self, rows: pa.Table, state_rows: pa.Table) -> pa.Table:
         import pyarrow as pa
@@ -124,7 +135,7 @@ class Work:
         values = {name: _python(before[name], state_rows.schema.field(name).type) for name in self.values}
         state = KeyState(copy.deepcopy(values))
         pending = [Timer(t["kind"], t["name"], _utc(t["at"])) for t in before["_timers"] or ()]
-        timers = Timers(pending, self.watermark and _utc(self.watermark), _utc(self.clock))
+        timers = Timers(pending, self.watermark and _utc(self.watermark), _utc(self.clock), alone=self.alone)
         rows = rows.sort_by([(name, "ascending") for name in (AT, *self.order_by, ROW)])
         outputs = self._calls(key, rows, state, timers)
         records: list[dict[str, Any]] = [{"_kind": 0, "_out": out, "_key": key} for out in outputs]
@@ -172,7 +183,8 @@ class Work:
     ) -> Iterator[dict[str, Any]]:
         """Fire each timer once more at the end of event time. One that renews itself would otherwise never stop."""
         fired: set[str] = set()
-        while due := timers._due("event", timers.watermark):
+        last = datetime.max.replace(tzinfo=UTC) if self.alone else timers.watermark
+        while due := timers._due("event", last):
             timers._fire(due)
             timers.fired = [timer for timer in due if timer.name not in fired and len(fired) < MOST_CALLS]
             fired |= {timer.name for timer in timers.fired}

@@ -24,12 +24,15 @@ from tidegate.operators.inputs import key_problems
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.operators.window.fixed import FixedWindows
 from tidegate.operators.window.sessions import SessionWindows
+from tidegate.records.moments import micros_of
 from tidegate.records.names import listed
 from tidegate.records.records import Json
 from tidegate.spark.event_time import duration_problem, micros_in, time_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from tidegate.records.interval import Interval
 
 __all__ = ["Window"]
 
@@ -201,6 +204,27 @@ class Window(Operator):
                 f"hopping={self.hopping!r}: each row would lie in {-(-size // step)} windows, {MOST_WINDOWS} may be"
             ]
         return []
+
+    def interval_problems(self) -> list[str]:
+        if self.hopping is None or self._duration_problems() or len(set(map(micros_in, self._sizes))) == 1:
+            return []
+        return [
+            f"hopping={self.hopping!r}: windows that overlap reach across the borders of intervals, and each interval "
+            "would give a part of them: use tumbling windows of which an interval has a whole number, or sources that "
+            "read all new rows"
+        ]
+
+    def interval_misfit(self, interval: Interval) -> str | None:
+        if self.session is not None:
+            return None
+        size = micros_in(self._sizes[0])
+        if all(micros_of(moment) % size == 0 for moment in (interval.start, interval.end)):
+            return None
+        text = duration_text(seconds_in(self._sizes[0]))
+        return (
+            f"windows of {text}, which begin at multiples of {text} since 1970, do not fill interval {interval}: the "
+            "intervals on both sides of a border would each give a part of the window there"
+        )
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
         return time_problems(columns[0], self.event_time)

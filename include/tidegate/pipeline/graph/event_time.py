@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.config.keys import KEYS
 from tidegate.operators.base import Operator
-from tidegate.pipeline.graph.nodes import GateNode
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode
 
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.nodes import Node, SourceNode
@@ -77,7 +77,7 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
         chosen = () if operator.problems() else operator.meaning(over_updates=False).get("event_time", ())
         for name, choice, declared in zip(stage.inputs, chosen, columns, strict=False):
             column = choice if choice is not None or len(declared) != 1 else declared[0]
-            if isinstance(column, str):
+            if isinstance(column, str) and isinstance(stage, OperatorNode) and stage.keeps_state:
                 untimely = [maker.untimely(column) for maker in column_makers.get(name, ())]
                 problems += [f"{subject}: {problem}" for problem in untimely if problem is not None]
     return problems

@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.errors import Invalid
 from tidegate.pipeline.graph.event_time import event_time_problems
@@ -324,11 +324,13 @@ def build_graph(
     """Return the checked graph, or raise Invalid with all problems and their remedies. mode: the effective setting."""
     by_interval = any(getattr(s.source, "by_interval", False) for s in sources)
     at_least_once = (mode or settings.get("mode")) == "at_least_once"
+    if by_interval:
+        stages = [replace(stage, keeps_state=False) if isinstance(stage, OperatorNode) else stage for stage in stages]
     problems = [
         *_size_problems(stages, sinks),
         *_bad_names(name, sources, stages, sinks),
         *_declaration_problems(sources, sinks, at_least_once=at_least_once),
-        *_operator_problems(sources, stages),
+        *_operator_problems(stages),
         *gate_problems(stages, by_interval=by_interval, at_least_once=at_least_once),
         *_interval_problems(sources, sinks, at_least_once=at_least_once),
     ]
@@ -439,18 +441,18 @@ def _pace_problems(node: SourceNode) -> list[str]:
     return problems
 
 
-def _operator_problems(sources: list[SourceNode], stages: list[Node]) -> list[str]:
+def _operator_problems(stages: list[Node]) -> list[str]:
     problems = []
     for stage in stages:
         if not isinstance(stage, OperatorNode):
             continue
         subject = f"{stage.operator.kind} {stage.name!r}"
         problems += [f"{subject}: {problem}" for problem in stage.operator.problems()]
-        if any(isinstance(s.source, Source) and s.source.by_interval for s in sources):
-            problems.append(
-                f"{subject} keeps state across checkpoints, but the pipeline reads by data interval, in any order: "
-                "compute within the interval in a stage, or use sources that read all new rows"
-            )
+        if not stage.keeps_state:
+            problems += [
+                f"{subject}, in a pipeline that reads by data interval: {problem}"
+                for problem in stage.operator.interval_problems()
+            ]
     return problems
 
 

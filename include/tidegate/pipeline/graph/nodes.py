@@ -65,6 +65,8 @@ class OperatorNode:
     job: str | None = None
     generated: bool = False
     """True if the uid is a default, made of kind, inputs and key."""
+    keeps_state: bool = True
+    """False in an interval pipeline: it begins with no state in each interval, and none is kept."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -76,8 +78,15 @@ class OperatorNode:
         return (self.name, *(f"{self.name}.{output}" for output in self.outputs))
 
     @property
+    def updates(self) -> bool:
+        """True if its output replaces rows that it emitted before. Without state it has emitted none."""
+        return self.keeps_state and self.operator.updates
+
+    @property
     def states(self) -> dict[str, StateSink]:
         """Its keyed states, by the names under which they are published."""
+        if not self.keeps_state:
+            return {}
         return {state_sink_name(self.name, part): StateSink(self.name, part) for part in self.operator.parts}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.operators.base import Operator
-from tidegate.pipeline.graph.nodes import GateNode
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode
 from tidegate.sinks.base import Sink
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
     """Return the streams that replace rows: those of updating operators, and of the stages after them."""
     updating: set[str] = set()
     for stage in ordered:
-        operator = _operator(stage)
-        if operator is not None:
-            updating |= {stage.name} if operator.updates else set()
+        if isinstance(stage, OperatorNode) and _operator(stage) is not None:
+            updating |= {stage.name} if stage.updates else set()
         elif updating.intersection(stage.inputs):
             updating |= set(stage.produces)
     return frozenset(updating)
