@@ -1,7 +1,8 @@
 """A small real world of intervals for crash tests: hours that are made, made again, and never mixed up.
 
 Each hour has files of its own, which are rewritten when it is to be made again: rows carry the number of the edition.
-The stage is nondeterministic, so rows of two attempts cannot be mixed unnoticed. Somebody else has rows in one table.
+The stage is nondeterministic, so rows of two attempts cannot be mixed unnoticed. An operator counts each hour's rows,
+for a table by key. Somebody else has rows in two tables.
 A run is named like "retry@1!": hour 1, to be made again.
 """
 
@@ -19,12 +20,14 @@ from tidegate import Pipeline
 from tidegate.coordinator import AlreadyCovered
 from tidegate.execution.job.run_job import run_job
 from tidegate.records.records import Plan
-from tidegate.sinks import DeltaAppend
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
 ROWS = 4
 FOREIGN = [{"id": -1, "hour": 1, "edition": 0, "mark": 0.5}, {"id": -2, "hour": 2, "edition": 0, "mark": 0.5}]
 TABLES = ("log", "parts")
+FOREIGN_TOTAL = {"hour": 9, "at": datetime(2026, 1, 1, 9, tzinfo=UTC), "n": 1, "edition": 0, "mark": 0.5}
+"""A row of an hour that is never made."""
 
 
 def interval(hour: int) -> tuple[datetime, datetime]:
@@ -34,7 +37,7 @@ def interval(hour: int) -> tuple[datetime, datetime]:
 
 @dataclass
 class IntervalWorld(CrashWorld):
-    """The same surroundings with another pipeline: two tables, by the hour."""
+    """The same surroundings with another pipeline: three tables, by the hour."""
 
     def write(self, hour: int, edition: int = 1) -> None:
         """What there is to read of an hour. Later editions have fewer rows."""
@@ -53,6 +56,13 @@ class IntervalWorld(CrashWorld):
 
             return events.crossJoin(events.sparkSession.range(1).select(f.rand().alias("mark")))
 
+        @pipeline.stage(marked)
+        def timed(marked: Any) -> Any:
+            return marked.selectExpr("*", "timestamp'2026-01-01 00:00:00Z' + make_dt_interval(0, hour) AS at")
+
+        calls = {"n": "count(*)", "edition": "max(edition)", "mark": "max(mark)"}
+        totals = timed.aggregate(by=["hour", "at"], uid="totals", **calls)
+        totals.sink("totals", DeltaUpsert("tables/totals", keys=["hour", "at"], interval_column="at"))
         marked.sink("log", DeltaAppend("tables/log"))
         marked.sink("parts", DeltaAppend("tables/parts", partition_by="edition"))
         return pipeline
@@ -62,6 +72,7 @@ class IntervalWorld(CrashWorld):
         from deltalake import write_deltalake
 
         write_deltalake(str(self.root / "tables" / "log"), pa.Table.from_pylist(FOREIGN), mode="append")
+        write_deltalake(str(self.root / "tables" / "totals"), pa.Table.from_pylist([FOREIGN_TOTAL]), mode="append")
 
 
 def rows_of(hour: int, edition: int) -> list[dict[str, int]]:
@@ -103,6 +114,11 @@ def check(world: IntervalWorld, editions: Mapping[int, int], *, foreign: bool = 
         for hour in editions:
             assert len({row["mark"] for row in own if row["hour"] == hour}) <= 1, "one attempt's rows"
     assert marks[0] == marks[1], "both tables come from the same attempts"
+    totals = sorted((row["hour"], row["n"], row["edition"], row["mark"]) for row in world.table("totals"))
+    wanted = [
+        (hour, len(rows_of(hour, edition)), edition, marks[0][hour * 10]) for hour, edition in sorted(editions.items())
+    ]
+    assert totals == wanted + ([(9, 1, 0, 0.5)] if foreign else []), "an hour's totals are of the same attempt, too"
     ledger = world.coordinator().ledger
     for id in ledger.ids():
         entry = ledger.entry(id)

@@ -1,6 +1,6 @@
 """The crash matrix for interval pipelines: an hour is being made again when something happens at one point.
 
-The story of each: three hours went well, and somebody else has rows in one table. Hour 1 changes and is made again;
+The story of each: three hours went well, and somebody else has rows in two tables. Hour 1 changes and is made again;
 something happens. Then the run is retried, or others come. Afterwards hour 1 has its new rows, the other hours have
 theirs, and nobody else's row has moved.
 """
@@ -27,6 +27,8 @@ POINTS = [
     ("S10.publish.before", 2),
     ("S10.publish.after", 1),
     ("S10.publish.after", 2),
+    ("S10.publish.before", 3),
+    ("S10.publish.after", 3),
     ("S11.interval.before", 1),
     ("S11.interval.after", 1),
     ("S11.published.before", 1),
