@@ -18,6 +18,7 @@ from tidegate.backfill.compare import difference_of, differing_rows
 from tidegate.cli.main import main
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
+from tidegate.history.lines import line_statuses
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable
 
@@ -30,7 +31,9 @@ def test_what_a_bug_made_is_replaced_at_once(tmp_path: Path, spark: Any, origin:
     line = shop.replayed(shop.line("fix", origin))
     assert shop.shown() == wrong, "nobody sees anything yet"
     shop.play(DAYS[4:5])  # the pipeline goes on, and does not wait
+    assert states(shop) == [("replaying", (5,))]
     shop.replayed(line)
+    assert states(shop) == [("caught up", ())]
     swapped = swap(line, by="ann", choices={}, wait=never)
     assert swapped.error is None
     assert swapped.savepoint == "before-fix"
@@ -87,6 +90,11 @@ def test_a_source_that_began_at_the_moment_begins_there_again(tmp_path: Path, sp
     replay(line, OneSession(spark), Schedule(), Observer())
     difference = difference_of(line, "out")
     assert (difference.rows_then, difference.only_now, difference.only_then) == (2, 0, 0)
+
+
+def states(shop: Shop) -> list[tuple[str, tuple[int, ...]]]:
+    """How the pages, which run no code of the pipeline, tell of its backfills."""
+    return [(line.state, line.pending) for line in line_statuses(shop.coordinator().ledger, {})]
 
 
 class TheSession(OneSession):

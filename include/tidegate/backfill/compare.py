@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate import seams
 from tidegate.backfill.line import OpenLine, changes_since
+from tidegate.backfill.swap import examine_swap
 from tidegate.delta import Snapshot, open_table, query, sql_name, version_of
 from tidegate.delta.dataset import dataset
-from tidegate.records.records import Json
+from tidegate.errors import TidegateError
+from tidegate.ledger.ledger import stamp
+from tidegate.records.records import ComparedTable, Json, LineCompared
 from tidegate.sinks.delta.table import DeltaSink
 
-__all__ = ["TableDifference", "difference_of", "differing_rows", "tables_of"]
+__all__ = ["TableDifference", "compare", "difference_of", "differing_rows", "tables_of"]
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,31 @@ class TableDifference:
 def tables_of(line: OpenLine) -> list[str]:
     """Return the tables that the swap changes, without states and quarantine."""
     return list(line.own.graph.sinks)
+
+
+def compare(line: OpenLine) -> list[TableDifference]:
+    """Count the rows of all tables that differ, and leave a hint of it for the pages."""
+    head = line.head()
+    differences = [difference_of(line, table) for table in tables_of(line)]
+    proposal = examine_swap(line, {})
+    compared = LineCompared(
+        **stamp(seams.new_id()),
+        head=head.id if head is not None else 0,
+        tables={
+            each.table: ComparedTable(
+                rows_now=each.rows_now, rows_after=each.rows_then, taken_away=each.only_now, brought=each.only_then
+            )
+            for each in differences
+        },
+        left_out=line.left_out(),
+        shared=[change.table for change in proposal.changes if change.how == "restore" and change.way.foreign],
+        problems=list(proposal.problems),
+    )
+    if line.own.until is not None:  # it was compared with the tables as of then, and no swap would change that
+        return differences
+    with contextlib.suppress(TidegateError):
+        line.live.ledger.hint_line_compared(line.name, compared)
+    return differences
 
 
 def difference_of(line: OpenLine, table: str) -> TableDifference:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate import seams
-from tidegate.backfill.line import OpenLine, pin_owner
+from tidegate.backfill.line import OpenLine, open_line, pin_owner
 from tidegate.backfill.swap import release_pipeline
+from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
+from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.protocol import lines, rules
 from tidegate.protocol.view import Entry
@@ -24,7 +26,7 @@ from tidegate.sinks.delta.shadow import LINE
 from tidegate.sinks.delta.table import DeltaSink, StagedBatch
 from tidegate.state.table import StateSink
 
-__all__ = ["discard", "let_go_of_name"]
+__all__ = ["discard", "discard_by_name", "let_go_of_name"]
 
 
 def discard(line: OpenLine, by: str) -> int | None:
@@ -40,6 +42,24 @@ def discard(line: OpenLine, by: str) -> int | None:
     ledger.delete_line(line.name)
     ledger.delete_pin(pin_owner(line.name))
     return answer.named_by
+
+
+def discard_by_name(live: Coordinator, name: str, by: str) -> int | None:
+    """End the line of this name, however far it has come. Return the entry that has swapped it in, if one has."""
+    ledger = live.ledger
+    record = ledger.line(name)
+    if record is not None:
+        return discard(open_line(live, record), by)
+    if any(pin.owner == pin_owner(name) for pin in ledger.pins()):
+        let_go_of_name(ledger, name, by)
+    elif ledger.line_discarded(name) is None:
+        raise Invalid(
+            f"pipeline {ledger.pipeline!r} has no backfill {name!r}",
+            expected=", ".join(line.name for line in ledger.lines()) or "a backfill: there is none",
+            help="name one of these; without one there is nothing to do",
+            reason="NO_BACKFILL",
+        )
+    return None
 
 
 def let_go_of_name(ledger: Ledger, name: str, by: str) -> None:

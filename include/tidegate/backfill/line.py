@@ -19,6 +19,7 @@ from tidegate.checkpoint.publishing import publish
 from tidegate.config.keys import MODES
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected
+from tidegate.history.lines import progress_of, rollbacks_of, view_from
 from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
 from tidegate.lifecycle import retention
 from tidegate.lifecycle.fork import fork, look
@@ -26,7 +27,7 @@ from tidegate.lifecycle.rollback_proposal import Change, table_changes
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol.lines import CaughtUp, LineProgress, Refuse, Replay, Swapped, on_replay
-from tidegate.protocol.view import Entry, View
+from tidegate.protocol.view import Entry
 from tidegate.records.names import check_name
 from tidegate.records.records import Beginning, Blob, LineRecord, Pin, Plan
 from tidegate.sinks.delta.shadow import LINE
@@ -35,7 +36,7 @@ from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["LineCoordinator", "OpenLine", "begin", "open_line", "pin_owner"]
+__all__ = ["LineCoordinator", "OpenLine", "begin", "open_line", "pin_owner", "refuse_kind"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class OpenLine:
 def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "") -> OpenLine:
     """Begin a line from checkpoint `origin` of the pipeline (0: from the beginning), or continue with an existing one
     of this name that began there. L1: pin, then check, then fork."""
-    _refuse_kind(live)
+    refuse_kind(live)
     check_name("backfill", name)
     ledger = live.ledger
     live_record = ledger.start()
@@ -200,35 +201,6 @@ class LineCoordinator(Coordinator):
         return retention.retire_old(self)
 
 
-def progress_of(record: LineRecord, ledger: Ledger) -> LineProgress:
-    """Return how far a line has come, by its own ledger."""
-    view = ledger.view()
-    head = view.last_completed
-    replayed = tuple(head.plan.replays) if head is not None else ()
-    return LineProgress(record.run, record.origin, view.last_id, replayed)
-
-
-def rollbacks_of(ledger: Ledger) -> tuple[list[tuple[int, int]], set[int]]:
-    """Return all completed rollbacks that are retained, and which of them are swaps."""
-    rollbacks = ledger.rollbacks()
-    plans = ((id, ledger.plan(id)) for id, _ in rollbacks)
-    swaps = {
-        id for id, plan in plans if plan is not None and plan.rollback is not None and plan.rollback.line is not None
-    }
-    return rollbacks, swaps
-
-
-def view_from(ledger: Ledger, progress: LineProgress) -> View:
-    """Return the log from the checkpoint on that a line has reached, with all entries of its run."""
-    view = ledger.view(progress.run)
-    first = view.entries[0].id if view.entries else 0
-    if not progress.reached or progress.reached >= first:
-        return view
-    ids = ledger.ids(after=progress.reached - 1, before=first)
-    below = [entry for id in ids if (entry := ledger.entry(id)) is not None]
-    return replace(view, entries=(*below, *view.entries))
-
-
 @dataclass(frozen=True)
 class BothBlobs:
     """Side files of a line and of its pipeline: whose a position is, it does not say. New ones are the line's."""
@@ -353,7 +325,8 @@ def _seed(line: OpenLine, uid: str, own_uid: str) -> None:
         line.live.graph.sinks[name].sink.seed(sinking.sink, since.get(name), contexts[name], own[name])
 
 
-def _refuse_kind(live: Coordinator) -> None:
+def refuse_kind(live: Coordinator) -> None:
+    """Raise Invalid for a pipeline that is computed again in another way, or not at all."""
     name = live.graph.name
     if live.graph.by_interval:
         raise Invalid(

@@ -19,16 +19,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.backfill.line import BothBlobs, OpenLine, changes_since, rollbacks_of, view_from
+from tidegate.backfill.line import BothBlobs, OpenLine, changes_since
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.references import acks_of, blobs_within
+from tidegate.coordinator import Coordinator
 from tidegate.delta.files.copy import copy_files
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
-from tidegate.execution.runs import abandoned_reason
+from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.gates.quarantine.table import QUARANTINE
+from tidegate.history.lines import rollbacks_of, view_from
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.rollback import pin, unpin
@@ -61,7 +63,18 @@ from tidegate.state.table import StateSink
 if TYPE_CHECKING:
     pass
 
-__all__ = ["SwapProposal", "SwappedIn", "examine_swap", "hold_pipeline", "release_pipeline", "swap"]
+__all__ = [
+    "SwapProposal",
+    "SwappedIn",
+    "examine_swap",
+    "hold_pipeline",
+    "release_abandoned",
+    "release_pipeline",
+    "swap",
+]
+
+_HOLDER = "backfill "
+"""Begins the name by which a pipeline is suspended while it waits for a swap."""
 
 _TRIES = 100
 """After losing the next number so often, somebody else has to wait first."""
@@ -110,11 +123,17 @@ def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
     return SwapProposal(head, base, changed, tuple(problems))
 
 
-def hold_pipeline(line: OpenLine, wait: Callable[[str], None]) -> None:
-    """Let the pipeline plan nothing until the swap, and wait until what it has planned is decided. Repeatable."""
+def hold_pipeline(line: OpenLine, wait: Callable[[str], None], run: str = "") -> None:
+    """Let the pipeline plan nothing until the swap, and wait until what it has planned is decided. Repeatable.
+
+    run: who swaps; by default this process. If that ends before the swap, `release_abandoned` finds it out.
+    """
     live = line.live
-    if live.suspended() is None:  # else nothing is planned anyway, and to resume it later is not up to the backfill
-        live.suspend(holder(line), "its backfill reads what is left, and is then swapped in")
+    suspended = live.suspended()
+    # If somebody else has suspended it, nothing is planned anyway, and to resume it later is not up to the backfill.
+    if suspended is None or (suspended.by == holder(line) and _is_of_another(live, suspended, run)):
+        why = "its backfill reads what is left, and is then swapped in"
+        control.suspend(live.ledger, holder(line), why, run or new_run())
     while still_open := list(live.ledger.view().still_open()):
         for entry in still_open:
             reason = abandoned_reason(entry.plan)
@@ -122,17 +141,38 @@ def hold_pipeline(line: OpenLine, wait: Callable[[str], None]) -> None:
         wait(f"waiting for checkpoint {', '.join(str(entry.id) for entry in still_open)}")
 
 
+def _is_of_another(live: Coordinator, suspended: control.Suspended, run: str) -> bool:
+    """Return whether the pipeline waits for an earlier attempt at the swap, so that anybody may lift that."""
+    plan = live.ledger.plan(suspended.entry) if suspended.entry is not None else None
+    if plan is None:
+        return False
+    return plan.run != run if run else abandoned_reason(plan) is not None
+
+
 def release_pipeline(line: OpenLine, why: str) -> None:
     """Let the pipeline plan again, if it waits for this backfill."""
     live = line.live
-    suspended = live.suspended()
-    if suspended is not None and suspended.by == holder(line):
-        live.resume(holder(line), why)
+    control.lift(live.ledger, live.settings.tolerable_failed_checkpoints, holder(line), why)
+
+
+def release_abandoned(live: Coordinator, give_up: Callable[[Plan], str | None]) -> bool:
+    """Let the pipeline plan again if it waits for a swap whose process or run has ended. Return whether it did.
+
+    give_up: says whether it has; a hint. If that is wrong, the swap finds new checkpoints, and reads on.
+    """
+    tolerable = live.settings.tolerable_failed_checkpoints
+    suspended = control.suspended(live.ledger.view(), tolerable)
+    if suspended is None or suspended.entry is None or not suspended.by.startswith(_HOLDER):
+        return False
+    plan = live.ledger.plan(suspended.entry)
+    if plan is None or plan.control is None or give_up(plan) is None:
+        return False
+    return control.lift(live.ledger, tolerable, suspended.by, "what was to swap it in has ended")
 
 
 def holder(line: OpenLine) -> str:
     """Return by whom the pipeline is suspended while it waits for the swap."""
-    return f"backfill {line.name}"
+    return f"{_HOLDER}{line.name}"
 
 
 def swap(

@@ -37,6 +37,7 @@ __all__ = [
     "finished",
     "for_good",
     "held",
+    "lift",
     "quarantines_all",
     "refuse",
     "refuse_for_good",
@@ -156,9 +157,23 @@ def _suspended_by(control: Control, entry: int) -> Suspended:
     return Suspended(control.by, control.reason, action=action, entry=entry)
 
 
-def suspend(ledger: Ledger, by: str, reason: str) -> int:
-    """Let no run plan a checkpoint until somebody resumes. Planned checkpoints continue. Return the id of the entry."""
-    return _create_entry_for(ledger, Control(action="suspend", by=by, reason=reason))
+def suspend(ledger: Ledger, by: str, reason: str, run: str = "") -> int:
+    """Let no run plan a checkpoint until somebody resumes. Planned checkpoints continue. Return the id of the entry.
+
+    run: for whom it waits, if it is a process and no person: when that has ended, anybody may lift the suspension.
+    """
+    return _create_entry_for(ledger, Control(action="suspend", by=by, reason=reason), run)
+
+
+def lift(ledger: Ledger, tolerable: int, by: str, reason: str) -> bool:
+    """Resume the pipeline if it is suspended by `by`, and by nobody else since. Return whether it was."""
+    while True:
+        view = ledger.view()
+        current = suspended(view, tolerable)
+        if current is None or current.by != by:
+            return False
+        if create_entry_after(ledger, view, Control(action="resume", by=by, reason=reason)):
+            return True
 
 
 def stop(ledger: Ledger, by: str, reason: str) -> int:
@@ -350,7 +365,7 @@ def _refuse_early(pipeline: PipelineContext, view: View, pause_s: float) -> None
     raise early
 
 
-def _create_entry_for(ledger: Ledger, control: Control) -> int:
+def _create_entry_for(ledger: Ledger, control: Control, run: str = "") -> int:
     """Create the entry at the end of the log, wherever that is by then. Return its id."""
     check_run(control.by)
     ledger.start()
@@ -359,14 +374,14 @@ def _create_entry_for(ledger: Ledger, control: Control) -> int:
         view = ledger.view(reach=reach)
         refuse_for_good(ledger, view)
         reach = view.last_id + 1
-        if create_entry_after(ledger, view, control):
+        if create_entry_after(ledger, view, control, run):
             return reach
 
 
-def create_entry_after(ledger: Ledger, view: View, control: Control) -> bool:
+def create_entry_after(ledger: Ledger, view: View, control: Control, run: str = "") -> bool:
     """Create the entry right after those of the view. False: somebody else has made an entry since."""
     sync_below(ledger, view, 0)
-    plan = _plan(view.last_id + 1, control)
+    plan = _plan(view.last_id + 1, control, run or f"control:{seams.new_id()}")
     if not ledger.create_entry(plan).mine:
         return False
     ledger.index_run(plan)
@@ -386,13 +401,13 @@ def sync_below(ledger: Ledger, view: View, low: int) -> None:
             sync(entry.id)
 
 
-def _plan(id: int, control: Control) -> Plan:
+def _plan(id: int, control: Control, run: str) -> Plan:
     """Return the plan of an entry without input, jobs or output."""
     return Plan(
         **stamp(seams.new_id()),
         id=id,
         kind="control",
-        run=f"control:{seams.new_id()}",
+        run=run,
         base=None,
         control=control,
         sources={},

@@ -15,6 +15,7 @@ from typing import Final
 
 from tidegate.checkpoint import skipping, troubles
 from tidegate.history.health import Health, HealthLimits, Observations, condition, look
+from tidegate.history.lines import LineStatus, line_statuses
 from tidegate.history.query import CheckpointHistory
 from tidegate.history.row import MEASURES
 from tidegate.history.view import CheckpointView
@@ -64,6 +65,9 @@ METRICS: Final[Mapping[str, str]] = {
     "oldestPendingRecord": "The age of the oldest row that waited at each source when it was planned, in ms.",
     "neverRead": "Files and the like that lie at each source and that no run will ever read by itself.",
     "intervalGaps": "Of an interval pipeline: stretches of time between its intervals that no checkpoint has made.",
+    "backfillCheckpoints": "Checkpoints that a backfill has made itself.",
+    "backfillPendingCheckpoints": "Checkpoints of the pipeline whose input its backfill has not read yet.",
+    "backfillLag": "How long ago the oldest of these was completed, in ms; 0: it has read all of them.",
     "readable": "0: ledger or settings cannot be read, so it has no other metrics.",
     "needsAttention": "1: `tidegate explain` names a cause and something to do.",
 }
@@ -91,6 +95,8 @@ class Figures:
     restored: CheckpointView | None
     """The last rollback."""
     now: datetime
+    lines: tuple[LineStatus, ...] = ()
+    """Backfills that are not over."""
 
 
 def figures(
@@ -103,7 +109,9 @@ def figures(
     """Read them. A lost history is left out: then only what the ledger has is counted."""
     past = CheckpointHistory(ledger, options)
     observed = look(ledger, limits, is_gone)
-    return Figures(observed, condition(observed), past.counts(), past.newest("completed"), past.newest("rollback"), now)
+    last, restored = past.newest("completed"), past.newest("rollback")
+    lines = tuple(line_statuses(ledger, options))
+    return Figures(observed, condition(observed), past.counts(), last, restored, now, lines)
 
 
 def metrics(found: Figures) -> list[Metric]:
@@ -139,6 +147,13 @@ def _standing(found: Figures) -> Iterator[Metric]:
     yield Metric("suspended", int(found.condition.state == "suspended"))
     yield from (Metric("neverRead", count, {"source": name}) for name, count in skipping.counts(view).items())
     yield Metric("intervalGaps", len(found.seen.gaps))
+    for line in found.lines:
+        label = {"backfill": line.record.name}
+        oldest = moment_of(line.oldest_pending)
+        yield Metric("backfillCheckpoints", line.made, label)
+        yield Metric("backfillPendingCheckpoints", len(line.pending), label)
+        age_ms = round((found.now - oldest).total_seconds() * 1000) if oldest is not None else 0
+        yield Metric("backfillLag", age_ms, label)
     yield Metric("readable", 1)
     yield Metric("needsAttention", int(not found.condition.good))
 

@@ -27,6 +27,7 @@ from tidegate.records.records import (
     Discarded,
     Filled,
     LatestHint,
+    LineCompared,
     LineDiscarded,
     LineRecord,
     Manifest,
@@ -317,9 +318,18 @@ class Ledger(EntryLog):
         self._create_if_absent(path, discarded)
         self.store.sync(path)
 
+    def line_compared(self, name: str) -> LineCompared | None:
+        """Return what a swap of the line would have changed when somebody last looked."""
+        return self._read(f"lines/{name}/compared.json", LineCompared)
+
+    def hint_line_compared(self, name: str, compared: LineCompared) -> None:
+        """Leave a hint of what a swap of the line would change."""
+        self.store.replace(f"lines/{name}/compared.json", encode(compared))
+
     def delete_line(self, name: str) -> None:
         """Delete a discarded line's own ledger, states and quarantine, and its record."""
         self.store.delete(f"lines/{name}/{self.pipeline}")
+        self.store.delete(f"lines/{name}/compared.json")
         self.store.delete(f"lines/{name}/line.json")
 
     def line_home(self, name: str) -> str:

@@ -48,6 +48,20 @@ def airflow_run(dag_id: str, run_id: str, cleared: int = 0) -> str:
     return f"{AIRFLOW}:{dag_id}:{run_id}" + (f" (cleared {cleared})" if cleared else "")
 
 
+BACKFILL = "__backfill"
+"""What the id of the DAG for backfills has, beyond that of the pipeline's own DAG."""
+
+
+def backfill_dag(dag_id: str) -> str:
+    """Return the id of the DAG for backfills, beside that of the pipeline."""
+    return f"{dag_id}{BACKFILL}"
+
+
+def part_of_run(run: str, part: str) -> str:
+    """Return the ledger's name for one of several checkpoints of a line that one run makes."""
+    return f"{run} (part {part})"
+
+
 def run_key(run: str) -> str:
     """Return a run id as a file name: hashed, because run ids come from outside and may contain anything."""
     return hashlib.sha256(run.encode()).hexdigest()

@@ -25,6 +25,7 @@
     tables.json              SeenTables       a hint: the logs of tables on object stores, as they were seen last
     lines/<name>/line.json   LineRecord       a line; its own ledger is in a folder beside it
     lines/<name>/discarded.json LineDiscarded its tombstone
+    lines/<name>/compared.json LineCompared  a hint: what a swap would have changed when somebody last looked
     runs/<sha of run>/<id>   (empty)          the checkpoints of a run; never deleted
     blobs/<id>-<sha>.json    (side files)     long lists of the records above, named by their hash
 
@@ -50,6 +51,7 @@ __all__ = [
     "Amount",
     "Blob",
     "Claimed",
+    "ComparedTable",
     "Copy",
     "Handle",
     "Hold",
@@ -261,6 +263,35 @@ class LineDiscarded(Record, frozen=True, kw_only=True):
 
     name: str
     by: str
+
+
+class ComparedTable(Struct, frozen=True, kw_only=True):
+    """One table, before and after the swap."""
+
+    rows_now: int
+    rows_after: int
+    taken_away: int
+    """Rows that the swap takes away. A row that it changes counts here and there."""
+    brought: int
+
+
+class LineCompared(Record, frozen=True, kw_only=True):
+    """lines/<name>/compared.json: what a swap of the line would have changed, as somebody has looked.
+
+    A hint for people: the next one replaces it, and losing it does no harm.
+    """
+
+    title: ClassVar[str] = "compared.json"
+
+    head: Annotated[int, msgspec.Meta(ge=0)]
+    """The line's last completed checkpoint by then. If there is a later one, this is out of date."""
+    tables: dict[str, ComparedTable]
+    left_out: list[str] = []
+    """Sinks that stay as they are."""
+    shared: list[str] = []
+    """Tables that others have written to since: whoever swaps says what becomes of that."""
+    problems: list[str] = []
+    """Why a swap would have been refused."""
 
 
 class Timed(Struct, frozen=True, kw_only=True):

@@ -174,6 +174,9 @@ def test_every_figure_of_a_row_has_its_metric():
         "checkpointAsyncDuration",
         "publishDuration",
         "neverRead",
+        "backfillCheckpoints",
+        "backfillPendingCheckpoints",
+        "backfillLag",
     ]
     assert [metric.name for metric in found] == sorted((m.name for m in found), key=list(METRICS).index)
 

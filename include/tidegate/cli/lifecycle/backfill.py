@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from datetime import UTC, datetime
-from itertools import count
 from typing import Any
 
 from tidegate import seams
-from tidegate.backfill.compare import TableDifference, difference_of, differing_rows, tables_of
-from tidegate.backfill.discard import discard, let_go_of_name
-from tidegate.backfill.line import OpenLine, begin, changes_since, gone_inputs, open_line, pin_owner
+from tidegate.backfill.choosing import BEGINNING, existing_line, free_name, no_backfill, origin_of, outlook, stop_at
+from tidegate.backfill.compare import TableDifference, compare, differing_rows, tables_of
+from tidegate.backfill.discard import discard, discard_by_name
+from tidegate.backfill.line import OpenLine, begin
 from tidegate.backfill.replay import replay
 from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, release_pipeline, swap
 from tidegate.cli.inspect.read import plain, row_limit, shown
-from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import confirm, who
@@ -27,19 +25,13 @@ from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.loop import POLL_S, Schedule
-from tidegate.ledger.ledger import Ledger
-from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.rollback_proposal import How
 from tidegate.protocol.lines import Swapped
-from tidegate.protocol.view import Entry, rolled_back_by
-from tidegate.records.records import LineRecord
 from tidegate.spark.session import reused_session
 
 __all__ = ["add_parser", "run"]
 
 NO, CANNOT = 1, 3
-
-BEGINNING = "beginning"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -110,7 +102,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _dry_run(target, coordinator, _origin(args, target), out)
     line = _line(args, target, coordinator)
     line.own.larger = args.larger
-    line.own.until = _until(args, target, line)
+    line.own.until = stop_at(line, args.to) if args.to is not None else None
     if args.diff is not None:
         return _diff(line, args.diff, args.limit, out)
     refuse_submit(target.settings)
@@ -118,7 +110,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     stopped, made = (False, []) if is_swapped and args.swap else _replay(target, line, out)
     if args.swap and not stopped:
         return _swap(args, target, line, made, out, is_swapped=is_swapped)
-    differences = [] if stopped else [difference_of(line, table) for table in tables_of(line)]
+    differences = [] if stopped else compare(line)
     out.document(_document(target, line) | {"checkpoints": made, "stopped": stopped, "tables": _tables(differences)})
     if stopped:
         out.line("Stopped. The same command continues.", "yellow")
@@ -132,101 +124,19 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) -> OpenLine:
     """Begin the backfill that is asked for, or continue the one that there is."""
-    existing = _existing(target.ledger, args.name)
+    existing = existing_line(target.ledger, args.name)
     if existing is not None and args.origin is None:
         return begin(coordinator, existing.name, existing.origin, by=existing.by)
-    if args.origin is None:
-        raise Invalid(
-            f"pipeline {target.name!r} has no backfill"
-            + (f" {args.name!r}" if args.name else "")
-            + ", and --from is missing",
-            expected="--from, to begin one",
-            help=f"`tidegate list {target.name}` shows the checkpoints that are retained; --from {BEGINNING} computes "
-            "everything again",
-            reason="NO_BACKFILL",
-        )
-    name = args.name or (existing.name if existing is not None else _free_name(target.ledger))
-    return begin(coordinator, name, _origin(args, target), by=who(), note=args.reason)
-
-
-def _existing(ledger: Ledger, name: str | None) -> LineRecord | None:
-    if name is not None:
-        return ledger.line(name) if ledger.line_discarded(name) is None else None
-    return next(iter(ledger.lines()), None)
-
-
-def _free_name(ledger: Ledger) -> str:
-    taken = {*ledger.store.names("lines"), *(pin.owner.removeprefix("line-") for pin in ledger.pins())}
-    return next(name for number in count(1) if (name := f"backfill-{number}") not in taken)
-
-
-def _until(args: argparse.Namespace, target: Target, line: OpenLine) -> Entry | None:
-    """Return the checkpoint to stop at, if one is named."""
-    if args.to is None:
-        return None
-    endless = [name for name, sourcing in line.own.graph.sources.items() if not sourcing.source.can_stop]
-    if endless:
-        raise Invalid(
-            f"source {endless[0]!r} of pipeline {target.name!r} cannot stop where another checkpoint stopped",
-            expected="sources that can, for --to",
-            help="leave out --to; a source of your own needs `can_stop` and `context.until` (see the guide on sources)",
-            reason="CANNOT_STOP",
-        )
-    id = _checkpoint(args.to, target)
-    entry = line.live.real_entry(id)
-    if entry is None or not entry.completed or not line.can_stop_at(id):
-        raise Invalid(
-            f"backfill {line.name!r} of pipeline {target.name!r} cannot stop at checkpoint {id}",
-            expected=f"one that counts, and not below {line.progress().rests_on}, up to which it has planned already",
-            help=f"`tidegate list {target.name}` shows the choices; without --to it reads all there is",
-            reason="NO_SUCH_CHECKPOINT",
-        )
-    return entry
+    origin = _origin(args, target)
+    name = args.name or (existing.name if existing is not None else free_name(target.ledger))
+    return begin(coordinator, name, origin, by=who(), note=args.reason)
 
 
 def _origin(args: argparse.Namespace, target: Target) -> int:
     """Return the checkpoint to begin after; 0: the beginning."""
-    text = args.origin
-    if text is None:
-        raise Invalid(
-            "--from is missing",
-            expected="the checkpoint to begin after",
-            help=f"`tidegate list {target.name}` shows the choices; --from {BEGINNING} computes everything again",
-            reason="NO_BACKFILL",
-        )
-    return 0 if text == BEGINNING else _checkpoint(text, target)
-
-
-def _checkpoint(text: str, target: Target) -> int:
-    """Return the checkpoint that a number, a savepoint's name or a time stands for."""
-    try:
-        return checkpoint_id(text)
-    except argparse.ArgumentTypeError:
-        pass
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return savepoint.find(target.ledger, text).entry
-    return _last_before(target, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-
-
-def _last_before(target: Target, moment: datetime) -> int:
-    """Return the last checkpoint that counts and was completed before a moment."""
-    ledger = target.ledger
-    rollbacks = ledger.rollbacks()
-    for id in reversed(ledger.ids()):
-        decision = ledger.decision(id)
-        if decision is None or decision.manifest is None or rolled_back_by(id, rollbacks) is not None:
-            continue
-        if datetime.fromisoformat(decision.created) < moment:
-            return id
-    raise Invalid(
-        f"pipeline {target.name!r} has no checkpoint from before {moment:%Y-%m-%d %H:%M} UTC that is retained",
-        expected="one that is retained",
-        help=f"`tidegate list {target.name}` shows the choices; --from {BEGINNING} computes everything again; the "
-        "setting retain_per_day keeps one of each day from now on",
-        reason="NO_SUCH_CHECKPOINT",
-    )
+    if args.origin is None:
+        raise no_backfill(target.ledger, args.name)
+    return origin_of(target.ledger, args.origin)
 
 
 # -- what it does ------------------------------------------------------------------------------------------
@@ -270,7 +180,7 @@ def _swap(
     try:
         if not is_swapped:
             proposal = examine_swap(line, choices)
-            differences = [difference_of(line, table) for table in tables_of(line)]
+            differences = compare(line)
             _print_differences(target, line, differences, out, done=True)
             if not proposal.problems:  # else `swap` refuses it, with all of them
                 confirm(f"Swap backfill {line.name} in?", out, yes=args.yes)
@@ -322,21 +232,12 @@ def _choices(args: argparse.Namespace) -> dict[str, How]:
 
 
 def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -> int:
-    record = target.ledger.line(name)
-    if record is None and any(pin.owner == pin_owner(name) for pin in target.ledger.pins()):
-        let_go_of_name(target.ledger, name, who())
-    elif record is None and target.ledger.line_discarded(name) is None:
-        raise Invalid(
-            f"pipeline {target.name!r} has no backfill {name!r}",
-            expected=", ".join(line.name for line in target.ledger.lines()) or "a backfill: there is none",
-            help="name one of these; without one there is nothing to do",
-            reason="NO_BACKFILL",
-        )
-    if record is None:
+    was_there = target.ledger.line(name) is not None
+    swapped = discard_by_name(coordinator, name, who())
+    if not was_there:
         out.line(f"Backfill {name} is over.")
         out.document({"pipeline": target.name, "backfill": name, "discarded": True})
         return 0
-    swapped = discard(open_line(coordinator, record), who())
     out.document({"pipeline": target.name, "backfill": name, "discarded": True, "swapped": swapped})
     out.line(f"Backfill {name} is discarded" + (f"; entry {swapped} had swapped it in before." if swapped else "."))
     return 0
@@ -362,29 +263,9 @@ def _diff(line: OpenLine, table: str, limit: int, out: Output) -> int:
 
 
 def _dry_run(target: Target, coordinator: Coordinator, origin: int, out: Output) -> int:
-    entry, changes = changes_since(coordinator, origin)
-    if origin and (entry is None or not entry.completed):
-        raise Invalid(
-            f"checkpoint {origin} of pipeline {target.name!r} is not there, or was not completed",
-            expected="a completed checkpoint that is retained",
-            help=f"`tidegate list {target.name}` shows the choices",
-            reason="NO_SUCH_CHECKPOINT",
-        )
-    problems = list(gone_inputs(entry, coordinator))
-    kept = [change.table for change in changes if change.how == "keep"]
-    problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
-    last = coordinator.ledger.view().last_completed
-    out.document(
-        {
-            "pipeline": target.name,
-            "from": origin,
-            "to": last.id if last is not None else None,
-            "tables": [change.table for change in changes if change.table in coordinator.graph.sinks],
-            "left_as_they_are": kept,
-            "problems": problems,
-            "possible": not problems,
-        }
-    )
+    found = outlook(coordinator, origin)
+    problems, kept = found["problems"], found["left_as_they_are"]
+    out.document(found)
     since = f"checkpoint {origin}" if origin else "the beginning"
     out.line(f"A backfill of {target.name} from {since}", "bold")
     out.line(

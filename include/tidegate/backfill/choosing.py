@@ -1,0 +1,125 @@
+"""Which backfill a user means, and where it is to begin: the same words for the command and for Airflow's form."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import count
+
+from tidegate.backfill.line import OpenLine, changes_since, gone_inputs
+from tidegate.coordinator import Coordinator
+from tidegate.errors import Invalid
+from tidegate.ledger.ledger import Ledger
+from tidegate.lifecycle import savepoint
+from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.records.records import Json, LineRecord
+
+__all__ = ["BEGINNING", "existing_line", "free_name", "no_backfill", "origin_of", "outlook", "stop_at"]
+
+BEGINNING = "beginning"
+
+
+def existing_line(ledger: Ledger, name: str | None) -> LineRecord | None:
+    """Return the line of this name, or the one that there is."""
+    if name:
+        return ledger.line(name) if ledger.line_discarded(name) is None else None
+    return next(iter(ledger.lines()), None)
+
+
+def free_name(ledger: Ledger) -> str:
+    """Return a name that no line has had."""
+    taken = {*ledger.store.names("lines"), *(pin.owner.removeprefix("line-") for pin in ledger.pins())}
+    return next(name for number in count(1) if (name := f"backfill-{number}") not in taken)
+
+
+def no_backfill(ledger: Ledger, name: str | None) -> Invalid:
+    """Return the error for a backfill that is to continue, and is not there."""
+    return Invalid(
+        f"pipeline {ledger.pipeline!r} has no backfill" + (f" {name!r}" if name else "") + ", and --from is missing",
+        expected="--from, to begin one",
+        help=f"`tidegate list {ledger.pipeline}` shows the checkpoints that are retained; --from {BEGINNING} computes "
+        "everything again",
+        reason="NO_BACKFILL",
+    )
+
+
+def origin_of(ledger: Ledger, text: str) -> int:
+    """Return the checkpoint to begin after: by its number, a savepoint's name, or the last one before a time; 0: the
+    beginning."""
+    return 0 if text == BEGINNING else _checkpoint(ledger, text)
+
+
+def _checkpoint(ledger: Ledger, text: str) -> int:
+    if text.isdecimal() and 0 < int(text[:20]) < 10**15:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return savepoint.find(ledger, text).entry
+    return _last_before(ledger, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
+
+
+def _last_before(ledger: Ledger, moment: datetime) -> int:
+    """Return the last checkpoint that counts and was completed before a moment."""
+    rollbacks = ledger.rollbacks()
+    for id in reversed(ledger.ids()):
+        decision = ledger.decision(id)
+        if decision is None or decision.manifest is None or rolled_back_by(id, rollbacks) is not None:
+            continue
+        if datetime.fromisoformat(decision.created) < moment:
+            return id
+    raise Invalid(
+        f"pipeline {ledger.pipeline!r} has no checkpoint from before {moment:%Y-%m-%d %H:%M} UTC that is retained",
+        expected="one that is retained",
+        help=f"`tidegate list {ledger.pipeline}` shows the choices; --from {BEGINNING} computes everything again; the "
+        "setting retain_per_day keeps one of each day from now on",
+        reason="NO_SUCH_CHECKPOINT",
+    )
+
+
+def stop_at(line: OpenLine, text: str) -> Entry:
+    """Return the pipeline's checkpoint at which a line is to stop, for a look."""
+    endless = [name for name, sourcing in line.own.graph.sources.items() if not sourcing.source.can_stop]
+    name = line.live.ledger.pipeline
+    if endless:
+        raise Invalid(
+            f"source {endless[0]!r} of pipeline {name!r} cannot stop where another checkpoint stopped",
+            expected="sources that can, for --to",
+            help="leave out --to; a source of your own needs `can_stop` and `context.until` (see the guide on sources)",
+            reason="CANNOT_STOP",
+        )
+    id = _checkpoint(line.live.ledger, text)
+    entry = line.live.real_entry(id)
+    if entry is None or not entry.completed or not line.can_stop_at(id):
+        raise Invalid(
+            f"backfill {line.name!r} of pipeline {name!r} cannot stop at checkpoint {id}",
+            expected=f"one that counts, and not below {line.progress().rests_on}, up to which it has planned already",
+            help=f"`tidegate list {name}` shows the choices; without --to it reads all there is",
+            reason="NO_SUCH_CHECKPOINT",
+        )
+    return entry
+
+
+def outlook(live: Coordinator, origin: int) -> Json:
+    """Return what a backfill from checkpoint `origin` would read and change, and why it is impossible, if it is.
+    Nothing is written."""
+    name = live.ledger.pipeline
+    entry, changes = changes_since(live, origin)
+    if origin and (entry is None or not entry.completed):
+        raise Invalid(
+            f"checkpoint {origin} of pipeline {name!r} is not there, or was not completed",
+            expected="a completed checkpoint that is retained",
+            help=f"`tidegate list {name}` shows the choices",
+            reason="NO_SUCH_CHECKPOINT",
+        )
+    problems = list(gone_inputs(entry, live))
+    problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
+    last = live.ledger.view().last_completed
+    return {
+        "pipeline": name,
+        "from": origin,
+        "to": last.id if last is not None else None,
+        "tables": [change.table for change in changes if change.table in live.graph.sinks],
+        "left_as_they_are": [change.table for change in changes if change.how == "keep"],
+        "problems": problems,
+        "possible": not problems,
+    }

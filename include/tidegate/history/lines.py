@@ -1,0 +1,116 @@
+"""Lines as their records tell of them: how far each has come, for the pages, metrics, and the backfill itself.
+
+No code of the pipeline is needed for it (docs/protocol.md, section 14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tidegate.ledger.ledger import Ledger, folder_ledger
+from tidegate.protocol.lines import LineProgress, Refuse, Replay, Swapped, on_replay
+from tidegate.protocol.view import View
+from tidegate.records.records import LineCompared, LineRecord
+
+__all__ = ["LineStatus", "line_status", "line_statuses", "progress_of", "rollbacks_of", "view_from"]
+
+
+@dataclass(frozen=True)
+class LineStatus:
+    """A line at one moment."""
+
+    record: LineRecord
+    made: int
+    """How many checkpoints it has made itself."""
+    head: int | None
+    """The last one of them that is completed; None: there is none. A line begins with a copy of its origin."""
+    reached: int
+    """The pipeline's checkpoint all of whose input it has read; 0: none yet."""
+    reached_at: str | None
+    """When that was completed."""
+    pending: tuple[int, ...]
+    """The pipeline's completed checkpoints whose input it has not read yet."""
+    oldest_pending: str | None
+    """When the first of these was decided."""
+    swapped: int | None
+    """The entry that has swapped it in. What is left of the line then waits to be cleaned up."""
+    refused: str
+    """Why it cannot go on. Empty: it can."""
+    compared: LineCompared | None
+    """What a swap would have changed when somebody last looked, if anybody did."""
+
+    @property
+    def state(self) -> str:
+        """One of: replaying, caught up, refused, swapped."""
+        if self.swapped is not None:
+            return "swapped"
+        if self.refused:
+            return "refused"
+        return "caught up" if self.head is not None and not self.pending else "replaying"
+
+
+def line_statuses(ledger: Ledger, options: Mapping[str, str]) -> list[LineStatus]:
+    """Return all lines that are not discarded."""
+    return [line_status(ledger, record, options) for record in ledger.lines()]
+
+
+def line_status(live: Ledger, record: LineRecord, options: Mapping[str, str]) -> LineStatus:
+    """Return how far a line has come, by its own ledger and the pipeline's."""
+    own = folder_ledger(live.line_home(record.name), live.pipeline, options)
+    view = own.view()  # first: the live log must not be the older of the two
+    progress = _progress_in(record, view)
+    step = on_replay(view_from(live, progress), progress, *rollbacks_of(live))
+    pending = step.ids if isinstance(step, Replay) else ()
+    first = live.decision(pending[0]) if pending else None
+    reached = live.decision(progress.rests_on) if progress.rests_on else None
+    head = view.last_completed
+    return LineStatus(
+        record=record,
+        made=max(progress.head - record.origin, 0),
+        head=head.id if head is not None else None,
+        reached=progress.rests_on,
+        reached_at=reached.created if reached is not None else None,
+        pending=pending,
+        oldest_pending=first.created if first is not None else None,
+        swapped=step.id if isinstance(step, Swapped) else None,
+        refused=_told(step) if isinstance(step, Refuse) else "",
+        compared=live.line_compared(record.name),
+    )
+
+
+def _told(refusal: Refuse) -> str:
+    listed = ", ".join(map(str, refusal.ids))
+    return f"{refusal.why} (checkpoint {listed})" if listed else refusal.why
+
+
+def progress_of(record: LineRecord, ledger: Ledger) -> LineProgress:
+    """Return how far a line has come, by its own ledger."""
+    return _progress_in(record, ledger.view())
+
+
+def _progress_in(record: LineRecord, view: View) -> LineProgress:
+    head = view.last_completed
+    replayed = tuple(head.plan.replays) if head is not None else ()
+    return LineProgress(record.run, record.origin, view.last_id, replayed)
+
+
+def rollbacks_of(ledger: Ledger) -> tuple[list[tuple[int, int]], set[int]]:
+    """Return all completed rollbacks that are retained, and which of them are swaps."""
+    rollbacks = ledger.rollbacks()
+    plans = ((id, ledger.plan(id)) for id, _ in rollbacks)
+    swaps = {
+        id for id, plan in plans if plan is not None and plan.rollback is not None and plan.rollback.line is not None
+    }
+    return rollbacks, swaps
+
+
+def view_from(ledger: Ledger, progress: LineProgress) -> View:
+    """Return the log from the checkpoint on that a line has reached, with all entries of its run."""
+    view = ledger.view(progress.run)
+    first = view.entries[0].id if view.entries else 0
+    if not progress.reached or progress.reached >= first:
+        return view
+    ids = ledger.ids(after=progress.reached - 1, before=first)
+    below = [entry for id in ids if (entry := ledger.entry(id)) is not None]
+    return replace(view, entries=(*below, *view.entries))
