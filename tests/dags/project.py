@@ -109,6 +109,14 @@ seen = seen.gate(Even(), name="checked")
 """A gate that finds each second row bad. What follows is said by the test, in the file `policy`."""
 
 
+MULTIPLIES = """
+if (HERE / "broken").exists():
+    raise ValueError("this stage is broken")
+rows = rows.selectExpr("id", f"file * {int((HERE / 'factor').read_text())} AS file")
+"""
+"""A stage whose code has a bug for as long as the file `factor` says so."""
+
+
 class Project:
     """Each pipeline reads one file per checkpoint, and writes two tables."""
 

@@ -88,7 +88,7 @@ class Airflow:
         url = f"http://127.0.0.1:{self.port}"
         return {
             "AIRFLOW_HOME": str(self.home),
-            "PYTHONPATH": str(self.project.folder),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(self.project.folder), os.environ.get("PYTHONPATH")))),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.project.dags),
             "AIRFLOW__CORE__PARALLELISM": "4",
             "AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE": "False",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from tests.dags.server import Airflow
 from tests.kit.waiting import eventually
+from tidegate.history.lines import line_statuses
 from tidegate.ledger.ledger import open_ledger
 
 DAG_FILE = '''
@@ -59,22 +61,41 @@ def test_six_intervals_three_at_once_backwards_and_again(airflow: Airflow):
     airflow.call("PATCH", "/dags/hourly", {"is_paused": True})
 
 
-def test_a_pipeline_that_reads_whatever_is_new_is_not_backfilled_by_dates_but_by_a_command_that_is_told(
+def test_a_backfill_by_dates_of_a_pipeline_that_reads_whatever_is_new_is_one_replay_that_its_runs_follow(
     airflow: Airflow,
 ):
     """Scenario 21, too: its runs and those of the schedule come at the same instant."""
-    made = airflow.project.pipeline("continuous", interval="3 s").feed(3)
+    made = airflow.project.pipeline("continuous", interval="3 s", min_pause="0 s").feed(3)
     airflow.known("continuous")
     eventually("three checkpoints are in the tables", lambda: len(made.published) >= 3, 180)
-    wanted = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T00:00:06Z"}
-    request(airflow, "continuous", wanted, "none")
-    made.feed(3)
+
+    # From before all that is retained: the replay says why not, and nothing else is touched.
+    long_ago = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T00:00:06Z"}
+    request(airflow, "continuous", long_ago, "none")
     ended = eventually("its runs have ended", lambda: ended_backfill(airflow, "continuous", 3), 240)
-    eventually("all input is in the tables", lambda: made.holds(6), 180)
-    airflow.call("PATCH", "/dags/continuous", {"is_paused": True})
     assert {run.state for run in ended} == {"failed"}
-    assert all("tidegate backfill MODULE:PIPELINE --from 2026-01-01" in run.log("trigger") for run in ended)
+    assert all("of DAG continuous__backfill is not at work" in run.log("trigger") for run in ended)
+    (replay,) = airflow.runs("continuous__backfill")
+    assert "beginning computes everything again" in replay.log("check")
     assert not any(made.ledger.run_ids(f"airflow:continuous:{run.run_id}") for run in ended)
+
+    # From the second checkpoint on: the runs of then are cleared by Airflow, and all follow one replay.
+    second = made.ledger.decision(2)
+    assert second is not None
+    since = datetime.fromisoformat(second.created) + timedelta(seconds=0.001)
+    made.feed(3)
+    eventually("all input is in the tables", lambda: made.holds(6), 180)
+    before = time.time()
+    wanted = {"from_date": since.isoformat(), "to_date": (since + timedelta(seconds=12)).isoformat()}
+    request(airflow, "continuous", wanted, "completed")
+    ended = eventually("its runs have ended", lambda: ended_backfill(airflow, "continuous", 2, before), 240)
+    assert {run.state for run in ended} == {"success"}
+    told = [run.log("trigger", run.tries()["trigger"]) for run in ended]
+    assert all("has read all that the pipeline had completed by then" in each for each in told)
+    assert {state for run in ended for state in run.tasks().values()} == {"skipped"}, "they make no checkpoint"
+    airflow.call("PATCH", "/dags/continuous", {"is_paused": True})
+    (line,) = line_statuses(made.ledger, {})
+    assert (line.record.origin, line.refused, line.head is not None) == (2, "", True)
     made.check(6)
 
 
@@ -127,8 +148,6 @@ def request(airflow: Airflow, dag_id: str, wanted: dict[str, Any], reprocess: st
 
 def ended_backfill(airflow: Airflow, dag_id: str, number: int, since: float = 0.0) -> list[Any] | None:
     """The backfill's runs, once all have ended."""
-    from datetime import datetime
-
     found = airflow.call("GET", f"/dags/{dag_id}/dagRuns?run_type=backfill&limit=100")["dag_runs"]
     done = [
         run

@@ -26,9 +26,11 @@ from tests.dags.project import Made, Project
 from tests.kit.slow_jobs import busy, toy_channels
 from tests.kit.toy_world import ToyWorld
 from tidegate import Pipeline, seams
+from tidegate.backfill.swap import release_abandoned
+from tidegate.checkpoint import control
 from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator
-from tidegate.dag import asset, build, build_dag
+from tidegate.dag import asset, build, build_dag, run_params
 from tidegate.dag.assets import event_extra
 from tidegate.dag.tasks import task
 from tidegate.dag.tasks.gates import question
@@ -153,15 +155,42 @@ def test_every_reason_to_wait_defers(made: Made, reason):
         dag.task_dict["trigger"].wait(task, Rejected("x", reason=reason), [])
 
 
+def run_of_a_dead_process() -> str:
+    code = "from tidegate.execution.runs import new_run; print(new_run())"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def test_a_process_that_has_died_is_not_waited_for(made: Made):
     dag = load(made)
     task, id = others_checkpoint(dag)
-    code = "from tidegate.execution.runs import new_run; print(new_run())"
-    dead = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
     task.coordinator.abort(id, "CANCELLED")
-    task.coordinator.trigger(dead)
+    task.coordinator.trigger(run_of_a_dead_process())
     assert dag.task_dict["trigger"].execute(context(dag)) == {"checkpoint": 3, "done": False}
     assert made.outcomes() == ["CANCELLED", "RUN_GONE", "open"]
+
+
+def test_a_pipeline_waits_for_a_swap_only_as_long_as_somebody_swaps(made: Made):
+    """A worker that is killed in the middle of a swap leaves the pipeline suspended: the next run finds that out."""
+    dag = load(made)
+    task = Task.of(dag.task_dict["trigger"].pipeline, dag.task_dict["trigger"].project, context(dag))
+    ledger = task.coordinator.ledger
+    control.suspend(ledger, "backfill fix", "it is swapped in", run=new_run())
+    with pytest.raises(AirflowSkipException, match="suspended by backfill fix"):
+        dag.task_dict["trigger"].execute(context(dag))
+    control.resume(ledger, "ann")
+    control.suspend(ledger, "backfill fix", "it is swapped in", run=run_of_a_dead_process())
+    assert dag.task_dict["trigger"].execute(context(dag))["checkpoint"] == 4 + 1
+    task.coordinator.abort(5, "CANCELLED")
+    control.suspend(ledger, "ann", "the feed is being repaired")
+    assert not release_abandoned(task.coordinator, lambda plan: "RUN_GONE")
+    with pytest.raises(AirflowSkipException, match="suspended by ann"):
+        dag.task_dict["trigger"].execute(context(dag))
+
+
+def test_airflows_form_can_be_sent_as_it_is():
+    """An empty text counts there as a field that is missing, and nobody can press the button."""
+    for params in (run_params.params(), run_params.backfill_params()):
+        assert "" not in [param.value for param in params.values()]
 
 
 def test_unknown_conf_is_refused_before_anything_is_written(made: Made):

@@ -14,6 +14,7 @@ from airflow.sdk import DAG
 from tidegate.config import FILE_NAME, Settings, load_settings
 from tidegate.dag import document, run_params
 from tidegate.dag.assets import asset
+from tidegate.dag.backfill import build_backfill_dag
 from tidegate.dag.tasks.gates import GateOperator, gate_task
 from tidegate.dag.tasks.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
 from tidegate.dag.timetable import SINCE_ALWAYS, Every
@@ -57,11 +58,15 @@ def _doubling(attempts: int, delay: float, max_delay: float) -> dict[str, Any]:
     }
 
 
-def build_dag(pipeline: Pipeline, *, schedule: Any = None, project: str | None = None, **dag_kwargs: Any) -> DAG:
+def build_dag(
+    pipeline: Pipeline, *, schedule: Any = None, project: str | None = None, backfill: bool = True, **dag_kwargs: Any
+) -> DAG:
     """Return the DAG of a pipeline: `trigger`, a task for each job and gate, `complete`. Each run is one checkpoint.
 
     schedule: a cron expression, a timetable or assets, instead of the setting `interval`.
     project: the folder that holds tidegate.toml; by default the first one with it above the DAG file.
+    backfill: have Airflow find a DAG `<id>__backfill` beside it, which computes again what the pipeline has made.
+    Interval pipelines have none: Airflow's own backfill does that for them. Nor have those that run at least once.
     dag_kwargs: any argument of Airflow's DAG. `tags`, `params` and `doc_md` are added to tidegate's own.
     """
     file = sys._getframe(1).f_code.co_filename
@@ -71,6 +76,8 @@ def build_dag(pipeline: Pipeline, *, schedule: Any = None, project: str | None =
     dag = DAG(**_dag_arguments(graph, settings, schedule, dag_kwargs))
     dag.fileloc = file
     _add_tasks(dag, pipeline, folder, graph, settings)
+    if backfill and not graph.by_interval and not graph.at_least_once:
+        build_backfill_dag(dag, pipeline, folder, graph, for_control(settings)).fileloc = file
     return dag
 
 

@@ -13,7 +13,20 @@ from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.pipeline.picture import picture
 from tidegate.records.masking import without_logins
 
-__all__ = ["COMPLETE", "TRIGGER", "dag_text", "description", "gate_text", "job_text"]
+__all__ = [
+    "CHECK",
+    "COMPARE",
+    "COMPLETE",
+    "DISCARD",
+    "REPLAY",
+    "SWAP",
+    "TRIGGER",
+    "backfill_text",
+    "dag_text",
+    "description",
+    "gate_text",
+    "job_text",
+]
 
 TRIGGER = """Plans this run's checkpoint. Aborts dead checkpoints, publishes pending ones, asks the sources for new
 input, and records the input of this run. It waits, deferred, while other runs are in progress.
@@ -24,6 +37,22 @@ COMPLETE = """Decides this run's checkpoint once all jobs have ended: **complete
 **aborted**, and the run is red. Nothing that was aborted is ever visible, and its input is in the next checkpoint.
 
 *Skipped* means that there was nothing to do: no checkpoint was wanted, or it was completed before."""
+
+CHECK = """Tells what the backfill would read again and change, and what of that is gone. Refuses what is impossible.
+It writes nothing. Its result is also its XCom."""
+
+REPLAY = """Reads the same input again through today's code, into tables that nobody sees, while the pipeline runs on.
+Ends when it has read all that the pipeline has.
+
+**Clear it**, let it fail, or kill it at any time: it continues where it stopped."""
+
+COMPARE = """Counts the rows that a swap would take away and bring, table by table: in its log, its XCom, and on the
+pipeline's page *Checkpoints*. With the field `diff`, some rows are in the XCom `rows`."""
+
+SWAP = """Skipped unless the swap was asked for by somebody who may edit the pipeline: button *Swap in* on its page
+*Checkpoints*. The pipeline waits while the rest is read; then each table changes by one commit."""
+
+DISCARD = """Skipped unless the backfill is to be discarded: button *Discard* on the pipeline's page *Checkpoints*."""
 
 AT_ONCE = """**At least once** (`mode`): jobs write rows to their tables as soon as they have them. So what is said here
 of rows that are in no table holds for positions and what operators remember: rows that an aborted checkpoint had
@@ -63,6 +92,21 @@ def dag_text(graph: Graph, settings: Settings) -> str:
             RED,
             f"## Settings\n\n| key | value | from |\n| --- | --- | --- |\n{rows}",
         ]
+    )
+
+
+def backfill_text(graph: Graph, dag_id: str) -> str:
+    """Return the documentation of the DAG for backfills. dag_id: the pipeline's."""
+    return (
+        f"# Backfills of pipeline {graph.name}\n\nA run computes again, with today's code, what the pipeline has made "
+        "since a checkpoint: it reads the same input beside it, into tables that nobody sees. **Trigger** it with "
+        "*Begin after*; without that, the backfill that there is continues. Nothing changes for anybody until it is "
+        "swapped in, which only those who may edit the pipeline can ask for, on the page *Checkpoints* of DAG "
+        f"`{dag_id}`: there is what a swap would change, and where it is continued, swapped in or "
+        "discarded.\n\nEach task can be retried, cleared, killed. A run that is deleted leaves the backfill as it is, "
+        "and listed on that page.\n\nTasks that read are in the pool `tidegate_backfill`, with one slot to begin "
+        "with, and below all tasks of pipelines in priority.\n\nThe same by command: `tidegate backfill "
+        "MODULE:PIPELINE --from WHEN`."
     )
 
 

@@ -1,11 +1,17 @@
-"""The ids of a DAG's tasks."""
+"""The ids of DAGs and of their tasks."""
 
 from __future__ import annotations
 
-__all__ = ["COMPLETE", "TRIGGER", "job_task"]
+__all__ = ["COMPLETE", "CONF_BACKFILL", "POOL", "TRIGGER", "job_task"]
 
 TRIGGER = "trigger"
 COMPLETE = "complete"
+
+CONF_BACKFILL = "backfill"
+"""The key in the conf of a run of Airflow's own backfill: which backfill it is, and its first date."""
+
+POOL = "tidegate_backfill"
+"""The pool of all backfills."""
 
 
 def job_task(job: str) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
     from tidegate.records.records import Act, Drain
 
-__all__ = ["drain_of", "go_back", "is_named", "keep_word", "params", "refuse_taken"]
+__all__ = ["backfill_params", "drain_of", "go_back", "is_named", "keep_word", "params", "refuse_taken", "requested"]
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +30,21 @@ _KEY = re.compile(r"[0-9T-]{1,30}-[0-9a-f]{16}")
 
 
 def params() -> dict[str, Param]:
-    """Return the parameters in Airflow's form for a manual run."""
+    """Return the parameters in Airflow's form for a manual run.
+
+    None and not "": Airflow's form takes an empty text for a missing one, and lets nobody press its button.
+    """
     return {
         "note": Param(
-            "", type="string", maxLength=1000, title="Note", description="Why this run: kept in the task's log."
+            None,
+            type=["null", "string"],
+            maxLength=1000,
+            title="Note",
+            description="Why this run: kept in the task's log.",
         ),
         "savepoint": Param(
-            "",
-            type="string",
+            None,
+            type=["null", "string"],
             pattern="^([a-z0-9][a-z0-9_-]{0,62})?$",
             title="Savepoint",
             description="A name for this run's checkpoint: it stays until it is disposed of. It waits for every job.",
@@ -45,7 +52,56 @@ def params() -> dict[str, Param]:
     }
 
 
-def requested(task: Task) -> Act | None:
+def backfill_params() -> dict[str, Param]:
+    """Return the parameters in Airflow's form for a backfill: what `tidegate backfill` takes."""
+    return {
+        "from": Param(
+            None,
+            type=["null", "string"],
+            maxLength=200,
+            title="Begin after",
+            description="A checkpoint's number, a savepoint's name, or the last checkpoint before a time (UTC), such "
+            "as 2026-03-01; or beginning. Empty: the backfill that there is continues.",
+        ),
+        "name": Param(
+            None,
+            type=["null", "string"],
+            pattern="^([a-z0-9][a-z0-9_-]{0,62})?$",
+            title="Name",
+            description="A name for the backfill. Empty: one with the date of this run, or the name of the one that "
+            "there is.",
+        ),
+        "dry_run": Param(
+            False,
+            type="boolean",
+            title="Dry run",
+            description="Only tell, in the task check, what would be read and changed, and what is gone.",
+        ),
+        "diff": Param(
+            None,
+            type=["null", "string"],
+            maxLength=200,
+            title="Rows that differ",
+            description="A sink: some of its rows that differ now and after a swap are put into the XCom of compare.",
+        ),
+        "pause": Param(
+            0,
+            type="number",
+            minimum=0,
+            title="Pause",
+            description="Seconds to wait between two checkpoints of the backfill, so that it takes less of Spark.",
+        ),
+        "note": Param(
+            None,
+            type=["null", "string"],
+            maxLength=1000,
+            title="Note",
+            description="Why: kept with the backfill.",
+        ),
+    }
+
+
+def requested(task: Task, actions: frozenset[str] = NEED_MORE) -> Act | None:
     """Return the act that somebody requested of this run on the Checkpoints page, which has checked their rights.
 
     A task cannot know the rights of the user who triggered its run: Airflow passes it a name only. So requests that
@@ -58,7 +114,7 @@ def requested(task: Task) -> Act | None:
     if key is None:
         return None
     act = task.coordinator.ledger.act(key) if isinstance(key, str) and _KEY.fullmatch(key) else None
-    if act is None or act.action not in NEED_MORE or act.run != airflow_run(dag_run.dag_id, dag_run.run_id):
+    if act is None or act.action not in actions or act.run != airflow_run(dag_run.dag_id, dag_run.run_id):
         raise Rejected(
             f"nobody has asked for {str(key)[:100]!r} to be done by this run",
             expected="a request that the DAG's page Checkpoints has written down for this run",

@@ -13,7 +13,7 @@ from tidegate.records.records import Plan
 
 __all__ = ["gone"]
 
-_CLEARED = re.compile(r" \(cleared [0-9]+\)\Z")
+_SUFFIX = re.compile(r" \((?:cleared [0-9]+|part [0-9a-f]+)\)\Z")
 _ACTIVE = ["queued", "running"]
 
 
@@ -24,7 +24,7 @@ def gone(plan: Plan) -> str | None:
     dag_id, _, run_id = airflow_run.partition(":")  # an Airflow dag_id holds no colon
     if prefix != AIRFLOW or not run_id:
         return runs.abandoned_reason(plan)
-    run_id = _CLEARED.sub("", run_id)
+    run_id = _SUFFIX.sub("", run_id)
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     active = RuntimeTaskInstance.get_dr_count(dag_id=dag_id, run_ids=[run_id], states=_ACTIVE)

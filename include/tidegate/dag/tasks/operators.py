@@ -23,6 +23,7 @@ from tidegate.dag.assets import asset, event_extra
 from tidegate.dag.links import LINKS
 from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.tasks import reasons
+from tidegate.dag.tasks.following import follow, followed
 from tidegate.dag.tasks.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline, end_anyway, let_go
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.execution.job.readiness import PASSED_BY
@@ -112,19 +113,31 @@ class Step(BaseOperator):
         except TidegateError as error:
             if task is not None:
                 task.failed(str(error), of_environment=error.of_environment)
-                task.note(self.task_id, error)
-                if isinstance(error, Corrupt):
-                    _suspend(task, error)
-            raise as_airflow(error) from error
+                self.note(task, error)
+            raise self.as_airflow(error, task) from error
         except AirflowException:
             raise
         except Exception as unforeseen:
             if task is not None:
                 task.failed(repr(unforeseen))
-                task.note(self.task_id, troubles.unforeseen(unforeseen))
+                self.note(task, troubles.unforeseen(unforeseen))
             raise
         finally:
             over.set()
+
+    def cancels(self, cancel: Callable[[], None] | None) -> None:
+        """Say what is to be called if the task is told to end. None: nothing runs in Spark any more."""
+        self._cancel = cancel or _nothing
+
+    def note(self, task: Task, error: TidegateError) -> None:
+        """Let the pipeline know of the error."""
+        task.note(self.task_id, error)
+        if isinstance(error, Corrupt):
+            _suspend(task, error)
+
+    def as_airflow(self, error: TidegateError, task: Task | None) -> AirflowException:
+        """Return the exception by which Airflow is told."""
+        return as_airflow(error)
 
     @contextlib.contextmanager
     def sessions(self, task: Task, job: str | None = None) -> Iterator[ReusedSession]:
@@ -141,11 +154,13 @@ class Step(BaseOperator):
 
     def triggered(self, task: Task) -> Triggered:
         """The run's checkpoint, planned now if it has none; or wait until one is allowed."""
+        from tidegate.backfill.swap import release_abandoned
         from tidegate.coordinator import AlreadyCovered
         from tidegate.execution.finish import tell_said
 
         task.end_unattended()
-        _refuse_backfill(task)
+        if task.follows:
+            follow(self, task)
         try:
             with self.sessions(task):
                 triggered = task.coordinator.trigger(
@@ -161,6 +176,8 @@ class Step(BaseOperator):
             if error.reason == "BEFORE_FIRST_CHECKPOINT":
                 raise task.skip(reasons.overtaken()) from error
             if error.reason == "SUSPENDED":
+                if release_abandoned(task.coordinator, task.give_up):
+                    return self.triggered(task)
                 tell_said(task.coordinator)
             others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
             self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
@@ -169,13 +186,21 @@ class Step(BaseOperator):
         assert triggered is not None
         return triggered
 
+    def wait_for_replay(self, task: Task, why: str, look_again: float) -> NoReturn:
+        """Give the worker back until it is time to look again how far a backfill has come."""
+        log.info("Waiting: %s", why)
+        self._defer(task, [], "", look_again)
+
     def wait(self, task: Task, error: Rejected, ids: list[int], job: str = "") -> NoReturn:
         """Give the worker back until it is worth asking again. Raises the error if waiting does not help."""
         if error.reason not in WAITING:
             raise error
+        log.info("Waiting: %s", error)
+        self._defer(task, ids, job, _patience(task, error))
+
+    def _defer(self, task: Task, ids: list[int], job: str, look_again: float) -> NoReturn:
         from tidegate.dag.waiting import LedgerTrigger
 
-        log.info("Waiting: %s", error)
         self.defer(
             trigger=LedgerTrigger(
                 root=task.settings.root,
@@ -183,7 +208,7 @@ class Step(BaseOperator):
                 pipeline=self.pipeline.name,
                 ids=ids,
                 job=job,
-                look_again=_patience(task, error),
+                look_again=look_again,
             ),
             method_name="resume",
         )
@@ -303,6 +328,8 @@ class CompleteOperator(Step):
     def execute(self, context: Any) -> dict[str, Any]:
         """Runs whatever became of the other tasks."""
         with self.at_work(context) as task:
+            if task.follows:  # a run of then that Airflow has cleared for it has a checkpoint, which nothing is done to
+                raise followed(task)
             id = task.last()
             if id is None or _made_before(task, id):
                 raise _nothing_planned(task)
@@ -365,24 +392,6 @@ class CompleteOperator(Step):
 
 def _nothing() -> None:
     """Nothing runs in Spark."""
-
-
-def _refuse_backfill(task: Task) -> None:
-    """Raise Invalid for a run of a backfill of a pipeline that reads whatever is new: its input of then is in its
-    checkpoints already, and so is what it remembers."""
-    start = task.context["dag_run"].data_interval_start
-    if not task.backfill or task.coordinator.graph.by_interval:
-        return
-    name = task.pipeline.name
-    since = f"{start:%Y-%m-%d}" if start is not None else "WHEN"
-    raise Invalid(
-        f"pipeline {name!r} reads whatever is new: its checkpoints do not go by Airflow's dates, and each rests on "
-        "those before it",
-        expected="a backfill that computes everything since then again, and is swapped in at once",
-        help=f"`tidegate backfill MODULE:PIPELINE --from {since}` does that beside the running pipeline, and shows "
-        "what it would change; --swap puts it in place. Nothing has been planned",
-        reason="BY_COMMAND",
-    )
 
 
 def _suspend(task: Task, error: Corrupt) -> None:

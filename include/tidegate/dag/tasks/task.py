@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.checkpoint.manifests import lacking
 from tidegate.config import Settings
-from tidegate.dag.names import job_task
+from tidegate.dag.names import CONF_BACKFILL, job_task
 from tidegate.dag.runs import gone
 from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.execution.opening import open_coordinator
@@ -121,6 +121,11 @@ class Task:
         return bool(getattr(run_type, "value", run_type) == "backfill")
 
     @property
+    def follows(self) -> bool:
+        """True if the run makes no checkpoint, but follows a replay: its pipeline does not go by intervals."""
+        return self.backfill and not self.coordinator.graph.by_interval
+
+    @property
     def reprocess(self) -> bool:
         """True if an interval that is done is to be processed again: the run was cleared, by hand or by a backfill."""
         return bool(self.earlier)
@@ -128,7 +133,8 @@ class Task:
     def refuse_unknown_conf(self) -> None:
         """Airflow checks the parameters that it knows and lets any other through: a mistyped one would do nothing."""
         known = set(self.context["params"].keys() if self.context.get("dag") is None else self.context["dag"].params)
-        unknown = sorted(set(self.context["dag_run"].conf or {}) - known - {REQUEST})
+        ours = {REQUEST, CONF_BACKFILL} if self.backfill else {REQUEST}
+        unknown = sorted(set(self.context["dag_run"].conf or {}) - known - ours)
         if unknown:
             elsewhere = NEED_MORE & set(unknown)
             page = "the DAG's page Checkpoints, or `tidegate`, does that for users who may edit the DAG"

@@ -1,0 +1,355 @@
+"""The tasks of a backfill's DAG: look, read again, compare, swap in. They do what `tidegate backfill` does.
+
+Each asks the ledger what is left to do, so all can be retried, cleared and killed: a line is begun once, continues
+where it stopped, and is swapped in once (docs/protocol.md, section 14). What goes wrong is not the pipeline's trouble.
+
+Anybody who may trigger the DAG lets it compute, which changes nothing. To swap or to discard needs more: the pipeline's
+page writes such a request down for a run, once it knows that the user may (`run_params.requested`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+
+from tidegate import seams
+from tidegate.dag.run_params import requested
+from tidegate.dag.tasks.operators import Step
+from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.records.names import BACKFILL
+
+if TYPE_CHECKING:
+    from tidegate.backfill import OpenLine
+    from tidegate.backfill.compare import TableDifference
+    from tidegate.backfill.swap import SwappedIn
+    from tidegate.dag.tasks.task import Task
+    from tidegate.lifecycle.rollback_proposal import How
+    from tidegate.records.records import Act
+
+__all__ = ["CheckStep", "CompareStep", "DiscardStep", "ReplayStep", "SwapStep"]
+
+log = logging.getLogger(__name__)
+
+ASKED_FOR = frozenset({"swap", "discard backfill"})
+"""Actions that need a request, because the right to trigger is not enough."""
+
+OVER = frozenset({"LINE_DISCARDED", "LINE_SWAPPED"})
+"""Why there is nothing left to do, which is no failure."""
+
+SAMPLE = 20
+"""How many rows that differ are shown."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a run is to do, by its form or by a request."""
+
+    name: str
+    origin: str
+    """Where it is to begin, in the user's words. Empty: the backfill that there is continues."""
+    act: Act | None
+    params: dict[str, Any]
+
+    @property
+    def swaps(self) -> bool:
+        return self.act is not None and self.act.action == "swap"
+
+    @property
+    def discards(self) -> bool:
+        return self.act is not None and self.act.action == "discard backfill"
+
+    @property
+    def by(self) -> str:
+        return self.act.by if self.act is not None else ""
+
+
+class BackfillStep(Step):
+    """Base of these tasks."""
+
+    operator_extra_links = ()
+
+    def execute(self, context: Any) -> Any:
+        with self.at_work(context) as task:
+            task.refuse_unknown_conf()
+            return self.work(task, self._wanted(task))
+
+    def work(self, task: Task, wanted: Wanted) -> Any:
+        raise NotImplementedError
+
+    def note(self, task: Task, error: TidegateError) -> None:
+        """Tell nobody: the pipeline itself has no trouble, and nothing of it is suspended."""
+
+    def as_airflow(self, error: TidegateError, task: Task | None) -> AirflowException:
+        if error.reason in OVER:
+            return AirflowSkipException(f"{error.reason}: {error}")
+        return super().as_airflow(error, task)
+
+    def line(self, task: Task, wanted: Wanted) -> OpenLine:
+        """Open the line. Skip the task if it is over."""
+        from tidegate.backfill import open_line
+        from tidegate.backfill.choosing import no_backfill
+
+        self.skip_if_over(task, wanted)
+        record = task.coordinator.ledger.line(wanted.name)
+        if record is None:
+            raise no_backfill(task.coordinator.ledger, wanted.name)
+        return open_line(task.coordinator, record)
+
+    def skip_if_over(self, task: Task, wanted: Wanted) -> None:
+        discarded = task.coordinator.ledger.line_discarded(wanted.name)
+        if discarded is not None:
+            raise AirflowSkipException(
+                f"backfill {wanted.name} is over: it was swapped in, or discarded, by {discarded.by}. Nothing to do"
+            )
+
+    def _wanted(self, task: Task) -> Wanted:
+        from tidegate.backfill.choosing import existing_line, no_backfill
+
+        act = requested(task, ASKED_FOR)
+        params = dict(task.context["params"])
+        asked = act.asked if act is not None else {"name": params.get("name"), "begin_after": params.get("from")}
+        name, origin = str(asked.get("name") or ""), str(asked.get("begin_after") or "").strip()
+        if not name and origin:
+            # The same one whenever the run is tried, so that it continues what it has begun.
+            name = f"backfill-{task.context['dag_run'].run_after:%Y%m%d-%H%M%S}"
+        if not name:
+            name = str((task.pulled("check", "return_value") or {}).get("backfill") or "")
+        if not name:
+            existing = existing_line(task.coordinator.ledger, None)
+            if existing is None:
+                raise no_backfill(task.coordinator.ledger, None)
+            name = existing.name
+        return Wanted(name, origin, act, params)
+
+
+class CheckStep(BackfillStep):
+    """Tells what would be read again and what would change, and refuses what is impossible. It writes nothing."""
+
+    ui_color = "#d6eaf8"
+
+    def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
+        from tidegate.backfill.choosing import no_backfill, origin_of, outlook
+        from tidegate.backfill.line import refuse_kind
+
+        if note := wanted.params.get("note"):
+            log.info("Note: %s", note)
+        if wanted.discards:
+            log.info("Backfill %s is to be discarded", wanted.name)
+            return {"backfill": wanted.name}
+        self.skip_if_over(task, wanted)
+        refuse_kind(task.coordinator)
+        _refuse_submit(task)
+        record = task.coordinator.ledger.line(wanted.name)
+        if record is None and not wanted.origin:
+            raise no_backfill(task.coordinator.ledger, wanted.name)
+        origin = record.origin if record is not None else origin_of(task.coordinator.ledger, wanted.origin)
+        found = outlook(task.coordinator, origin)
+        _tell_outlook(task, wanted.name, found, begun=record is not None)
+        if found["problems"] and record is None:
+            raise Rejected(
+                "\n    ".join([f"pipeline {task.pipeline.name!r} cannot be backfilled:", *found["problems"]]),
+                expected="all input since then, and tables that can return to what they were",
+                help="begin later, put the input back, or give sources that read it from where it is now",
+                reason="CANNOT_BACKFILL",
+            )
+        return {"backfill": wanted.name, **found}
+
+
+class ReplayStep(BackfillStep):
+    """Reads the same input again, beside the pipeline, until it has read all that the pipeline has."""
+
+    ui_color = "#fdebd0"
+
+    def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
+        from tidegate.backfill.choosing import no_backfill, origin_of
+        from tidegate.backfill.line import begin
+        from tidegate.dag.tasks.replaying import read_on
+        from tidegate.protocol.lines import Swapped
+
+        if wanted.discards or wanted.params.get("dry_run"):
+            raise AirflowSkipException("this run was not to read anything")
+        self.skip_if_over(task, wanted)
+        ledger = task.coordinator.ledger
+        record = ledger.line(wanted.name)
+        if record is None and not wanted.origin:
+            raise no_backfill(ledger, wanted.name)
+        origin = record.origin if record is not None else origin_of(ledger, wanted.origin)
+        by = wanted.by or f"{task.context['dag_run'].triggering_user_name or 'a run'} in Airflow"
+        line = begin(task.coordinator, wanted.name, origin, by=by, note=str(wanted.params.get("note") or ""))
+        if isinstance(line.own.next_step(), Swapped):
+            log.info("Backfill %s is swapped in already: there is nothing left to read", line.name)
+            return {"backfill": line.name, "checkpoints": 0}
+        made = read_on(self, task, line, float(wanted.params.get("pause") or 0))
+        log.info("Backfill %s has caught up with the pipeline, by %s checkpoints of its own", line.name, made)
+        return {"backfill": line.name, "checkpoints": made}
+
+
+class CompareStep(BackfillStep):
+    """Counts the rows that a swap would change, table by table. Rows themselves are in the XCom `rows` only."""
+
+    ui_color = "#d5f5e3"
+
+    def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
+        from tidegate.backfill.compare import compare, differing_rows, tables_of
+        from tidegate.protocol.lines import Swapped
+
+        line = self.line(task, wanted)
+        if isinstance(line.own.next_step(), Swapped):
+            raise AirflowSkipException(f"backfill {line.name} is swapped in already: its rows are in the tables")
+        differences = compare(line)
+        for each in differences:
+            _tell_difference(each)
+        for name in line.left_out():
+            log.info("%s stays as it is: rows cannot be taken out there again", name)
+        table = str(wanted.params.get("diff") or "")
+        if table and table not in tables_of(line):
+            raise Invalid(
+                f"the backfill has no table {table!r}",
+                expected=" or ".join(tables_of(line)),
+                help="name one of these in the field `diff`; other sinks stay as they are",
+                reason="NO_SUCH_SINK",
+            )
+        if table:
+            rows = differing_rows(line, table, SAMPLE)
+            shown = [{name: None if value is None else str(value) for name, value in row.items()} for row in rows]
+            task.context["ti"].xcom_push("rows", shown)
+            log.info("%s rows of %s that differ are in this task's XCom `rows`", len(shown), table)
+        return {
+            "backfill": line.name,
+            "tables": {
+                each.table: {
+                    "rows_now": each.rows_now,
+                    "rows_after": each.rows_then,
+                    "taken_away": each.only_now,
+                    "brought": each.only_then,
+                }
+                for each in differences
+            },
+        }
+
+
+class SwapStep(BackfillStep):
+    """Swaps the line in, if that was asked for; the pipeline waits while the rest is read."""
+
+    ui_color = "#f9e79f"
+
+    def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
+        from tidegate.backfill import discard
+        from tidegate.protocol.lines import Swapped
+
+        if not wanted.swaps:
+            raise AirflowSkipException(
+                f"nothing is swapped in by this run. Look at what it would change, then press Swap in on the page "
+                f"Checkpoints of DAG {pipeline_dag(task)}, or say: tidegate backfill MODULE:PIPELINE --name "
+                f"{wanted.name} --swap"
+            )
+        line = self.line(task, wanted)
+        with self.sessions(task):  # for tables that only Spark publishes to
+            swapped = self._swapped(task, line, wanted, done=isinstance(line.own.next_step(), Swapped))
+        if swapped.error is not None:
+            raise swapped.error
+        log.info("Backfill %s is swapped in, by entry %s", line.name, swapped.id)
+        if swapped.savepoint is not None:
+            log.info("To take it back: tidegate rollback MODULE:PIPELINE --to %s", swapped.savepoint)
+        stuck = swapped.report.stuck if swapped.report is not None else {}
+        for table, error in stuck.items():
+            raise Unavailable(
+                f"the swap is decided, but sink {table!r} could not be published to: {error.what}",
+                help="nothing is lost: it is tried again now, and by each run of the pipeline",
+                reason=error.reason,
+            ) from error
+        discard(line, wanted.by)
+        return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}
+
+    def _swapped(self, task: Task, line: OpenLine, wanted: Wanted, *, done: bool) -> SwappedIn:
+        """Swap. Whatever goes wrong before it is decided, the pipeline goes its way again."""
+        from tidegate.backfill import examine_swap, hold_pipeline, release_pipeline, swap
+        from tidegate.dag.tasks.replaying import read_on
+        from tidegate.execution.loop import POLL_S
+
+        choices = _choices(wanted)
+
+        def wait(why: str) -> None:
+            log.info("%s", why)
+            seams.sleep(POLL_S)
+
+        try:
+            if not done and not examine_swap(line, choices).problems:  # else `swap` refuses it, with all of them
+                hold_pipeline(line, wait, task.run)
+                read_on(self, task, line, 0.0)
+            note = str(wanted.act.asked.get("note") or "") if wanted.act is not None else ""
+            return swap(line, by=wanted.by, choices=choices, reason=note, wait=wait)
+        except BaseException:
+            with contextlib.suppress(TidegateError):
+                release_pipeline(line, "it was not swapped in")
+            raise
+
+
+class DiscardStep(BackfillStep):
+    """Ends a line and removes its files, if that was asked for."""
+
+    ui_color = "#f5b7b1"
+
+    def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
+        from tidegate.backfill.discard import discard_by_name
+
+        if not wanted.discards:
+            raise AirflowSkipException("nothing is discarded by this run")
+        swapped = discard_by_name(task.coordinator, wanted.name, wanted.by)
+        log.info("Backfill %s is over%s", wanted.name, f"; entry {swapped} had swapped it in before" if swapped else "")
+        return {"backfill": wanted.name, "swapped": swapped}
+
+
+# -- what they have in common --------------------------------------------------------------------------
+
+
+def pipeline_dag(task: Task) -> str:
+    """Return the id of the DAG beside which this one stands."""
+    return str(task.context["ti"].dag_id).removesuffix(BACKFILL)
+
+
+def _choices(wanted: Wanted) -> dict[str, How]:
+    asked = wanted.act.asked if wanted.act is not None else {}
+    choices: dict[str, How] = {}
+    ways: tuple[tuple[How, str], ...] = (("keep", "keep"), ("retract", "retract"), ("discard", "discard_commits"))
+    for how, key in ways:
+        choices |= dict.fromkeys(map(str, asked.get(key, ())), how)
+    return choices
+
+
+def _refuse_submit(task: Task) -> None:
+    if task.settings.spark.mode == "submit":
+        origin = task.settings.origins["spark.mode"]
+        raise Invalid(
+            f"a backfill reads in its task's process, and spark.mode = submit ({origin}) gives them to spark-submit",
+            expected="spark.mode connect or local",
+            help="on a machine that sees the same tables: tidegate backfill MODULE:PIPELINE --from … -D "
+            "spark.mode=connect -D spark.master='local[*]'",
+            reason="SPARK_SUBMIT_ONLY",
+        )
+
+
+def _tell_outlook(task: Task, name: str, found: dict[str, Any], *, begun: bool) -> None:
+    since = f"checkpoint {found['from']}" if found["from"] else "the beginning"
+    log.info("Backfill %s of %s from %s %s", name, found["pipeline"], since, "continues" if begun else "can begin")
+    log.info("  reads again        %s", ", ".join(task.coordinator.graph.sources))
+    log.info("  replaces, later    %s, by one commit each", ", ".join(found["tables"]) or "no table")
+    if found["left_as_they_are"]:
+        log.info("  leaves as it is    %s", ", ".join(found["left_as_they_are"]))
+    for problem in found["problems"]:
+        log.warning("  not possible: %s", problem)
+
+
+def _tell_difference(each: TableDifference) -> None:
+    log.info(
+        "%s: %s rows now, %s after the swap; %s are taken away, %s are brought",
+        each.table,
+        f"{each.rows_now:,}",
+        f"{each.rows_then:,}",
+        f"{each.only_now:,}",
+        f"{each.only_then:,}",
+    )

@@ -1,0 +1,81 @@
+"""Read a line on inside of a task, and tell the task's log. Imported when a task runs."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidegate import seams
+from tidegate.backfill import replay
+from tidegate.execution.loop import Observer, Schedule
+from tidegate.records.names import part_of_run
+from tidegate.spark.session import reused_session
+
+if TYPE_CHECKING:
+    from tidegate.backfill import OpenLine
+    from tidegate.coordinator import Outcome
+    from tidegate.dag.tasks.operators import Step
+    from tidegate.dag.tasks.task import Task
+    from tidegate.errors import TidegateError
+    from tidegate.records.records import Ack, Plan
+
+__all__ = ["LogObserver", "read_on"]
+
+log = logging.getLogger(__name__)
+
+
+def read_on(step: Step, task: Task, line: OpenLine, pause_s: float) -> int:
+    """Replay until the line has caught up. Return the number of checkpoints that this took."""
+    _end_abandoned(task, line)
+    schedule = Schedule(
+        tolerable_failures=0,  # the task fails, and is tried again as Airflow does that
+        min_pause_s=pause_s,
+        new_run=lambda: part_of_run(task.run, seams.new_id()),
+    )
+    with reused_session(task.settings) as sessions:
+        step.cancels(sessions.cancel)
+        try:
+            outcomes = replay(line, sessions, schedule, LogObserver(task))
+        finally:
+            step.cancels(None)
+    return sum(outcome.state == "completed" for outcome in outcomes)
+
+
+def _end_abandoned(task: Task, line: OpenLine) -> None:
+    """End checkpoints of the line whose run is over, and those of this run: an earlier try of this task made them."""
+    own = part_of_run(task.run, "")[:-1]
+    for entry in line.own.ledger.view().still_open():
+        is_own = entry.plan.run.startswith(own)
+        reason = "RUN_GONE" if is_own else task.give_up(entry.plan)
+        if reason is not None:
+            line.own.abort(entry.id, reason, "the task that made it was ended, and is tried again" if is_own else "")
+
+
+class LogObserver(Observer):
+    """Tells the task's log how the line comes along, and lets metrics be sent."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._waiting = ""
+
+    def waiting(self, why: str) -> None:
+        if why.startswith("next checkpoint in") or why == self._waiting:
+            return  # a log needs this once
+        self._waiting = why
+        log.info("Waiting: %s", why)
+
+    def planned(self, plan: Plan) -> None:
+        self._waiting = ""
+        summaries = "; ".join(f"{name}: {part.summary or 'a range'}" for name, part in plan.sources.items())
+        log.info("Checkpoint %s of the backfill: %s", plan.id, summaries)
+
+    def retrying(self, plan: Plan, error: TidegateError, tries_left: int) -> None:
+        log.warning("Checkpoint %s of the backfill: %s; trying again, at most %s times", plan.id, error, tries_left)
+
+    def decided(self, plan: Plan, outcome: Outcome, acks: list[Ack], seconds: float) -> None:
+        why = ": ".join(filter(None, (outcome.reason, outcome.detail)))
+        log.info("Checkpoint %s of the backfill is %s in %.1f s%s", plan.id, outcome.state, seconds, why and f": {why}")
+        self._task.measure()
+
+    def stuck(self, table: str, error: TidegateError) -> None:
+        log.warning("The shadow of %s is not published yet: %s", table, error)

@@ -1,0 +1,108 @@
+"""The DAG for backfills, by `dag.test()`: what its runs compute, and that only a request swaps it in or discards it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tests.dags.in_process import GREEN, run
+from tests.dags.project import MULTIPLIES, Made, Project
+from tidegate.checkpoint import control
+from tidegate.history.lines import line_statuses
+from tidegate.ledger.ledger import stamp
+from tidegate.lifecycle.savepoint import savepoints
+from tidegate.records.records import Act
+from tidegate.seams import new_id
+
+WHEN = datetime(2026, 2, 1, tzinfo=UTC)
+LOOKED = {"check": "success", "replay": "success", "compare": "success", "swap": "skipped", "discard": "skipped"}
+
+
+@pytest.fixture
+def shop(project: Project, request: pytest.FixtureRequest) -> Made:
+    """Its first checkpoint is right and its second one wrong. Now its code is mended."""
+    made = project.pipeline(request.node.name.removeprefix("test_")[:40], stage=MULTIPLIES)
+    for number, factor in ((1, 1), (2, 100)):
+        (made.folder / "factor").write_text(str(factor))
+        made.feed()
+        assert run(made, number) == GREEN
+    (made.folder / "factor").write_text("1")
+    return made
+
+
+def backfill(made: Made, number: int, asked: dict[str, Any] | None = None, **conf: Any) -> tuple[str, dict[str, str]]:
+    """A run of its DAG for backfills, or that run again. asked: what somebody who may has asked of this run."""
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.types import DagRunType
+
+    bag = DagBag(str(made.dag_file), collect_dags=False)
+    bag.process_file(str(made.dag_file))
+    dag = bag.dags[f"{made.name}__backfill"]
+    when = WHEN + timedelta(days=number)
+    if asked is not None:
+        run_id = DagRun.generate_run_id(run_type=DagRunType.MANUAL, logical_date=when, run_after=when)
+        named = f"airflow:{dag.dag_id}:{run_id}"
+        act = Act(**stamp(new_id()), by="ann in Airflow", run=named, **asked)
+        conf["request"] = made.ledger.create_act(act)
+    dag_run = dag.test(logical_date=when, run_after=when, run_conf=conf)
+    tasks = {ti.task_id: str(getattr(ti.state, "value", ti.state)) for ti in dag_run.get_task_instances()}
+    return str(getattr(dag_run.state, "value", dag_run.state)), tasks
+
+
+def wrong(made: Made) -> bool:
+    return max(file for _, file in made.rows("latest")) >= 100
+
+
+def test_a_run_computes_beside_the_pipeline_and_only_a_request_swaps_it_in(shop: Made):
+    only_checked = LOOKED | {"replay": "skipped", "compare": "skipped"}
+    assert backfill(shop, 0, **{"from": "1", "dry_run": True}) == ("success", only_checked)
+    for conf in ({"swap": True}, {"request": "2026-01-01T000000000-0123456789abcdef"}, {}):
+        state, tasks = backfill(shop, 0, **conf)
+        assert (state, tasks["check"]) == ("failed", "failed"), conf
+    assert shop.ledger.store.names("lines") == [], "a form cannot ask for it, and a dry run writes nothing"
+
+    assert backfill(shop, 1, **{"from": "1", "diff": "latest"}) == ("success", LOOKED)
+    (line,) = line_statuses(shop.ledger, {})
+    assert (line.state, line.record.origin, line.reached, line.pending) == ("caught up", 1, 2, ())
+    assert line.compared is not None
+    assert line.compared.tables["every"].taken_away == line.compared.tables["every"].brought == Made.ROWS
+    assert wrong(shop), "nobody sees anything of it"
+
+    shop.feed()
+    assert run(shop, 3) == GREEN, "the pipeline goes its way"
+    assert line_statuses(shop.ledger, {})[0].pending == (3,)
+    assert backfill(shop, 1, **{"from": "1"}) == ("success", LOOKED), "cleared, it reads what is new"
+    assert line_statuses(shop.ledger, {})[0].pending == ()
+
+    swap = {"action": "swap", "asked": {"name": line.record.name, "note": "prices"}}
+    assert backfill(shop, 2, swap) == ("success", LOOKED | {"swap": "success"})
+    shop.check(3)
+    assert shop.ledger.lines() == []
+    assert control.suspended(shop.ledger.view(), 0) is None
+    assert [saved.name for saved in savepoints(shop.ledger)] == [f"before-{line.record.name}"]
+
+    done = shop.ledger.ids()
+    over = LOOKED | {"replay": "skipped", "compare": "skipped", "check": "skipped"}
+    assert backfill(shop, 2, swap) == ("success", over), "cleared, it finds that it is over"
+    assert shop.ledger.ids() == done
+
+
+def test_what_fails_beside_the_pipeline_is_no_trouble_of_it_and_continues_when_cleared(shop: Made):
+    (shop.folder / "broken").touch()
+    state, tasks = backfill(shop, 1, **{"from": "beginning", "name": "all"})
+    assert (state, tasks["replay"], tasks["swap"]) == ("failed", "failed", "upstream_failed")
+    assert control.suspended(shop.ledger.view(), 0) is None
+    assert shop.ledger.trouble() is None
+    (shop.folder / "broken").unlink()
+    assert backfill(shop, 1, **{"from": "beginning", "name": "all"}) == ("success", LOOKED)
+
+    assert backfill(shop, 2, {"action": "discard backfill", "asked": {"name": "all"}}) == (
+        "success",
+        {"check": "success", "replay": "skipped", "compare": "skipped", "swap": "skipped", "discard": "success"},
+    )
+    assert shop.ledger.lines() == []
+    assert not list(shop.folder.rglob("line-all"))
+    assert wrong(shop)
