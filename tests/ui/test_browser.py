@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.dags.project import ODD_IS_BAD, Made
-from tests.dags.server import Airflow
-from tests.kit.sampling import some_of
+from tests.dags.project import MULTIPLIES, ODD_IS_BAD, Made
+from tests.dags.server import Airflow, Run
+from tests.kit.sampling import only_with_all, some_of
 from tests.kit.waiting import eventually
 from tests.ui.broken_pipelines import Walk
 from tests.ui.browser import Browser, Page
@@ -384,3 +385,83 @@ def test_what_is_mended_as_told_goes_on(newcomer: Page, broken: Walk):
     newcomer.has("Suspend", "header")
     newcomer.goto(f"http://127.0.0.1:{broken.airflow.port}/tidegate/dag/full_disk")
     newcomer.has("full_disk is well: checkpoint", ".banner", timeout=120)
+
+
+@only_with_all
+def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in_on_the_page(
+    browser: Browser, airflow: Airflow
+):
+    made = airflow.project.pipeline("mended", stage=MULTIPLIES, interval="10 s")
+    (made.folder / "factor").write_text("1")
+    made.feed()
+    eventually("the first file is right", lambda: made.holds(1), 240)
+    since = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=1)  # the dialog knows minutes
+    eventually("the bug begins", lambda: datetime.now(UTC) > since, 90)
+    (made.folder / "factor").write_text("100")
+    made.feed(2)
+    eventually("two files are wrong", lambda: 300 in {file for _, file in made.rows("latest")}, 180)
+    (made.folder / "factor").write_text("1")
+
+    page = entered(browser, airflow, "user")
+    page.goto(f"http://127.0.0.1:{airflow.port}/dags/mended")
+    fill_airflows_dialog(page, since, since + timedelta(minutes=1))
+    with airflow.still():
+        press(page, "Run Backfill")
+        eventually("it is asked for", lambda: airflow.call("GET", "/backfills?dag_id=mended")["backfills"], 60)
+    replay = eventually("the replay begins", lambda: next(iter(airflow.runs("mended__backfill")), None), 120)
+    assert (replay.ended(), replay.run_id) == ("success", "backfill__1")
+    followers = airflow.call("GET", "/dags/mended/dagRuns?run_type=backfill")["dag_runs"]
+    ended = [Run(airflow, "mended", each["dag_run_id"]).ended() for each in followers]
+    assert ended
+    assert set(ended) == {"success"}
+
+    page.goto(f"http://127.0.0.1:{airflow.port}/dags/mended/plugin/checkpoints")
+    page.here = FRAME
+    page.has("airflow-1", "main", timeout=60)
+    page.has("What a swap would change", "main")
+    page.click("#act-swap-airflow-1")
+    page.has("Rows after", "dialog")
+    sent(page)
+    swap = eventually("the swap begins", lambda: airflow.runs("mended__backfill")[1:], 60)[0]
+    assert swap.ended() == "success"
+    made.check(3)
+    at(page, "audit")
+    page.has("swap", "tbody")
+    assert [each for each in page.wrong if "/tidegate/" in each] == [], "Airflow's own page may find sqlite busy"
+
+
+def press(page: Page, text: str) -> None:
+    """A button of Airflow's own."""
+    button = f"[...document.querySelectorAll('button')].find((each) => each.innerText.trim() === {json.dumps(text)})"
+    eventually(f"there is {text}", lambda: page.run(f"!!{button} && !{button}.disabled"), 60)
+    page.run(f"{button}.click()")
+
+
+def fill_airflows_dialog(page: Page, first: datetime, last: datetime) -> None:
+    """All runs of a range of dates, by Trigger → Backfill."""
+    press(page, "Trigger")
+    page.click("[role=dialog] input[value=backfill]")
+    fields = "[data-scope=popover][data-part=content][data-state=open] input"
+    for number, moment in enumerate((first, last)):
+        eventually("there are dates", lambda: page.there("[data-testid=datetime-input]"))
+        page.run(f"document.querySelectorAll('[data-testid=datetime-input]')[{number}].click()")
+        for place, text in enumerate((f"{moment:%Y/%m/%d}", f"{moment:%H:%M}")):
+            eventually(
+                "it opens", lambda place=place: page.run(f"document.querySelectorAll('{fields}').length") > place
+            )
+            # React hears only of what its own setter has not seen.
+            page.run(
+                f"(() => {{ const it = document.querySelectorAll('{fields}')[{place}]; it.focus();"
+                " Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, 'value')"
+                f".set.call(it, {json.dumps(text)});"
+                " for (const name of ['input', 'change', 'focusout'])"
+                " it.dispatchEvent(new Event(name, {bubbles: true})); })()"
+            )
+        page.key("Escape")
+        eventually("it is closed", lambda: not page.there(fields))
+        shown = f"{moment:%b %d, %Y %H:%M}"
+        eventually("the date is taken", lambda shown=shown: shown in page.text("[role=dialog]:has([value=backfill])"))
+    page.click("[role=dialog] input[value=completed]")
+    eventually(
+        "Airflow knows the runs", lambda: "will be triggered" in page.text("[role=dialog]:has([value=backfill])")
+    )

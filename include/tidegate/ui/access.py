@@ -16,7 +16,10 @@ from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires
 from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request
 
-__all__ = ["ANSWER", "EDIT", "LOGGED_IN", "READ", "TRIGGER", "VALUES", "Readable"]
+from tidegate.records.names import backfill_dag
+from tidegate.ui.pipelines import is_known
+
+__all__ = ["ANSWER", "BACKFILL", "EDIT", "LOGGED_IN", "READ", "TRIGGER", "VALUES", "Readable"]
 
 
 def same_origin(request: Request) -> None:
@@ -48,6 +51,24 @@ EDIT = [*_OURS, Depends(requires_access_dag("PUT"))]
 """For whatever changes whether or how the pipeline runs."""
 
 
+def can_backfill(user: GetUserDep, dag_id: str) -> bool:
+    """Whether the user may trigger the DAG for backfills, which stands beside that of the pipeline."""
+    name = backfill_dag(dag_id)
+    details = DagDetails(id=name, team_name=DagModel.get_team_name(name))
+    return get_auth_manager().is_authorized_dag(
+        method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
+    )
+
+
+def refuse_backfill(user: GetUserDep, dag_id: str) -> None:
+    """Refuse users who may not trigger that DAG."""
+    if not can_backfill(user, dag_id):
+        raise HTTPException(403, "you may not trigger backfills of this pipeline")
+
+
+BACKFILL = [*TRIGGER, Depends(refuse_backfill)]
+
+
 def may(user: GetUserDep, dag_id: str) -> dict[str, bool]:
     """Which buttons to offer. The routes behind them check again."""
     is_authorized = get_auth_manager().is_authorized_dag
@@ -55,4 +76,7 @@ def may(user: GetUserDep, dag_id: str) -> dict[str, bool]:
     trigger = is_authorized(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
     edit = is_authorized(method="PUT", details=details, user=user)
     answer = is_authorized(method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=details, user=user)
-    return {"trigger": trigger, "edit": edit, "answer": answer, "rollback": trigger and edit, "drain": trigger and edit}
+    backfill = trigger and can_backfill(user, dag_id) and is_known(backfill_dag(dag_id))
+    both = trigger and edit
+    rights = {"trigger": trigger, "edit": edit, "answer": answer, "rollback": both, "drain": both}
+    return rights | {"backfill": backfill, "swap": backfill and edit}

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 from airflow.api.common.trigger_dag import trigger_dag
 from airflow.api_fastapi.core_api.security import GetUserDep
+from airflow.exceptions import DagNotFound
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
 from fastapi import APIRouter, Depends
 from pydantic import BaseModel, ConfigDict, Field
@@ -23,10 +24,10 @@ from tidegate.history.query import LONGEST
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.record_files import RecordStamp
 from tidegate.lifecycle import savepoint
-from tidegate.records.names import airflow_run
+from tidegate.records.names import airflow_run, backfill_dag
 from tidegate.records.records import REQUEST, Act, Acted
 from tidegate.ui import quarantined, views
-from tidegate.ui.access import ANSWER, EDIT, TRIGGER
+from tidegate.ui.access import ANSWER, BACKFILL, EDIT, TRIGGER
 from tidegate.ui.pipelines import Known, known
 
 __all__ = ["router"]
@@ -94,6 +95,32 @@ class AskedRelease(ActionRequest):
     discard: bool = False
 
 
+class AskedBackfill(ActionRequest):
+    """As `tidegate backfill` takes it: without begin_after, the backfill that there is continues."""
+
+    begin_after: Annotated[str, Field(max_length=200, description="A checkpoint, a savepoint, a time, beginning")] = ""
+    name: Name | None = None
+    dry_run: bool = False
+    pause: Annotated[float, Field(ge=0, description="Seconds between two of its checkpoints")] = 0.0
+
+
+class AskedSwap(ActionRequest):
+    """The swap of a backfill once it has caught up; with begin_after it begins first. `keep`, `retract`,
+    `discard_commits`: what happens to tables that others have written to since."""
+
+    begin_after: Annotated[str, Field(max_length=200)] = ""
+    name: Name | None = None
+    keep: Annotated[list[Name], Field(max_length=1000)] = []
+    retract: Annotated[list[Name], Field(max_length=1000)] = []
+    discard_commits: Annotated[list[Name], Field(max_length=1000)] = []
+
+
+class AskedDiscard(ActionRequest):
+    """The end of a backfill: its files are removed."""
+
+    name: Name
+
+
 class ActionAnswer(BaseModel):
     """The result as a text; `run_id` if a run of the DAG does it."""
 
@@ -120,7 +147,7 @@ def drain(pipeline: Of, body: AskedRun, user: GetUserDep) -> ActionAnswer:
         conf = {**_words(ledger, body), REQUEST: act.key}
         return _run(pipeline, conf, user.get_name(), "the last checkpoint", act)
 
-    return _audited(pipeline, "drain", body, user.get_name(), do, by_run=True)
+    return _audited(pipeline, "drain", body, user.get_name(), do, by_run=pipeline.dag_id)
 
 
 @router.post("/dags/{dag_id}/actions/savepoint", dependencies=EDIT)
@@ -198,7 +225,7 @@ def rollback(pipeline: Of, body: AskedRollback, user: GetUserDep) -> ActionAnswe
         conf = {**_words(ledger, body), REQUEST: act.key}
         return _run(pipeline, conf, user.get_name(), f"the rollback to checkpoint {body.to}", act)
 
-    return _audited(pipeline, "rollback", body, user.get_name(), do, by_run=True)
+    return _audited(pipeline, "rollback", body, user.get_name(), do, by_run=pipeline.dag_id)
 
 
 @router.post("/dags/{dag_id}/actions/release", dependencies=EDIT)
@@ -215,6 +242,40 @@ def release(pipeline: Of, body: AskedRelease, user: GetUserDep) -> ActionAnswer:
     return _audited(pipeline, "release", body, user.get_name(), do)
 
 
+@router.post("/dags/{dag_id}/actions/backfill", dependencies=BACKFILL)
+def backfill(pipeline: Of, body: AskedBackfill, user: GetUserDep) -> ActionAnswer:
+    """Compute again what the pipeline has made, or continue with that, by a run of its DAG for backfills."""
+
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
+        words: dict[str, Any] = {"from": body.begin_after, "name": body.name, "pause": body.pause, "note": body.note}
+        conf = {name: value for name, value in words.items() if value} | ({"dry_run": True} if body.dry_run else {})
+        return _run(pipeline, conf, user.get_name(), "the backfill", dag_id=backfill_dag(pipeline.dag_id))
+
+    return _audited(pipeline, "backfill", body, user.get_name(), do)
+
+
+@router.post("/dags/{dag_id}/actions/swap", dependencies=[*EDIT, *BACKFILL])
+def swap(pipeline: Of, body: AskedSwap, user: GetUserDep) -> ActionAnswer:
+    """Let a run read what a backfill has not read yet, and swap it in. It refuses what cannot be done."""
+
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
+        conf = {"note": body.note, REQUEST: act.key} if body.note else {REQUEST: act.key}
+        return _run(pipeline, conf, user.get_name(), "the swap", act, dag_id=backfill_dag(pipeline.dag_id))
+
+    return _audited(pipeline, "swap", body, user.get_name(), do, by_run=backfill_dag(pipeline.dag_id))
+
+
+@router.post("/dags/{dag_id}/actions/discard-backfill", dependencies=[*EDIT, *BACKFILL])
+def discard_backfill(pipeline: Of, body: AskedDiscard, user: GetUserDep) -> ActionAnswer:
+    """Let a run end a backfill and remove its files. What was swapped in stays."""
+
+    def do(ledger: Ledger, act: Act) -> ActionAnswer:
+        result = f"an end of backfill {body.name}"
+        return _run(pipeline, {REQUEST: act.key}, user.get_name(), result, act, dag_id=backfill_dag(pipeline.dag_id))
+
+    return _audited(pipeline, "discard backfill", body, user.get_name(), do, by_run=backfill_dag(pipeline.dag_id))
+
+
 # -- what all have in common ---------------------------------------------------------------------------
 
 
@@ -225,17 +286,17 @@ def _audited(
     user: str,
     do: Callable[[Ledger, Act], ActionAnswer],
     *,
-    by_run: bool = False,
+    by_run: str = "",
 ) -> ActionAnswer:
     """Record who requests what, do it, and record the result. If the request cannot be recorded, nothing is done.
 
-    by_run: a run of the DAG does it. It finds the request there, and no other run may take it (`dag/run_params.py`).
+    by_run: the DAG whose run does it. It finds the request there, and no other run may take it (`dag/run_params.py`).
     """
     ledger = pipeline.ledger()
     ledger.start()  # whatever lies in a folder without pipeline.json is taken for damage
     words: dict[str, Any] = body.model_dump(exclude_defaults=True)
     stamped = stamp(seams.new_id())
-    run = airflow_run(pipeline.dag_id, _run_id(stamped)) if by_run else ""
+    run = airflow_run(by_run, _run_id(stamped)) if by_run else ""
     act = Act(**stamped, action=action, by=f"{user} in Airflow", asked=words, run=run)
     key = ledger.create_act(act)
     try:
@@ -280,18 +341,30 @@ def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
         )
 
 
-def _run(pipeline: Known, conf: dict[str, Any], user: str, result: str, act: Act | None = None) -> ActionAnswer:
+def _run(
+    pipeline: Known, conf: dict[str, Any], user: str, result: str, act: Act | None = None, dag_id: str = ""
+) -> ActionAnswer:
     """A run of the DAG, as if it had been triggered by hand; if an act is for a run of its own, that one."""
-    run = trigger_dag(
-        pipeline.dag_id,
-        triggered_by=DagRunTriggeredByType.UI,
-        triggering_user_name=user,
-        run_id=act.run.removeprefix(airflow_run(pipeline.dag_id, "")) if act is not None else None,
-        conf=conf,
-        note=conf.get("note"),
-    )
+    dag_id = dag_id or pipeline.dag_id
+    try:
+        run = trigger_dag(
+            dag_id,
+            triggered_by=DagRunTriggeredByType.UI,
+            triggering_user_name=user,
+            run_id=act.run.removeprefix(airflow_run(dag_id, "")) if act is not None else None,
+            conf=conf,
+            note=conf.get("note"),
+        )
+    except DagNotFound:
+        raise Rejected(
+            f"Airflow has no DAG {dag_id}",
+            expected="the DAG that `tidegate.dag.build_dag` makes beside that of a pipeline that reads whatever is new",
+            help="if it has just been deployed, wait until Airflow has read its file. By command: tidegate backfill "
+            "MODULE:PIPELINE",
+            reason="NO_SUCH_DAG",
+        ) from None
     if run is None:
-        raise Rejected(f"Airflow has made no run of {pipeline.dag_id}", help="look at the DAG's page", reason="NO_RUN")
+        raise Rejected(f"Airflow has made no run of {dag_id}", help="look at the DAG's page", reason="NO_RUN")
     return ActionAnswer(told=f"Run {run.run_id} makes {result}.", run_id=run.run_id)
 
 

@@ -97,6 +97,29 @@ _NAMED = {
     "at": "2026-03-01T10:15:00.000+00:00",
     "kept": True,
 }
+_BACKFILL = {
+    "name": "new-prices",
+    "origin": 3,
+    "by": "mia in Airflow",
+    "note": "prices were doubled",
+    "at": "2026-03-01T10:05:00.000+00:00",
+    "state": "replaying",
+    "made": 2,
+    "reached": 6,
+    "reached_at": "2026-03-01T10:10:06.000+00:00",
+    "pending": 1,
+    "behind_seconds": 31.5,
+    "swapped": None,
+    "refused": "",
+    "compared": {
+        "at": "2026-03-01T10:10:20.000+00:00",
+        "current": False,
+        "tables": {"totals": {"rows_now": 78, "rows_after": 78, "taken_away": 40, "brought": 40}},
+        "left_out": [],
+        "shared": [],
+        "problems": [],
+    },
+}
 _WHOLE = _ROW | {"details": {"detail": "", "missing": [], "timeout_s": 600.0}, "kept": True}
 _SPREAD = {"min": 3.1, "avg": 4.0, "p50": 3.9, "p90": 4.8, "p95": 5.0, "p99": 5.2, "max": 5.3, "count": 7}
 
@@ -123,9 +146,10 @@ EXAMPLES: Final[dict[str, Any]] = {
         "latest": {"completed": _WHOLE, "failed": None, "restored": None, "savepoint": _NAMED},
         "open": [],
         "savepoints": [_NAMED],
+        "backfills": [_BACKFILL],
         "history_problem": "",
         "now": "2026-03-01T10:11:38.000+00:00",
-        "may": {"trigger": True, "edit": True, "answer": True, "rollback": True, "drain": True},
+        "may": dict.fromkeys(["trigger", "edit", "answer", "rollback", "drain", "backfill", "swap"], True),
     },
     "Checkpoints": {"checkpoints": [_ROW], "total": 7, "limit": 1, "offset": 0, "problem": ""},
     "Checkpoint": _WHOLE

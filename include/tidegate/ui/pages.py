@@ -18,7 +18,17 @@ __all__ = ["router"]
 STATIC = Path(__file__).with_name("static")
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8"}
 
-_FIRST = ("actions.js", "api.js", "dom.js", "format.js", "history.js", "lanes.js", "measures.js", "overview.js")
+_FIRST = (
+    "actions.js",
+    "api.js",
+    "backfills.js",
+    "dom.js",
+    "format.js",
+    "history.js",
+    "lanes.js",
+    "measures.js",
+    "overview.js",
+)
 """What app.js imports before it shows anything. It gets the others behind that."""
 
 _DECLARED = {

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow.models.dag import DagTag
+from airflow.models.dag import DagModel, DagTag
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
 from sqlalchemy import select
@@ -24,9 +24,10 @@ from tidegate.errors import Rejected
 from tidegate.history.query import CheckpointHistory
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.pipeline.card import Card, read_card
+from tidegate.records.names import BACKFILL
 from tidegate.records.place import is_url
 
-__all__ = ["Known", "known", "known_pipelines"]
+__all__ = ["Known", "is_known", "known", "known_pipelines"]
 
 TAG = "tidegate"
 """Every DAG that `build_dag` has made carries it."""
@@ -84,6 +85,14 @@ def known(dag_id: str) -> Known:
     """The pipeline of a route's DAG, for FastAPI. Whether the user may see it is asked before."""
     with create_session(scoped=False) as session:
         card = _card(session, dag_id)
+    if card is None and dag_id.endswith(BACKFILL):
+        pipeline = dag_id.removesuffix(BACKFILL)
+        raise Rejected(
+            f"DAG {dag_id!r} computes again what that of {pipeline!r} has made, and has no checkpoints itself",
+            expected=f"DAG {pipeline!r}",
+            help=f"the page Checkpoints of DAG {pipeline!r} shows its backfills, and what each would change",
+            reason="NO_SUCH_PIPELINE",
+        )
     if card is None:
         raise Rejected(
             f"DAG {dag_id!r} is not known as a pipeline",
@@ -92,6 +101,12 @@ def known(dag_id: str) -> Known:
             reason="NO_SUCH_PIPELINE",
         )
     return Known(dag_id, card)
+
+
+def is_known(dag_id: str) -> bool:
+    """Whether Airflow has read a DAG of this id, and has it still."""
+    with create_session(scoped=False) as session:
+        return session.scalar(select(DagModel.dag_id).where(DagModel.dag_id == dag_id, ~DagModel.is_stale)) is not None
 
 
 def _card(session: Session, dag_id: str) -> Card | None:

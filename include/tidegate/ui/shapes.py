@@ -135,6 +135,45 @@ class HeldAnswer(BaseModel):
     entry: int | None
 
 
+class ComparedBackfillTable(BaseModel):
+    """Rows of one table."""
+
+    rows_now: int
+    rows_after: int
+    taken_away: int = Field(description="Rows that the swap takes away; one that it changes counts here and there")
+    brought: int
+
+
+class ComparedBackfill(BaseModel):
+    """What a swap would have changed when somebody last looked."""
+
+    at: str
+    current: bool = Field(description="Whether neither the backfill nor the pipeline has gone on since")
+    tables: dict[str, ComparedBackfillTable]
+    left_out: list[str] = Field(description="Sinks that stay as they are")
+    shared: list[str] = Field(description="Tables that others have written to since: a swap asks what becomes of that")
+    problems: list[str] = Field(description="Why a swap would have been refused")
+
+
+class BackfillAnswer(BaseModel):
+    """A backfill, and how far it has come."""
+
+    name: str
+    origin: int = Field(description="The checkpoint after which it begins; 0: the beginning")
+    by: str
+    note: str
+    at: str
+    state: str = Field(examples=["replaying", "caught up", "refused", "swapped"])
+    made: int = Field(description="Checkpoints that it has made itself")
+    reached: int = Field(description="The pipeline's checkpoint all of whose input it has read")
+    reached_at: str | None
+    pending: int = Field(description="The pipeline's checkpoints whose input it has not read yet")
+    behind_seconds: float | None = Field(description="The age of the oldest of these")
+    swapped: int | None = Field(description="The entry that has swapped it in")
+    refused: str = Field(description="Why it cannot go on; empty: it can")
+    compared: ComparedBackfill | None
+
+
 class Overview(BaseModel):
     """A pipeline at a glance."""
 
@@ -149,9 +188,12 @@ class Overview(BaseModel):
     latest: LatestAnswer
     open: list[Whole]
     savepoints: list[Named]
+    backfills: list[BackfillAnswer]
     history_problem: str
     now: str
-    may: dict[str, bool] = Field(description="trigger, edit, answer, rollback, drain: what the caller may do")
+    may: dict[str, bool] = Field(
+        description="trigger, edit, answer, rollback, drain, backfill, swap: what the caller may do"
+    )
 
 
 class Checkpoints(BaseModel):

@@ -14,6 +14,7 @@ from tidegate.checkpoint.located import tables_now
 from tidegate.errors import Rejected, TidegateError
 from tidegate.history import health as condition
 from tidegate.history.details import CheckpointDetails
+from tidegate.history.lines import LineStatus, line_statuses
 from tidegate.history.query import CheckpointHistory, HistoryFilter
 from tidegate.history.row import MEASURES
 from tidegate.history.view import CheckpointView
@@ -22,6 +23,7 @@ from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle import savepoint
 from tidegate.protocol.verdicts import unanswered
 from tidegate.records.moments import moment_of
+from tidegate.records.names import BACKFILL
 from tidegate.records.place import Place
 from tidegate.records.records import Json, Verdict
 from tidegate.ui.pipelines import Known
@@ -42,7 +44,7 @@ SAMPLES, LETTERS = 20, 256
 """How many values of a broken rule are shown, and after how many letters each is cut."""
 _ALARMING = frozenset({"hold", "abort"})
 """Verdicts that a person should look at."""
-_RUN = re.compile(r"airflow:([^:]+):(.*?)(?: \(cleared [0-9]+\))?", re.DOTALL)
+_RUN = re.compile(rf"airflow:(?![^:]+{BACKFILL}:)([^:]+):(.*?)(?: \(cleared [0-9]+\))?", re.DOTALL)
 
 
 def listed(pipeline: Known) -> Json:
@@ -87,8 +89,39 @@ def overview(pipeline: Known) -> Json:
         },
         "open": [_document(history.one(row.id)) for row in undecided],
         "savepoints": [_savepoint(found) for found in named],
+        "backfills": [_backfill(status) for status in line_statuses(ledger, pipeline.options)],
         "history_problem": history.problem,
         "now": seams.now().isoformat(timespec="milliseconds"),
+    }
+
+
+def _backfill(status: LineStatus) -> Json:
+    """Return a line, how far it has come, and what a swap would have changed when somebody last looked."""
+    record, compared = status.record, status.compared
+    return {
+        "name": record.name,
+        "origin": record.origin,
+        "by": record.by,
+        "note": record.note,
+        "at": record.created,
+        "state": status.state,
+        "made": status.made,
+        "reached": status.reached,
+        "reached_at": status.reached_at,
+        "pending": len(status.pending),
+        "behind_seconds": _age(status.oldest_pending),
+        "swapped": status.swapped,
+        "refused": status.refused,
+        "compared": None
+        if compared is None
+        else {
+            "at": compared.created,
+            "current": compared.head == status.head and not status.pending,
+            "tables": msgspec.to_builtins(compared.tables),
+            "left_out": compared.left_out,
+            "shared": compared.shared,
+            "problems": compared.problems,
+        },
     }
 
 

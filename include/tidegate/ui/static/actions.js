@@ -1,5 +1,6 @@
 // The actions: each dialog says what will be done, and asks for confirmation. Only allowed actions are offered; the server checks again.
 import { get, dagPath, post } from "./api.js";
+import { backfillButton } from "./backfills.js";
 import { facts, h, table } from "./dom.js";
 import { rows } from "./format.js";
 import { examples } from "./overview.js";
@@ -13,7 +14,7 @@ export function toast(text) {
 }
 
 // fields: [{name, label, kind, required, pattern}]. make: turns the fields' values into the request's body.
-function confirmAndPost({ title, body = [], fields = [], verb, danger = false, path, make }) {
+export function confirmAndPost({ title, body = [], fields = [], verb, danger = false, path, make }) {
   if (document.querySelector("dialog")) return; // the button was pressed twice
   const inputs = new Map(fields.map((field) => [field.name, input(field)]));
   const problem = h("p", { class: "said", role: "alert" });
@@ -89,9 +90,9 @@ function input({ name, kind = "text", required, pattern, options, value = "" }) 
   });
 }
 
-const NOTE = { name: "note", label: "Note: the reason, for the record" };
-const NAME = "[a-z0-9][a-z0-9_\\-]{0,62}";
-const path = (dag, action) => `${dagPath(dag)}/actions/${action}`;
+export const NOTE = { name: "note", label: "Note: the reason, for the record" };
+export const NAME = "[a-z0-9][a-z0-9_\\-]{0,62}";
+export const path = (dag, action) => `${dagPath(dag)}/actions/${action}`;
 
 const named = ({ savepoint, note }) => ({ note, ...(savepoint ? { savepoint } : {}) });
 
@@ -170,6 +171,7 @@ export function buttons(dag, about) {
           }),
         stopped ? "" : "main",
       ),
+    backfillButton(dag, about),
     may.drain &&
       !stopped &&
       about.started &&

@@ -69,4 +69,5 @@ export const outside = (path, text, id) =>
   );
 
 export const runPath = (dag, run) => `/dags/${encodeURIComponent(dag)}/runs/${encodeURIComponent(run)}`;
+export const dagRunsPath = (dag) => `/dags/${encodeURIComponent(dag)}/runs`;
 export const airflowHref = (path) => airflow + path;

@@ -140,7 +140,11 @@ async function withoutCheckpoint(dag, run) {
   };
 }
 
-const ageless = (about) => ({ ...about, now: null });
+const ageless = (about) => ({
+  ...about,
+  now: null,
+  backfills: about.backfills.map((line) => ({ ...line, behind_seconds: null })),
+});
 
 function frame(dag, at, about) {
   const tabs = TABS.filter(([name]) => name !== "quarantine" || about.gates.length > 0).map(([name, title]) =>

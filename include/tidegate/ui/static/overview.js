@@ -3,6 +3,7 @@ import { get, dagPath, outside, runPath } from "./api.js";
 import { badge, card, facts, h } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
 import { answers, disposeOf } from "./actions.js";
+import { backfills } from "./backfills.js";
 import { lanes } from "./lanes.js";
 
 export async function overview({ dag }) {
@@ -106,6 +107,7 @@ function drawn(dag, about, quarantine, brokenRules) {
         lanes(row, about.now),
       ),
     ),
+    backfills(dag, about),
     h(
       "div",
       { class: "grid" },
