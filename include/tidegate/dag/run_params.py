@@ -71,6 +71,21 @@ def backfill_params() -> dict[str, Param]:
             description="A name for the backfill. Empty: one with the date of this run, or the name of the one that "
             "there is.",
         ),
+        "to": Param(
+            None,
+            type=["null", "string"],
+            maxLength=200,
+            title="Stop at",
+            description="For a look at a part: stop when it has read what this checkpoint had, and compare with the "
+            "tables as of then. Without it the next run reads the rest.",
+        ),
+        "larger": Param(
+            1,
+            type="integer",
+            minimum=1,
+            title="Larger",
+            description="Read so many times as much in a checkpoint as the sources' bounds allow.",
+        ),
         "dry_run": Param(
             False,
             type="boolean",

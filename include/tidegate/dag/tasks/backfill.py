@@ -183,6 +183,7 @@ class ReplayStep(BackfillStep):
         if isinstance(line.own.next_step(), Swapped):
             log.info("Backfill %s is swapped in already: there is nothing left to read", line.name)
             return {"backfill": line.name, "checkpoints": 0}
+        _bound(line, wanted)
         made = read_on(self, task, line, float(wanted.params.get("pause") or 0))
         log.info("Backfill %s has caught up with the pipeline, by %s checkpoints of its own", line.name, made)
         return {"backfill": line.name, "checkpoints": made}
@@ -200,6 +201,7 @@ class CompareStep(BackfillStep):
         line = self.line(task, wanted)
         if isinstance(line.own.next_step(), Swapped):
             raise AirflowSkipException(f"backfill {line.name} is swapped in already: its rows are in the tables")
+        _bound(line, wanted)
         differences = compare(line)
         for each in differences:
             _tell_difference(each)
@@ -310,6 +312,15 @@ class DiscardStep(BackfillStep):
 def pipeline_dag(task: Task) -> str:
     """Return the id of the DAG beside which this one stands."""
     return str(task.context["ti"].dag_id).removesuffix(BACKFILL)
+
+
+def _bound(line: OpenLine, wanted: Wanted) -> None:
+    """Let the line read as the form says; for a swap all that there is."""
+    from tidegate.backfill.choosing import stop_at
+
+    line.own.larger = int(wanted.params.get("larger") or 1)
+    to = str(wanted.params.get("to") or "").strip()
+    line.own.until = stop_at(line, to) if to and not wanted.swaps else None
 
 
 def _choices(wanted: Wanted) -> dict[str, How]:
