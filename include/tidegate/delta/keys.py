@@ -31,6 +31,10 @@ class Keys:
         self._pairs: list[Any] = []
         self._code(rows, learn=True)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what only a look at the log needs: the set is sent to workers."""
+        return {name: value for name, value in vars(self).items() if name != "_ordered"}
+
     def __len__(self) -> int:
         return len(self._pairs[-1] if self._pairs else self._values[0])
 

@@ -7,7 +7,8 @@ depend on how the input was cut into checkpoints.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tidegate.delta.keys import Keys
@@ -16,7 +17,7 @@ from tidegate.delta.rewrite import InputFile, Table, key_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Newest", "newest"]
+__all__ = ["BatchRows", "Newest", "held_rows", "newest"]
 
 _RANK = "rank"
 
@@ -31,6 +32,70 @@ class Newest:
     """By file of the batches: a mask of the rows that do not count."""
 
 
+@dataclass(frozen=True)
+class BatchRows:
+    """The keys and orders of the rows that some batches of a merge change or remove."""
+
+    table: Table
+    keys: tuple[str, ...]
+    order: tuple[str, ...]
+    parts: list[tuple[int, InputFile, pa.Table]] = field(repr=False)
+    """The number of the batch, from 1; the file; its rows."""
+
+    @classmethod
+    def read(
+        cls, table: Table, batches: Sequence[Sequence[InputFile]], keys: Sequence[str], order: Sequence[str]
+    ) -> BatchRows:
+        """Read them from the batches' files."""
+        names = list(dict.fromkeys([*keys, *order]))
+        parts = [
+            (rank, source, key_rows(table, source, names)) for rank, batch in enumerate(batches, 1) for source in batch
+        ]
+        return cls(table, tuple(keys), tuple(order), parts)
+
+    @property
+    def names(self) -> list[str]:
+        """The columns that decide."""
+        return list(dict.fromkeys([*self.keys, *self.order]))
+
+    @property
+    def nbytes(self) -> int:
+        """What the rows take in memory."""
+        return sum(rows.nbytes for _, _, rows in self.parts)
+
+    @cached_property
+    def distinct_keys(self) -> Keys:
+        """Their keys."""
+        return Keys(_joined([rows for _, _, rows in self.parts], self.names, self.table).select(list(self.keys)))
+
+    def settle(self, stored: Sequence[pa.Table]) -> Newest:
+        """Settle each key: the greatest order counts, null is least, and of equals the last batch.
+
+        stored: the table's rows with one of the keys.
+        """
+        import numpy as np
+        import pyarrow as pa
+
+        rows = _joined([*stored, *(rows for _, _, rows in self.parts)], self.names, self.table)
+        ranks = np.repeat(
+            [0] * len(stored) + [rank for rank, _, _ in self.parts],
+            [*map(len, stored), *(len(rows) for _, _, rows in self.parts)],
+        )
+        first = _first_of_each(
+            self.distinct_keys.codes(rows.select(list(self.keys))),
+            rows.select(list(self.order)),
+            pa.array(ranks, pa.int64()),
+        )
+        won = rows.filter(pa.array(first & (ranks > 0))).select(list(self.keys))
+        late, start = {}, sum(map(len, stored))
+        for _, source, part in self.parts:
+            superseded = ~first[start : start + len(part)]
+            start += len(part)
+            if superseded.any():
+                late[source.path] = pa.array(superseded)
+        return Newest(Keys(won), late)
+
+
 def newest(
     table: Table,
     live: Sequence[InputFile],
@@ -38,38 +103,18 @@ def newest(
     keys: Sequence[str],
     order: Sequence[str],
 ) -> Newest:
-    """Settle each key of the batches: the greatest `order` counts, null is least, and of equals the last batch.
+    """Settle each key of the batches against the rows of the table.
 
     live: the table's files that may hold one of the keys. Only rows with such a key are held in memory.
     """
-    import numpy as np
-    import pyarrow as pa
-
-    names = list(dict.fromkeys([*keys, *order]))
-    parts = [
-        (rank, source, key_rows(table, source, names)) for rank, batch in enumerate(batches, 1) for source in batch
-    ]
-    batch_keys = Keys(_joined([rows for _, _, rows in parts], names, table).select(list(keys)))
-    stored = [_held(key_rows(table, source, names), keys, batch_keys) for source in live]
-    rows = _joined([*stored, *(rows for _, _, rows in parts)], names, table)
-    ranks = np.repeat(
-        [0] * len(stored) + [rank for rank, _, _ in parts], [*map(len, stored), *(len(p[2]) for p in parts)]
-    )
-    first = _first_of_each(
-        batch_keys.codes(rows.select(list(keys))), rows.select(list(order)), pa.array(ranks, pa.int64())
-    )
-    won = rows.filter(pa.array(first & (ranks > 0))).select(list(keys))
-    late, start = {}, sum(map(len, stored))
-    for _, source, part in parts:
-        superseded = ~first[start : start + len(part)]
-        start += len(part)
-        if superseded.any():
-            late[source.path] = pa.array(superseded)
-    return Newest(Keys(won), late)
+    staged = BatchRows.read(table, batches, keys, order)
+    return staged.settle([held_rows(table, source, staged.names, keys, staged.distinct_keys) for source in live])
 
 
-def _held(rows: pa.Table, keys: Sequence[str], batch_keys: Keys) -> pa.Table:
-    return rows.filter(batch_keys.held(rows.select(list(keys))))
+def held_rows(table: Table, source: InputFile, names: Sequence[str], keys: Sequence[str], wanted: Keys) -> pa.Table:
+    """Return some columns of a file's rows that have one of the wanted keys."""
+    rows = key_rows(table, source, names)
+    return rows.filter(wanted.held(rows.select(list(keys))))
 
 
 def _joined(parts: Sequence[pa.Table], names: Sequence[str], table: Table) -> pa.Table:

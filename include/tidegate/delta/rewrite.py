@@ -42,10 +42,12 @@ __all__ = [
     "Table",
     "coded_columns",
     "divide",
+    "grouped",
     "key_rows",
     "parts_of",
     "read_part",
     "rewrite",
+    "rewrite_parts",
     "touched",
     "without_rows",
     "write_parquet",
@@ -127,6 +129,53 @@ def rewrite(
         files = list(pool.map(lambda file: describe(table.location, file[0], table.schema, file[1]), written))
     table.location.sync(file.path for file in files)
     return touched(masks), files
+
+
+def rewrite_parts(
+    table: Table, parts: Sequence[RowGroup], names: Sequence[str], find_lost: Lost, path: str
+) -> tuple[WrittenFile, int]:
+    """Write one file of parts of one partition, without the rows that `find_lost` picks as for `rewrite`.
+
+    Return what was written, and how many rows were lost. If no row is left, there is no file.
+    """
+    import pyarrow.compute as pc
+
+    masks = {part: _mask(table, part, names, find_lost) for part in parts}
+    written, _ = without_rows(table, parts, path, masks, None)
+    return written[2] if written is not None else WrittenFile(0, 0), sum(pc.sum(m).as_py() or 0 for m in masks.values())
+
+
+def grouped(files: Iterable[Sequence[RowGroup]], ways: int) -> list[list[list[RowGroup]]]:
+    """Return the parts for each new file, by groups of whole files of one partition, for so many writers.
+
+    files: all parts of each. Small files come together, and large ones are divided, as `rewrite` does it; but the new
+    files of a group hold the rows of its own files only, so that each group can be used without the others.
+    """
+    limit = _limit([part for parts in files for part in parts], ways)
+    by_partition: dict[tuple[tuple[str, str | None], ...], list[list[RowGroup]]] = {}
+    groups: list[list[RowGroup]] = []
+    for parts in files:
+        group = by_partition.setdefault(tuple(sorted(parts[0].source.partition.items())), [[]])
+        if sum(part.size for part in group[-1]) >= limit:
+            groups.append(group.pop())
+            group.append([])
+        group[-1].extend(parts)
+    groups += [group for (group,) in by_partition.values()]
+    return [_divided(group, limit) for group in groups]
+
+
+def _divided(parts: Sequence[RowGroup], limit: int) -> list[list[RowGroup]]:
+    """Return the parts for each new file of a group, of about the same size."""
+    total = sum(part.size for part in parts)
+    count = max(1, total // limit)
+    bundles: list[list[RowGroup]] = [[]]
+    done = 0
+    for part in parts:
+        if bundles[-1] and done >= len(bundles) * total // count:
+            bundles.append([])
+        bundles[-1].append(part)
+        done += part.size
+    return bundles
 
 
 def divide(
@@ -214,7 +263,7 @@ def _mask(table: Table, part: RowGroup, names: Sequence[str], find_lost: Lost) -
 
 def _bundles(parts: Sequence[RowGroup]) -> list[list[RowGroup]]:
     """Return the parts for each new file: of one partition, and few enough that all threads have work."""
-    limit = min(_OUTPUT_BYTES, max(_LEAST_BYTES, sum(part.size for part in parts) // THREADS))
+    limit = _limit(parts, THREADS)
     open_bundles: dict[tuple[tuple[str, str | None], ...], list[RowGroup]] = {}
     bundles = []
     for part in parts:
@@ -223,6 +272,11 @@ def _bundles(parts: Sequence[RowGroup]) -> list[list[RowGroup]]:
         if sum(part.size for part in bundle) >= limit:
             bundles.append(open_bundles.pop(tuple(sorted(part.source.partition.items()))))
     return bundles + list(open_bundles.values())
+
+
+def _limit(parts: Sequence[RowGroup], ways: int) -> int:
+    """Return the bytes of a new file, so that so many writers have work."""
+    return min(_OUTPUT_BYTES, max(_LEAST_BYTES, sum(part.size for part in parts) // ways))
 
 
 def without_rows(

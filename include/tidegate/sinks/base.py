@@ -102,6 +102,8 @@ class Staging:
     attempt: str
     interval: Interval | None = None
     """In an interval pipeline: the interval of these rows."""
+    on_open_base: bool = field(default=False, compare=False)
+    """True: the checkpoint that this one builds on is not decided yet, so targets do not have its rows."""
 
     def folder(self, context: SinkContext) -> str:
         """Return the folder inside the target in which this attempt stages: a plain name (Spark and VACUUM skip '_' and

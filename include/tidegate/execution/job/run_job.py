@@ -180,7 +180,8 @@ class Attempt:
             raise self._not_yet(answer, entry)
         self.plan = entry.plan
         interval = entry.interval if self.plan.by_interval else None
-        self.staging = Staging(self.id, f"{self.plan.attempt}-{seams.new_id()}", interval)
+        on_open_base = base is not None and base.open
+        self.staging = Staging(self.id, f"{self.plan.attempt}-{seams.new_id()}", interval, on_open_base)
         if isinstance(answer, rules.DoneAlready):
             return entry.acks[self.job.name].ack, None
         _refuse_changed_code(self.graph, self.plan)

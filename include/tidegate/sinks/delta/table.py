@@ -55,6 +55,7 @@ from tidegate.sinks.declaring import column_problems
 from tidegate.sinks.delta.interval import is_published, publication_of, refuse_features
 from tidegate.sinks.delta.properties import path_problems, property_problems
 from tidegate.sinks.delta.restore import go_back, way_back, went_past
+from tidegate.sinks.delta.rewritten_ahead import RewrittenAhead
 from tidegate.sinks.delta.shadow import brought_files, seed_shadow
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ class StagedBatch(Struct, frozen=True, kw_only=True):
     """In an interval pipeline: the table's version before this was staged. None: there was no table."""
     without: list[str] = []
     """For a swap: files of the version that the table returns to, which the line has replaced."""
+    ahead: RewrittenAhead | msgspec.UnsetType = msgspec.UNSET
+    """Of an upsert: files of the table that its job has rewritten ahead, in vain or not. Unset, it is not recorded."""
 
 
 class DeltaSink(ExactlyOnceSink):

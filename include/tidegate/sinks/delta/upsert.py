@@ -1,21 +1,25 @@
 """Replace, add and remove rows of a Delta table by key, visible exactly once.
 
 prepare   Spark writes the changed rows into a folder inside the table, with rows to be removed in files of their
-          own; of two rows with one key, order_by decides which one counts, or both are refused
-publish   files that hold a changed key are rewritten without it (delta/rewrite.py), then one commit removes the
-          old files, and adds the rewritten files and the staged rows
+          own; of two rows with one key, order_by decides which one counts, or both are refused; in an object store
+          workers also rewrite the table's files that hold a changed key, ahead (rewritten_ahead.py)
+publish   files that hold a changed key are rewritten without it (delta/rewrite.py), unless that was done ahead and
+          still fits; then one commit removes the old files, and adds the rewritten files and the staged rows
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
 
 from tidegate import seams
 from tidegate.delta import (
     CommitStamp,
     Committed,
+    LiveFile,
     Location,
     Snapshot,
     StagedFile,
@@ -33,7 +37,7 @@ from tidegate.delta.duplicates import outdated_rows
 from tidegate.delta.keys import Keys
 from tidegate.delta.log.commits import find_commit
 from tidegate.delta.log.schema import columns
-from tidegate.delta.order_by import Newest, newest
+from tidegate.delta.order_by import Newest, held_rows, newest
 from tidegate.delta.rewrite import InputFile, Table, key_rows, rewrite
 from tidegate.records.interval import Interval
 from tidegate.records.names import listed, quoted
@@ -48,6 +52,13 @@ from tidegate.sinks.delta.interval import (
     trace_of,
 )
 from tidegate.sinks.delta.not_null import checked_not_null
+from tidegate.sinks.delta.rewritten_ahead import (
+    RewrittenAhead,
+    Workers,
+    rewrite_ahead,
+    still_valid,
+    without_failing,
+)
 from tidegate.sinks.delta.table import (
     MERGED,
     DeltaSink,
@@ -58,6 +69,7 @@ from tidegate.sinks.delta.table import (
 )
 from tidegate.sinks.delta.through_spark import merge_by_spark
 from tidegate.spark.known import empty_if
+from tidegate.spark.storage.by_workers import on_workers, work_on_store
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
@@ -65,6 +77,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DeltaUpsert"]
 
+_AHEAD = "ahead"
+"""The folder of files that are rewritten ahead, in that of the attempt."""
 _DELETED = "tidegate_deleted"
 """A partition column of the staged files: rows to be removed are in a folder of their own."""
 
@@ -87,7 +101,8 @@ class DeltaUpsert(DeltaSink):
 
     After a stream that replaces rows (an aggregate …), the keys whose rows that stream withdraws are removed.
 
-    While publishing, the keys of the changed rows are in memory; the table is streamed.
+    While publishing, the keys of the changed rows are in memory; the table is streamed. In an object store Spark's
+    workers do most of that ahead, if they work there.
     """
 
     kind: ClassVar[str] = "delta-upsert"
@@ -176,14 +191,31 @@ class DeltaUpsert(DeltaSink):
             refuse_outside([*batch.files, *batch.deletes], table, str(self.interval_column), staging.interval, context)
             batch = _only_added(batch, written, location)
         not_null = checked_not_null(output, snapshot, batch.files, context)
-        seams.fault("S4.stage.after")
         rows = sum(file.rows for file in (*batch.files, *batch.deletes))
+        since = snapshot.version if snapshot is not None and staging.interval is not None else None
+        batch = msgspec.structs.replace(batch, not_null=not_null, since=since)
+        if rows and snapshot is not None and work_on_store(frame.sparkSession, location):
+            workers = partial(on_workers, frame.sparkSession)
+            ahead = self._rewrite_ahead(snapshot, batch, staging, f"{folder}/{_AHEAD}", workers)
+            batch = msgspec.structs.replace(batch, ahead=ahead if ahead is not None else msgspec.UNSET)
+        seams.fault("S4.stage.after")
         if not rows and snapshot is not None and staging.interval is None:
             return Prepared(None, 0)
-        since = snapshot.version if snapshot is not None and staging.interval is not None else None
-        return staged_result(
-            StagedBatch(columns=schema, files=batch.files, deletes=batch.deletes, not_null=not_null, since=since), rows
+        return staged_result(batch, rows)
+
+    def _rewrite_ahead(
+        self, snapshot: Snapshot, batch: StagedBatch, staging: Staging, folder: str, workers: Workers
+    ) -> RewrittenAhead | None:
+        """Let workers rewrite the table's files that hold a key of the batch. None: they are left to the publisher."""
+        if staging.interval is not None or staging.on_open_base:
+            return None  # an interval is found by its column; what an open checkpoint holds is in no table yet
+        new_columns = columns(batch.columns).keys() - columns(snapshot.schema).keys()
+        if new_columns or self.spark_reasons(snapshot):
+            return None  # the table will look different, or delta-spark rewrites its files
+        rewrite_all = partial(
+            rewrite_ahead, snapshot, batch.files, batch.deletes, self.keys, self.order_by, folder, workers
         )
+        return without_failing(rewrite_all, snapshot.location, folder)
 
     def retire(self, context: SinkContext, staging: Staging) -> None:
         """Remove staged deletes, and the files of publishers that lost their race or died. Files that the publishing
@@ -220,20 +252,57 @@ class DeltaUpsert(DeltaSink):
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
     ) -> Committed | None:
         table = Table(snapshot.location, snapshot.schema, self.partition_by)
+        live = {file.path: file for file in live_files(snapshot)}
+        changes = self._changes_ahead(snapshot, table, live, batches, folder)
+        if changes is None:
+            changes = self._changes(table, live, batches, folder)
+        removed, added = changes
+        committed = replace(snapshot, added, removed, stamp)
+        if committed is None or not _commit_names(snapshot.location, committed, added):
+            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: our files are useless.
+        return committed
+
+    def _changes(
+        self, table: Table, live: Mapping[str, LiveFile], batches: Sequence[StagedBatch], folder: str
+    ) -> tuple[list[LiveFile], list[StagedFile]]:
+        """Return the files that the table loses, and those that it gets."""
         keys = self._keys(table, batches)
-        live = {file.path: file for file in live_files(snapshot) if keys.may_touch(file)}
-        sources = list(map(InputFile.of, live.values()))
+        sources = [InputFile.of(file) for file in live.values() if keys.may_touch(file)]
         if self.order_by:
             newest_rows = self._newest(table, sources, batches)
             keys, new = newest_rows.won, self._counting_rows(table, batches, newest_rows, folder)
         else:
             new = self._new_rows(table, batches, folder)
         changed, rewritten = rewrite(table, sources, self.keys, _has_key(keys), f"{folder}/kept")
-        added = [*rewritten, *new]
-        committed = replace(snapshot, added, [live[source.path] for source in changed], stamp)
-        if committed is None or not _commit_names(snapshot.location, committed, added):
-            snapshot.location.remove_folder(folder)  # Another publisher's commit counts: our files are useless.
-        return committed
+        return [live[source.path] for source in changed], [*rewritten, *new]
+
+    def _changes_ahead(
+        self,
+        snapshot: Snapshot,
+        table: Table,
+        live: Mapping[str, LiveFile],
+        batches: Sequence[StagedBatch],
+        folder: str,
+    ) -> tuple[list[LiveFile], list[StagedFile]] | None:
+        """Return the same, with files that the job has rewritten ahead. None: it has not, or they do not fit any more.
+
+        Of several batches each was rewritten as if it were alone.
+        """
+        ahead = batches[0].ahead if len(batches) == 1 else msgspec.UNSET
+        if ahead is msgspec.UNSET:
+            return None
+        valid = still_valid(snapshot, ahead, live, self.keys, self.order_by)
+        if valid is None or (self.order_by and not valid.whole):
+            return None
+        keys = self._keys(table, batches if valid.again else ())
+        again = [InputFile.of(file) for file in valid.again if keys.may_touch(file)]
+        new = batches[0].files
+        if self.order_by:
+            if any(len(held_rows(table, source, self.keys, self.keys, keys)) for source in again):
+                return None
+            return valid.replaced, [*valid.written, *valid.counting(new)]
+        changed, rewritten = rewrite(table, again, self.keys, _has_key(keys), f"{folder}/kept") if again else ([], [])
+        return [*valid.replaced, *(live[source.path] for source in changed)], [*valid.written, *rewritten, *new]
 
     def trace(self, committables: Sequence[Json]) -> Json:
         return trace_of(file["path"] for committable in committables for file in committable["files"])
