@@ -17,6 +17,7 @@ from tests.kit.s3 import BUCKET, S3Server
 from tidegate import Pipeline
 from tidegate.gates import Expectations
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sinks.delta import rewritten_ahead
 from tidegate.sources import Files
 from tidegate.spark.server import server as connect_server
 from tidegate.testing import RunningPipeline, run
@@ -38,8 +39,8 @@ SPECULATION = {
     "speculation_minTaskRuntime": "200ms",
     "speculation_task_duration_threshold": "1s",
 }
-TABLE, STATE, ASIDE = "/data/rows/", "/state/totals/", "/quarantine/checked/"
-"""Which files: the appended rows, what the aggregate remembers, bad rows."""
+TABLE, STATE, ASIDE, AHEAD = "/data/rows/", "/state/totals/", "/quarantine/checked/", "/ahead/"
+"""Which files: the appended rows, what the aggregate remembers, bad rows, files of the upsert rewritten ahead."""
 
 
 class Fault(NamedTuple):
@@ -58,12 +59,14 @@ FAULTS = (
     Fault("slow", "before", STATE),
     Fault("fail", "after", STATE),
     Fault("kill", "before", TABLE),
+    Fault("kill", "after", AHEAD),
     Fault("fail", "after", TABLE),
     Fault("slow", "after", TABLE),
     Fault("kill", "after", STATE),
     Fault("fail", "before", STATE),
     Fault("kill", "before", ASIDE),
     Fault("slow", "after", ASIDE),
+    Fault("slow", "before", AHEAD),
 )
 """Those first that resemble each other least."""
 
@@ -163,6 +166,7 @@ def failing(home: Path) -> Iterator[Failing]:
         suites.mkdir(parents=True)
         (suites / "amounts.yaml").write_text(SUITE)
         patch.chdir(where.driver)
+        patch.setattr(rewritten_ahead, "LEAST_BYTES", 0)
         for name, value in where.environment(where.driver).items():
             patch.setenv(name, value)
         settings = where.spark("connect", executorEnv_PYTHONPATH=str(hook), **SPECULATION)

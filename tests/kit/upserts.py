@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.kit.delta import rows_of, schema, staged, table_at
-from tidegate.delta import StagedFile
+from tests.kit.delta import head, rows_of, schema, staged, table_at
+from tidegate.delta import StagedFile, read_commit
 from tidegate.records.place import Place
+from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import DeltaUpsert
-from tidegate.sinks.base import Publication, SinkContext
+from tidegate.sinks.base import Publication, SinkContext, Staging
+from tidegate.sinks.delta.rewritten_ahead import RewrittenAhead
 from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 KAV = schema(k="long", a="long", v="string")
@@ -20,33 +24,70 @@ Row = tuple[int | None, int | None, str]
 class Upserted:
     """A table that takes batches through the sink's own publish, without Spark."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, order_by: Sequence[str] = "a") -> None:
         self.location = table_at(folder)
-        self.sink = DeltaUpsert("table", keys=["k"], order_by="a")
+        self.sink = DeltaUpsert("table", keys=["k"], order_by=order_by)
         self.context = SinkContext("p", "u1", "s", Place(str(folder)))
         self.id = 0
         self.after: int | None = None
 
     def publish(self, *batches: tuple[list[Row], list[Row]]) -> None:
         """One checkpoint: for each of its batches the changed rows and the deleted ones."""
-        self.id += 1
-        committables = []
-        for place, (changed, deleted) in enumerate(batches):
-            files = self._staged(f"{place}-changed", changed)
-            deletes = self._staged(f"{place}-deleted", deleted)
-            batch = StagedBatch(columns=KAV, files=files, deletes=deletes)
-            committables.append(staged_result(batch, len(changed) + len(deleted)).committable or {})
-        publication = Publication(
-            id=self.id, generation=0, attempt=f"a{self.id}", after=self.after, committables=tuple(committables)
-        )
-        assert self.sink.publish(publication, self.sink.head(self.context), self.context) is not None
-        self.after = self.id
+        id = self.id + 1
+        committables = [self.staged(id, *batch, attempt=f"attempt-{place}") for place, batch in enumerate(batches)]
+        assert self.published(id, *committables) is not None
 
-    def _staged(self, name: str, rows: list[Row]) -> list[StagedFile]:
+    def staged(
+        self,
+        id: int,
+        changed: Sequence[Row],
+        deleted: Sequence[Row] = (),
+        *,
+        attempt: str = "attempt",
+        ahead: bool = False,
+    ) -> Json:
+        """What an attempt stages. ahead: it rewrites the table's files, as workers would."""
+        staging = Staging(id, attempt)
+        files = self._files(staging, "changed", changed)
+        deletes = self._files(staging, "deleted", deleted)
+        done: RewrittenAhead | None = None
+        if ahead:
+            plain = StagedBatch(columns=KAV, files=files, deletes=deletes)
+            folder = f"{staging.folder(self.context)}/ahead"
+            done = self.sink._rewrite_ahead(head(self.location), plain, staging, folder, in_turn)
+            assert done is not None
+        batch = StagedBatch(columns=KAV, files=files, deletes=deletes, **({"ahead": done} if done else {}))
+        return staged_result(batch, len(changed) + len(deleted)).committable or {}
+
+    def published(self, id: int, *committables: Json) -> PublishedTable | None:
+        """Publish what was staged as the checkpoint that comes next."""
+        publication = Publication(
+            id=id, generation=0, attempt=f"a{id}", after=self.after, committables=tuple(committables)
+        )
+        found = self.sink.publish(publication, self.sink.head(self.context), self.context)
+        self.id = self.after = id
+        return found
+
+    def _files(self, staging: Staging, name: str, rows: Sequence[Row]) -> list[StagedFile]:
         if not rows:
             return []
         columns = {"k": [k for k, _, _ in rows], "a": [a for _, a, _ in rows], "v": [v for _, _, v in rows]}
-        return staged(self.location, f"tidegate/u1-s/{self.id:08d}/attempt/{name}", columns, KAV)
+        return staged(self.location, f"{staging.folder(self.context)}/{name}", columns, KAV)
 
     def rows(self) -> list[tuple[object, ...]]:
         return rows_of(self.location)
+
+    def added_last(self, part: str) -> set[str]:
+        """The files that the last commit has added, with this in their paths."""
+        commit = read_commit(self.location, head(self.location).version)
+        assert commit is not None
+        return {path for path in commit.added_paths() if part in path}
+
+
+def in_turn(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Do the work of workers: everything reaches them, and comes back, as bytes."""
+    from pyspark.serializers import CloudPickleSerializer
+
+    wire: Any = CloudPickleSerializer()
+    work, given = wire.dumps(function), wire.loads(wire.dumps(list(items)))
+    return [wire.loads(wire.dumps(wire.loads(work)(item))) for item in given]

@@ -15,6 +15,7 @@ from tidegate import Pipeline
 from tidegate.delta import Location
 from tidegate.errors import TidegateError
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sinks.delta import rewritten_ahead
 from tidegate.sources import Files
 from tidegate.spark.jars import jars_folder
 from tidegate.testing import RunningPipeline, run
@@ -73,15 +74,23 @@ def refuse_differences(world: RunningPipeline, landed: int) -> None:
     }
 
 
-def test_a_pipeline_in_a_bucket_has_the_same_rows_wherever_it_crashes(server: S3Server, tmp_path: Path) -> None:
+def test_a_pipeline_in_a_bucket_has_the_same_rows_wherever_it_crashes(
+    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewritten_ahead, "LEAST_BYTES", 0)
     with run(shop(), tmp_path, settings=SPARK | server.settings("crashes")) as world:
-        for number, point in enumerate(POINTS, 1):
+        land(server, "crashes", 1)
+        world.checkpoint()
+        for number, point in enumerate(POINTS, 2):
             land(server, "crashes", number)
             world.crash_at(point)
-        land(server, "crashes", len(POINTS) + 1)
+        land(server, "crashes", len(POINTS) + 2)
         world.checkpoint()
-        refuse_differences(world, len(POINTS) + 1)
+        refuse_differences(world, len(POINTS) + 2)
         assert not list(tmp_path.glob("s3:*")), "nothing is made on the local disk"
+    acks = [data for key, data in server.objects("crashes/ledger/shop/checkpoints/").items() if "/acks/" in key]
+    ahead = sum(b'"replacements":' in data for data in acks)
+    assert ahead == len(acks) - 1 >= 2, "all jobs but the first have rewritten files of the table"
     assert not [key for key, data in server.objects("crashes/").items() if SECRET.encode() in data]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from tidegate.checkpoint import approvals, compatibility, located, manifests
@@ -40,6 +41,7 @@ from tidegate.protocol.view import Entry
 from tidegate.records.records import Json, Payload
 from tidegate.sinks.base import WayBack
 from tidegate.sinks.delta import restore as delta_restore
+from tidegate.sinks.delta import rewritten_ahead, upsert
 from tidegate.sinks.delta import table as delta_table
 from tidegate.sources import Files
 from tidegate.sources.files import source as files
@@ -173,6 +175,25 @@ def _where_it_was_written(patch: Patch) -> None:
 # -- what no test noticed ---------------------------------------------------------------------------------
 
 
+def _any_history(patch: Patch) -> None:
+    """What tells whether it is the same version is its number."""
+    real = rewritten_ahead._added_since
+    patch.setattr(
+        rewritten_ahead,
+        "_added_since",
+        lambda snapshot, ahead: real(snapshot, msgspec.structs.replace(ahead, log_hash=snapshot.log_hash)),
+    )
+
+
+def _whole_if_all_is_replaced(patch: Patch) -> None:
+    real = upsert.still_valid
+
+    def still_valid(snapshot: Any, ahead: Any, *given: Any) -> Any:
+        return real(snapshot, msgspec.structs.replace(ahead, standing={}), *given)
+
+    patch.setattr(upsert, "still_valid", still_valid)
+
+
 def _rewritten_and_not_synced(patch: Patch) -> None:
     real = rewrite.rewrite
 
@@ -267,6 +288,7 @@ def _read_once_what_remains(patch: Patch) -> None:
 
 
 CHECKPOINT = "unit/checkpoint/test_"
+AHEAD = "unit/sinks/test_upsert_ahead.py"
 
 DEFECTS = {
     "files of a quarantine are compared with the next one and pins": Defect(
@@ -380,6 +402,26 @@ DEFECTS = {
         _rewritten_and_not_synced,
         "unit/sinks/test_upsert_durable.py::test_rewritten_files_are_synced_before_the_log_names_them[order_by]",
         "/merged-",
+    ),
+    "what was rewritten ahead counts, whatever came since": Defect(
+        lambda patch: patch.setattr(rewritten_ahead, "_added_since", lambda snapshot, ahead: set()),
+        f"{AHEAD}::test_a_file_that_came_since_is_looked_at[an order counts]",
+        "(60, 10, 'foreign')",
+    ),
+    "what was rewritten ahead is of another history": Defect(
+        _any_history,
+        f"{AHEAD}::test_another_history_of_the_same_length_is_found_out[the later checkpoint counts]",
+        "(1, 1, 'again')",
+    ),
+    "what was rewritten ahead is not looked for": Defect(
+        lambda patch: patch.setattr(rewritten_ahead, "missing_files", lambda location, files: []),
+        f"{AHEAD}::test_a_file_that_was_written_ahead_and_is_damaged_is_no_loss[the later checkpoint counts-gone]",
+        "/ahead/",
+    ),
+    "only files that are replaced decide by an order": Defect(
+        _whole_if_all_is_replaced,
+        f"{AHEAD}::test_a_late_row_counts_once_the_newer_one_is_gone",
+        "(4, 5, 'late')",
     ),
     "a journal removes what it merged in a commit that was lost": Defect(
         _remove_what_was_merged_in_any_case,

@@ -16,9 +16,11 @@ from tidegate.delta import Location
 from tidegate.delta.rewrite import (
     THREADS,
     InputFile,
+    RowGroup,
     Table,
     coded_columns,
     divide,
+    grouped,
     key_rows,
     parts_of,
     rewrite,
@@ -230,3 +232,30 @@ def test_texts_of_few_values_stay_numbers_on_the_way_and_are_texts_again(tmp_pat
     with pq.ParquetFile(location.full(written[0].path)) as file:
         assert file.schema_arrow.field("v").type == pa.string()
         assert "RLE_DICTIONARY" in file.metadata.row_group(0).column(1).encodings
+
+
+def _parts(name: str, sizes: list[int], **partition: str) -> list[RowGroup]:
+    source = InputFile(name, sum(sizes), dict(partition))
+    return [RowGroup(source, place, 0, 1, size << 20) for place, size in enumerate(sizes)]
+
+
+def test_a_group_is_of_whole_files_of_one_partition():
+    files = [
+        _parts("a", [5], p="x"),
+        _parts("b", [6], p="y"),
+        _parts("c", [6], p="x"),
+        _parts("d", [9, 9], p="x"),
+        _parts("e", [40, 40, 40, 40], p="y"),
+        _parts("f", [1], p="y"),
+    ]
+    groups = grouped(files, 1000)
+    names = sorted(sorted({part.source.path for bundle in group for part in bundle}) for group in groups)
+    assert names == [["a", "c", "d"], ["b", "e"], ["f"]], "small ones together, up to 16 MB and the last file"
+    assert sum(len(bundle) for group in groups for bundle in group) == sum(map(len, files)), "each part once"
+    large = next(group for group in groups if group[0][0].source.path == "b")
+    assert len(large) > 2, "a large file has many writers"
+    assert all(group and all(group) for group in groups), "no new file without rows"
+
+
+def test_no_files_are_no_groups():
+    assert grouped([], 4) == []

@@ -43,6 +43,16 @@ def test_a_job_goes_on_from_the_ack_that_its_base_holds(world):
     assert ack.prev == world.ledger.entry(1).acks["main"].handle
 
 
+def test_an_attempt_knows_whether_the_checkpoint_below_is_decided(world):
+    """If it is not, its rows are in no table yet, and what is worked out ahead on a table would be in vain."""
+    world.work(1)
+    world.limit(max_concurrent_checkpoints=2).feed_more(3)
+    world.trigger("two")
+    assert world.half_work(2).staging.on_open_base
+    world.coordinator().complete(1)
+    assert not world.half_work(2).staging.on_open_base
+
+
 def test_each_attempt_has_a_folder_of_its_own(world):
     attempts = {world.half_work(1).staging.attempt for _ in range(5)}
     assert len(attempts) == 5

@@ -31,7 +31,7 @@ def test_rewritten_files_are_synced_before_the_log_names_them(world, monkeypatch
     # The second batch takes a key of the first, and a key of the table; an older row loses against it.
     world.publish(([(2, 2, "b"), (4, 2, "b"), (5, 0, "b")], []), ([(4, 3, "c"), (5, 1, "c")], [(1, 5, "gone")]))
     found = read_commit(world.location, 1)
-    staged = {path for path in found.added_paths() if "/attempt/" in path}
+    staged = {path for path in found.added_paths() if "/attempt-" in path}
     rewritten = found.added_paths() - staged
     assert rewritten, "the table's own file has lost rows"
     assert any("kept" in path for path in rewritten)
