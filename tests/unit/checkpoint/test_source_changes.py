@@ -216,5 +216,5 @@ def test_failures_before_it_still_count(world):
 def test_an_entry_names_a_source_exactly_if_it_is_about_one(world):
     change = SourceChange(name="in", to=None)
     for act in (Control(action="move source", by="x"), Control(action="stop", by="x", source=change)):
-        assert control._plan(9, act).flaw() is not None
-    assert control._plan(9, Control(action="drop source", by="x", source=change)).flaw() is None
+        assert control._plan(9, act, "run").flaw() is not None
+    assert control._plan(9, Control(action="drop source", by="x", source=change), "run").flaw() is None
