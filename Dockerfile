@@ -13,7 +13,7 @@ WORKDIR /opt/tidegate
 ENV UV_NO_DEV=1 UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy
 COPY LICENSE README.md pyproject.toml uv.lock ./
 COPY tools tools
-COPY include/tidegate/spark/jars.toml include/tidegate/spark/jars-s3.toml include/tidegate/spark/
+COPY include/tidegate/spark/jars.toml include/tidegate/spark/jars-s3.toml include/tidegate/spark/fetching.py include/tidegate/spark/
 # S3=1: also the jars for s3://.
 ARG S3=
 RUN S3=$S3 tools/setup.sh && rm -rf .cache/uv .cache/setup.lock

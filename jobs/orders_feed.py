@@ -17,7 +17,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from tidegate.config import load_settings
 
 COUNTRIES = ("AT", "BR", "DE", "IN", "KE", "US")
 METHODS = ("card", "transfer", "cash")
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 FILE = timedelta(seconds=30)
 """The time that the orders in one file span."""
 

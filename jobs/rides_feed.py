@@ -13,7 +13,7 @@ import argparse
 import hashlib
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tidegate.config import load_settings
 
 TOPIC = "rides"
 STATIONS = ("airport", "castle", "harbour", "market", "museum", "park", "stadium", "university")
-START = datetime(2026, 1, 1, tzinfo=UTC)
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 _SECOND = "second"
 """The header of each record: the number of its second, by which a later feed goes on."""
 

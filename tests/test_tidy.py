@@ -22,7 +22,7 @@ PRODUCT = ("include/", "jobs/", "dags/", "plugins/", "tools/")
 # Which rooms of the library may import a heavy module when they are imported themselves. Everywhere else
 # it is imported where it is used, or for type checking only.
 ROOMS: dict[str, tuple[str, ...]] = {
-    "airflow": ("dag", "ui"),
+    "airflow": ("dag", "ui", "versions"),
     "confluent_kafka": (),
     "delta": (),
     "deltalake": ("delta",),
@@ -32,7 +32,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "pyspark": (),
 }
 # Airflow is imported by nothing else at all, not even in a function: Spark jobs run without it.
-AIRFLOW_ROOMS = ("dag", "ui")
+AIRFLOW_ROOMS = ("dag", "ui", "versions")
 
 
 @cache

@@ -14,41 +14,44 @@ next. Standard library only.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
-import hashlib
-import http.client
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-import tomllib
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import tomllib
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON_VERSION = (3, 11)
 JAVA_VERSION = 17
-# The one registry host in this repository; uv.lock names its own.
-MAVEN_URL_VARIABLE = "MAVEN_MIRROR_URL"
+SPARK = "4.2"
+"""The version of Spark that uv.lock has: some jars are for one version each."""
 S3_VARIABLE = "S3"
-MAVEN_URL = "https://repo1.maven.org/maven2"
-DOWNLOAD_TIMEOUT_SECONDS = 30
-DOWNLOAD_TRIES = 3
 VENV_BYTES = 3_500_000_000
 AGAIN = "then `make setup` again"
 
 
-class Problem(Exception):
-    """Set-up cannot continue: what happened, what was expected, what to do next."""
+def load_fetching() -> Any:
+    """The module of tidegate that fetches jars. By its file: nothing is installed yet."""
+    file = ROOT / "include/tidegate/spark/fetching.py"
+    spec = importlib.util.spec_from_file_location("tidegate_fetching", file)
+    if spec is None or spec.loader is None or not file.is_file():
+        sys.exit(f"setup: {file} is not there.\n  Expected: a whole checkout\n  Help: git checkout include, {AGAIN}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-    def __init__(self, what: str, *, expected: str, help: str) -> None:
-        super().__init__(f"{what}\n  Expected: {expected}\n  Help: {help}")
+
+fetching: Any = load_fetching()
+Problem = fetching.FetchFailed
+"""Set-up cannot continue: what happened, what was expected, what to do next."""
 
 
 def main() -> int:
@@ -58,7 +61,7 @@ def main() -> int:
         print(f"setup: {problem}", file=sys.stderr)
         return 3
     except OSError as error:
-        print(f"setup: {_storage_problem(error, str(error.filename or ROOT))}", file=sys.stderr)
+        print(f"setup: {fetching.storage_problem(error, str(error.filename or ROOT), AGAIN)}", file=sys.stderr)
         return 3
     except KeyboardInterrupt:
         print("\nsetup: Interrupted. `make setup` continues from here.", file=sys.stderr)
@@ -218,7 +221,7 @@ def prepare_classes(root: Path, folder: Path) -> None:
     if not _succeeds([program, "spark", "prepare"], quiet=True):
         say("there is no archive, so Spark starts more slowly; `.venv/bin/tidegate spark prepare` tells why")
     folder.mkdir(exist_ok=True)
-    write(folder / "made-for", made_for.encode())
+    fetching.write(folder / "made-for", made_for.encode())
 
 
 # -- jars ------------------------------------------------------------------------------------------
@@ -226,88 +229,15 @@ def prepare_classes(root: Path, folder: Path) -> None:
 
 def fetch_jars(jar_list: Path, folder: Path) -> None:
     """Fetch the listed jars, and no others, into the folder; each is checked before it gets its name."""
+    listed = tomllib.loads(jar_list.read_text())["jar"]
+    jars = [jar for jar in listed if jar.get("spark", SPARK) == SPARK]
     folder.mkdir(parents=True, exist_ok=True)
-    jars = {f"{jar['name']}-{jar['version']}.jar": jar for jar in tomllib.loads(jar_list.read_text())["jar"]}
-    for stray in set(folder.iterdir()) - {folder / name for name in jars}:
+    for stray in set(folder.iterdir()) - {folder / f"{jar['name']}-{jar['version']}.jar" for jar in jars}:
         stray.unlink()
-    base = os.environ.get(MAVEN_URL_VARIABLE, MAVEN_URL).rstrip("/")
-    for name, jar in jars.items():
-        path = folder / name
-        if path.is_file() and sha256_of(path) == jar["sha256"]:
-            continue
-        say(f"fetching {name} ({jar['size'] / 1e6:.1f} MB)")
-        url = f"{base}/{jar['group'].replace('.', '/')}/{jar['name']}/{jar['version']}/{name}"
-        fetch_jar(url, path, size=jar["size"], sha256=jar["sha256"])
-
-
-def fetch_jar(url: str, path: Path, *, size: int, sha256: str) -> None:
-    part = path.with_name(path.name + ".part")
-    try:
-        download(url, part, at_most=size + 1)
-        if (found := sha256_of(part)) != sha256:
-            raise Problem(
-                f"{url} is not the file that was expected: sha256 {found}, {part.stat().st_size} bytes.",
-                expected=f"sha256 {sha256}, {size} bytes",
-                help="Nothing was kept. A proxy or mirror may have answered in its place: check "
-                f"{MAVEN_URL_VARIABLE} and the proxy settings, {AGAIN}. If it stays so, report it.",
-            )
-        os.replace(part, path)
-    except OSError as error:
-        raise _storage_problem(error, str(path)) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-def download(url: str, path: Path, *, at_most: int) -> None:
-    """The body of the URL, cut off at a size that cannot be right. Tries again when the line breaks."""
-    for attempt in range(1, DOWNLOAD_TRIES + 1):
-        try:
-            with urllib.request.urlopen(url, timeout=DOWNLOAD_TIMEOUT_SECONDS) as response:
-                body: bytes = response.read(at_most)
-                if len(body) < int(response.headers.get("Content-Length", 0)) and len(body) < at_most:
-                    raise OSError(f"the connection broke after {len(body)} bytes")
-            break
-        except urllib.error.HTTPError as error:
-            raise _no_download(url, f"the server answers {error.code} {error.reason}") from error
-        except (OSError, ValueError, http.client.HTTPException) as error:
-            if attempt == DOWNLOAD_TRIES:
-                raise _no_download(url, str(getattr(error, "reason", error))) from error
-            time.sleep(attempt)
-    write(path, body)
-
-
-def write(path: Path, body: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(body)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _no_download(url: str, why: str) -> Problem:
-    return Problem(
-        f"Cannot download {url}: {why}.",
-        expected=f"Maven Central, or the mirror of it that {MAVEN_URL_VARIABLE} names, in reach",
-        help=f"Check the network and proxy, or set {MAVEN_URL_VARIABLE} to a mirror, {AGAIN}.",
-    )
+    fetching.fetch(jars, folder, say=say, again=AGAIN)
 
 
 # -- small helpers ---------------------------------------------------------------------------------
-
-
-def _storage_problem(error: OSError, where: str) -> Problem:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Problem(f"The disk is full: cannot write {where}.", expected="room", help=f"Make room, {AGAIN}.")
-    return Problem(
-        f"Cannot use {where}: {error.strerror or error}.",
-        expected="a checkout that this user may read and write",
-        help=f"Check owner and rights of the checkout (or whether the file is missing from it), {AGAIN}.",
-    )
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ __all__ = ["ENVIRONMENT", "Corrupt", "Fenced", "Invalid", "Rejected", "TidegateE
 
 ENVIRONMENT = frozenset(
     {
+        "GATES_MISSING",
         "JARS_CORRUPT",
         "JARS_MISSING",
         "JAVA_MISSING",

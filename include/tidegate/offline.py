@@ -3,6 +3,7 @@
     from tidegate import offline
 
     offline.read(spark, "orders", "revenue", checkpoint=42)          # a sink's table, as a DataFrame
+    offline.read_arrow("orders", "revenue", checkpoint=42)           # the same without Spark, as an Arrow table
     offline.read_state(spark, "orders", "totals")                    # the state of an operator: a row per key
     offline.bootstrap(pipeline, spark, "totals", {"paid": history})  # as if these rows had come before
     offline.edit_state(pipeline, spark, "totals", lambda rows: rows.where("customer_id <> 7"))
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING
 from tidegate.checkpoint.located import located
 from tidegate.config import Settings, load_settings
 from tidegate.delta import Location, Snapshot, open_table
+from tidegate.delta.dataset import dataset
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.ledger.refusals import checkpoint_not_there, no_such_sink, no_such_state, without_versions
@@ -31,6 +33,7 @@ from tidegate.state.record import StateTable
 from tidegate.state.table import STATE, expired_name, view_sql
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from tidegate.coordinator import Coordinator
@@ -44,6 +47,7 @@ __all__ = [
     "open_as_of",
     "published_as_of",
     "read",
+    "read_arrow",
     "read_state",
     "refuse_discarded",
     "states_of",
@@ -52,7 +56,18 @@ __all__ = [
 
 def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None = None) -> DataFrame:
     """Return a sink's table exactly as of a checkpoint; by default the last published one."""
+    return _version(spark, _table_of(pipeline, sink, checkpoint, load_settings()))
+
+
+def read_arrow(pipeline: str, sink: str, checkpoint: int | None = None) -> pa.Table:
+    """Return the same rows without Spark, in memory: the core of tidegate is enough, without extras."""
     settings = load_settings()
+    table = _table_of(pipeline, sink, checkpoint, settings)
+    return dataset(open_as_of(table, settings.storage_options)).to_table()
+
+
+def _table_of(pipeline: str, sink: str, checkpoint: int | None, settings: Settings) -> PublishedTable:
+    """Return where a sink's table is, and its version as of a checkpoint."""
     ledger = _ledger(pipeline, settings)
     published = published_as_of(ledger, settings.place(), checkpoint)
     table = published.tables.get(sink)
@@ -60,7 +75,7 @@ def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None =
         raise no_such_sink(pipeline, sink, published.id, published.tables, help="name a sink of the pipeline")
     if not table.is_delta:
         raise without_versions(sink, table)
-    return _version(spark, table)
+    return table
 
 
 def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: int | None = None) -> DataFrame:

@@ -12,7 +12,9 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+
+from tidegate.versions.python import UTC
 
 __all__ = ["FAULT_POINTS", "Seams", "current", "fault", "installed", "monotonic", "new_id", "now", "sleep"]
 

@@ -4,16 +4,17 @@ import errno
 import hashlib
 import http.server
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import threading
-import tomllib
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from tools import setup
 
@@ -146,7 +147,7 @@ def registry(monkeypatch):
     thread.start()
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("MAVEN_MIRROR_URL", server.url)
-    monkeypatch.setattr(setup.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(setup.fetching.time, "sleep", lambda seconds: None)
     yield server
     server.shutdown()
     thread.join()
@@ -246,7 +247,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(code, registry, jar_list, tmp_pa
         raise OSError(code, os.strerror(code), str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(setup, "write", full)
+        patch.setattr(setup.fetching, "write", full)
         with pytest.raises(setup.Problem, match=r"The disk is full: cannot write .*some-lib-1\.0\.jar"):
             setup.fetch_jars(jar_list, tmp_path / "jars")
     assert files(tmp_path / "jars") == {}
@@ -408,8 +409,9 @@ def copy_checkout(to: Path) -> Path:
     for name in ("pyproject.toml", "uv.lock", "LICENSE"):
         shutil.copy(ROOT / name, to / name)
     shutil.copytree(ROOT / "tools", to / "tools", ignore=shutil.ignore_patterns("__pycache__"))
-    (to / "include/tidegate/runtime").mkdir(parents=True)
-    shutil.copy(ROOT / "include/tidegate/spark/jars.toml", to / "include/tidegate/runtime")
+    (to / "include/tidegate/spark").mkdir(parents=True)
+    for name in re.findall(r"include/tidegate/spark/([\w.-]+)", (ROOT / "Dockerfile").read_text()):
+        shutil.copy(ROOT / "include/tidegate/spark" / name, to / "include/tidegate/spark")
     return to
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from itertools import count
 
 from tidegate.backfill.line import OpenLine, changes_since, gone_inputs
@@ -12,6 +12,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
 from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.records import Json, LineRecord
+from tidegate.versions.python import UTC, parse_time
 
 __all__ = ["BEGINNING", "existing_line", "free_name", "no_backfill", "origin_of", "outlook", "stop_at"]
 
@@ -52,7 +53,7 @@ def _checkpoint(ledger: Ledger, text: str) -> int:
     if text.isdecimal() and 0 < int(text[:20]) < 10**15:
         return int(text)
     try:
-        moment = datetime.fromisoformat(text)
+        moment = parse_time(text)
     except ValueError:
         return savepoint.find(ledger, text).entry
     return _last_before(ledger, moment if moment.tzinfo else moment.replace(tzinfo=UTC))
@@ -65,7 +66,7 @@ def _last_before(ledger: Ledger, moment: datetime) -> int:
         decision = ledger.decision(id)
         if decision is None or decision.manifest is None or rolled_back_by(id, rollbacks) is not None:
             continue
-        if datetime.fromisoformat(decision.created) < moment:
+        if parse_time(decision.created) < moment:
             return id
     raise Invalid(
         f"pipeline {ledger.pipeline!r} has no checkpoint from before {moment:%Y-%m-%d %H:%M} UTC that is retained",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from tidegate import seams
 from tidegate.config.keys import seconds_in
+from tidegate.versions.python import UTC, parse_time
 
 __all__ = ["moment"]
 
@@ -18,7 +19,7 @@ def moment(text: str) -> datetime:
     except ValueError:
         pass
     try:
-        parsed = datetime.fromisoformat(text.strip())
+        parsed = parse_time(text.strip())
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no moment: write 2026-03-01, 2026-03-01T12:00, or how long ago, such as '2 h'"

@@ -12,7 +12,6 @@ import difflib
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from tidegate.config.spark_keys import OF_THE_CLUSTER, check_spark_key, is_sessi
 from tidegate.errors import Invalid
 from tidegate.records.masking import MASK, without_logins
 from tidegate.records.place import is_url
+from tidegate.versions.python import tomllib
 
 __all__ = ["FILE_NAME", "load_settings"]
 

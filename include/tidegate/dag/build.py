@@ -21,11 +21,9 @@ from tidegate.dag.timetable import SINCE_ALWAYS, Every
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.card import card_of
 from tidegate.pipeline.graph.graph import Graph
+from tidegate.versions.airflow import DOUBLING
 
 __all__ = ["build_dag", "for_control", "for_jobs"]
-
-
-DOUBLE = 2.0
 
 
 def for_jobs(settings: Settings) -> dict[str, Any]:
@@ -53,7 +51,7 @@ def _doubling(attempts: int, delay: float, max_delay: float) -> dict[str, Any]:
     return {
         "retries": attempts,
         "retry_delay": timedelta(seconds=delay),
-        "retry_exponential_backoff": DOUBLE,
+        "retry_exponential_backoff": DOUBLING,
         "max_retry_delay": timedelta(seconds=max_delay),
     }
 

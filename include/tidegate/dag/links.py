@@ -6,7 +6,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from airflow.sdk import BaseOperatorLink
-from airflow.sdk.configuration import conf
+
+from tidegate.versions.airflow import HAS_VIEWS, conf
 
 __all__ = ["LINKS", "CheckpointLink", "QuarantineLink"]
 
@@ -17,6 +18,8 @@ class CheckpointLink(BaseOperatorLink):
     name = "Checkpoint"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        if not HAS_VIEWS:
+            return f"{_root()}/tidegate/run/{_path(ti_key.dag_id)}/{_path(ti_key.run_id)}"
         return f"{_root()}/dags/{_path(ti_key.dag_id)}/runs/{_path(ti_key.run_id)}/plugin/checkpoint"
 
 
@@ -26,6 +29,8 @@ class QuarantineLink(BaseOperatorLink):
     name = "Quarantine"
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        if not HAS_VIEWS:
+            return f"{_root()}/tidegate/dag/{_path(ti_key.dag_id)}"
         return f"{_root()}/dags/{_path(ti_key.dag_id)}/plugin/checkpoints"
 
 

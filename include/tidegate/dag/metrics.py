@@ -12,10 +12,8 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from airflow.sdk.configuration import conf
-from airflow.sdk.observability import stats
-
 from tidegate import seams
+from tidegate.versions.airflow import conf, gauge
 
 if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
@@ -52,10 +50,10 @@ def send(pipeline: str, metrics: Iterable[Metric], *, tags: bool) -> None:
     """
     for metric in metrics:
         if tags:
-            stats.gauge(f"{PREFIX}.{metric.name}", metric.value, tags={"pipeline": pipeline, **metric.labels})
+            gauge(f"{PREFIX}.{metric.name}", metric.value, tags={"pipeline": pipeline, **metric.labels})
         else:
             below = [_ODD.sub("_", value) for value in metric.labels.values()]
-            stats.gauge(".".join([PREFIX, pipeline, metric.name, *below]), metric.value)
+            gauge(".".join([PREFIX, pipeline, metric.name, *below]), metric.value)
 
 
 def _takes_tags() -> bool:

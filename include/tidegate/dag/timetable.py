@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pendulum
@@ -10,6 +10,7 @@ from airflow.timetables.base import DagRunInfo, DataInterval, TimeRestriction, T
 
 from tidegate import seams
 from tidegate.config.keys import duration_text
+from tidegate.versions.python import UTC
 
 __all__ = ["Every"]
 

@@ -23,6 +23,7 @@ from tidegate.ledger.ledger import open_ledger
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Plan
 from tidegate.stores import pause_between_looks
+from tidegate.versions.airflow import HAS_QUESTIONS
 
 __all__ = ["LedgerTrigger"]
 
@@ -88,6 +89,8 @@ class LedgerTrigger(BaseTrigger):
 
     async def _airflow_answer(self) -> dict[str, Any] | None:
         """Return Airflow's answer, as the task would have received it; None if Airflow is waiting for one."""
+        if not HAS_QUESTIONS:
+            return None
         from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail
         from asgiref.sync import sync_to_async
 

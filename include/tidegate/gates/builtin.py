@@ -7,7 +7,6 @@ used for the comparison.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from statistics import median
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -16,6 +15,7 @@ from tidegate.records.moments import at_micros, micros_of
 from tidegate.records.names import listed
 from tidegate.records.records import Json
 from tidegate.spark.event_time import duration_problem, micros_in, moment, time_micros
+from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -164,11 +164,11 @@ class Freshness(Remembering):
 
     def _latest(self, context: GateContext) -> int:
         """Return the latest time that is believed: clocks may differ a little, but not by years."""
-        return micros_of(datetime.fromisoformat(context.clock)) + micros_in(self.within)
+        return micros_of(parse_time(context.clock)) + micros_in(self.within)
 
     def judge_newest(self, rows: int, newest: int | None, ahead: int, context: GateContext) -> Judgement:
         """Judge rows by their newest time, in microseconds since 1970, without those that are too far in the future."""
-        now, rules = datetime.fromisoformat(context.clock), {}
+        now, rules = parse_time(context.clock), {}
         before = context.memory.get("newest")
         believed = [micros for micros in (newest, before) if micros is not None and micros <= self._latest(context)]
         newest = max(believed, default=None)

@@ -19,7 +19,7 @@ import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 
 from tidegate import seams
 from tidegate.config.keys import KEYS
@@ -27,6 +27,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.protocol.view import rolled_back_by
 from tidegate.records.names import entry_name
 from tidegate.records.records import Json, Pin
+from tidegate.versions.python import parse_time
 
 __all__ = ["Ages", "DatedCheckpoints"]
 
@@ -158,4 +159,4 @@ def _day_of(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]], pinne
     plan = ledger.plan(id)
     if plan is None or plan.rollback is not None or ledger.published(id) is None:
         return None
-    return datetime.fromisoformat(decision.created).date()
+    return parse_time(decision.created).date()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tidegate.errors import Invalid
+from tidegate.versions.python import UTC, parse_time
 
 __all__ = ["Interval", "moment_key"]
 
@@ -35,7 +36,7 @@ class Interval:
     @staticmethod
     def of_record(texts: tuple[str, str]) -> Interval:
         """Return the interval that a plan holds."""
-        return Interval.of(*map(datetime.fromisoformat, texts))
+        return Interval.of(*map(parse_time, texts))
 
     @staticmethod
     def is_record(texts: tuple[str, str]) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
+
+from tidegate.versions.python import UTC, parse_time
 
 __all__ = ["AFTER_ALL_TIMES", "END_OF_TIME", "EPOCH", "at_micros", "micros_of", "moment_of"]
 
@@ -30,7 +32,7 @@ def at_micros(micros: int) -> datetime:
 def moment_of(text: str | None) -> datetime | None:
     """Parse the time of a record; None if it is not one."""
     try:
-        moment = datetime.fromisoformat(text or "")
+        moment = parse_time(text or "")
     except ValueError:
         return None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)

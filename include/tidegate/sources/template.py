@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import string
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tidegate.records.interval import Interval
+from tidegate.versions.python import UTC
 
 __all__ = ["fill_in", "fixed_folder", "is_template", "template_problems"]
 

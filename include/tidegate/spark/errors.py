@@ -175,7 +175,7 @@ def _users(error: BaseException, text: str) -> TidegateError | None:
         return Invalid(
             "Spark cannot read s3:// URLs: it lacks Hadoop's file system for them",
             expected="the jars of tidegate/spark/jars-s3.toml beside the others",
-            help="Run `make setup S3=1`, or add hadoop-aws and what it needs as `spark.jars` to spark.conf.",
+            help="Run `tidegate spark jars --s3`, or add hadoop-aws and what it needs as `spark.jars` to spark.conf.",
             reason="S3_JARS",
         )
     if _MISSING_CLASS.search(text):

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from tidegate.errors import Invalid
+from tidegate.versions.ranges import RANGES_BY_PACKAGE
 
 __all__ = ["file_identity", "find_java", "spark_home", "spark_identity"]
 
@@ -17,7 +18,13 @@ def spark_home() -> Path:
     """Return where pyspark is, without importing it."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise Invalid("pyspark is not installed.", help="Run `make setup`.", reason="PYSPARK_MISSING")
+        known = RANGES_BY_PACKAGE["pyspark"]
+        raise Invalid(
+            "pyspark is not installed.",
+            expected=f"pyspark {known.text}",
+            help=known.command,
+            reason="PYSPARK_MISSING",
+        )
     return Path(spec.origin).parent
 
 
@@ -47,7 +54,7 @@ def file_identity(path: Path) -> list[object]:
     except OSError as error:
         raise Invalid(
             f"Spark needs {path}, which cannot be read: {error.strerror}.",
-            help="Correct spark.jars, or run `make setup`.",
+            help="Correct spark.jars, or run `tidegate spark jars`.",
             reason="JARS_MISSING",
         ) from None
     return [str(path), status.st_size, status.st_mtime_ns]

@@ -30,7 +30,6 @@ tests/spark/test_lateness.py and tests/unit/state/test_lateness.py compare the f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -39,6 +38,7 @@ from tidegate.records.moments import micros_of
 from tidegate.spark.event_time import moment
 from tidegate.state.arrow.sorted_files import integers
 from tidegate.state.record import StateFile, StateTable
+from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -215,4 +215,4 @@ def _is_over(file: StateFile, over: Over) -> bool:
     last = stats.get("maxValues", {}).get(over.column)
     if last is None or stats.get("nullCount", {}).get(over.column):
         return False
-    return ended(micros_of(datetime.fromisoformat(last)), over.limit)
+    return ended(micros_of(parse_time(last)), over.limit)

@@ -13,11 +13,11 @@ from urllib.parse import urlsplit
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires_access_dag
-from airflow.models.dag import DagModel
 from fastapi import Depends, HTTPException, Request
 
 from tidegate.records.names import backfill_dag
 from tidegate.ui.pipelines import is_known
+from tidegate.versions.airflow import answering, team_of
 
 __all__ = ["ANSWER", "BACKFILL", "EDIT", "LOGGED_IN", "READ", "TRIGGER", "VALUES", "Readable"]
 
@@ -46,7 +46,7 @@ VALUES = [*READ, Depends(requires_access_dag("GET", DagAccessEntity.XCOM))]
 
 _OURS = [Depends(get_user), Depends(same_origin)]
 TRIGGER = [*_OURS, Depends(requires_access_dag("POST", DagAccessEntity.RUN))]
-ANSWER = [*_OURS, Depends(requires_access_dag("PUT", DagAccessEntity.HITL_DETAIL))]
+ANSWER = [*_OURS, Depends(requires_access_dag("PUT", answering()))]
 EDIT = [*_OURS, Depends(requires_access_dag("PUT"))]
 """For whatever changes whether or how the pipeline runs."""
 
@@ -54,7 +54,7 @@ EDIT = [*_OURS, Depends(requires_access_dag("PUT"))]
 def can_backfill(user: GetUserDep, dag_id: str) -> bool:
     """Whether the user may trigger the DAG for backfills, which stands beside that of the pipeline."""
     name = backfill_dag(dag_id)
-    details = DagDetails(id=name, team_name=DagModel.get_team_name(name))
+    details = DagDetails(id=name, **team_of(name))
     return get_auth_manager().is_authorized_dag(
         method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user
     )
@@ -72,10 +72,10 @@ BACKFILL = [*TRIGGER, Depends(refuse_backfill)]
 def may(user: GetUserDep, dag_id: str) -> dict[str, bool]:
     """Which buttons to offer. The routes behind them check again."""
     is_authorized = get_auth_manager().is_authorized_dag
-    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    details = DagDetails(id=dag_id, **team_of(dag_id))
     trigger = is_authorized(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user)
     edit = is_authorized(method="PUT", details=details, user=user)
-    answer = is_authorized(method="PUT", access_entity=DagAccessEntity.HITL_DETAIL, details=details, user=user)
+    answer = is_authorized(method="PUT", access_entity=answering(), details=details, user=user)
     backfill = trigger and can_backfill(user, dag_id) and is_known(backfill_dag(dag_id))
     both = trigger and edit
     rights = {"trigger": trigger, "edit": edit, "answer": answer, "rollback": both, "drain": both}

@@ -29,6 +29,7 @@ from tidegate.records.records import REQUEST, Act, Acted
 from tidegate.ui import quarantined, views
 from tidegate.ui.access import ANSWER, BACKFILL, EDIT, TRIGGER
 from tidegate.ui.pipelines import Known, known
+from tidegate.versions.airflow import run_arguments
 
 __all__ = ["router"]
 
@@ -350,10 +351,9 @@ def _run(
         run = trigger_dag(
             dag_id,
             triggered_by=DagRunTriggeredByType.UI,
-            triggering_user_name=user,
             run_id=act.run.removeprefix(airflow_run(dag_id, "")) if act is not None else None,
             conf=conf,
-            note=conf.get("note"),
+            **run_arguments(user, conf.get("note")),
         )
     except DagNotFound:
         raise Rejected(

@@ -18,6 +18,7 @@ from tidegate import seams
 from tidegate.checkpoint.control import resume, suspend, suspended
 from tidegate.cli.main import main
 from tidegate.cli.output import Output
+from tidegate.cli.up import up as up_command
 from tidegate.cli.up.airflow import Dag, DagRun, failure_text, import_failure
 from tidegate.cli.up.follow import Followed, FollowedPipelines
 from tidegate.cli.up.home import Home, free_port
@@ -400,3 +401,42 @@ def test_ctrl_c_does_not_wait_for_checkpoints_that_begin_behind_it(project):
     with seams.installed(seams.Seams(sleep=sleep)):
         up._finish_checkpoints()
     assert followed.open_in_runs() == [2]
+
+
+@pytest.mark.parametrize(
+    ("given", "direct"),
+    [
+        ({}, None),
+        ({"no_proxy": "mine"}, None),
+        ({"http_proxy": "http://proxy:3128"}, "127.0.0.1,localhost"),
+        ({"HTTP_PROXY": "http://proxy:3128", "NO_PROXY": "mine,127.0.0.1"}, "mine,127.0.0.1,localhost"),
+        ({"all_proxy": "socks5://proxy", "no_proxy": "*"}, None),
+    ],
+)
+def test_airflows_parts_reach_each_other_whatever_proxy_there_is(tmp_path, monkeypatch, given, direct):
+    for name in list(os.environ):
+        if name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    home = Home(tmp_path)
+    home.make()
+    environment = home.environment(8080)
+    for name in ("no_proxy", "NO_PROXY"):
+        assert environment.get(name) == (direct if direct else given.get(name))
+
+
+def test_a_project_that_cannot_be_written_is_told_with_the_command(tmp_path):
+    (tmp_path / ".tidegate").touch()
+    with pytest.raises(Unavailable, match="cannot be written") as error:
+        Home(tmp_path).make()
+    assert "chown" in error.value.help
+
+
+@pytest.mark.parametrize(("found", "what"), [(None, "not installed"), ("2.11.0", "Airflow 2.11.0 is installed")])
+def test_without_a_fitting_airflow_the_command_that_installs_it_is_told(monkeypatch, found, what):
+    monkeypatch.setattr(up_command, "installed_version", lambda name: found)
+    with pytest.raises(Invalid, match=what) as error:
+        up_command.refuse_without_airflow()
+    assert "pip install 'tidegate[airflow]'" in error.value.help
+    assert error.value.reason == "AIRFLOW_MISSING"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from tidegate.cli.inspect.read import as_of, print_sinks, sink_document
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.running.interrupts import Interrupts
+from tidegate.cli.running.jars import fetch_missing_jars
 from tidegate.cli.running.progress import ProgressPrinter, progress_for
 from tidegate.cli.targets import Target, open_target, refuse_unknown_jobs
 from tidegate.config import Settings
@@ -19,6 +20,7 @@ from tidegate.execution.loop import Schedule, run_checkpoints
 from tidegate.records.records import Published
 from tidegate.spark.session import reused_session
 from tidegate.state.table import STATE
+from tidegate.versions.python import UTC, parse_time
 
 __all__ = ["add_parser", "count", "data_interval", "refuse_submit", "run", "run_loop"]
 
@@ -62,6 +64,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings, started=False)
     assert target.pipeline is not None
     refuse_submit(target.settings)
+    fetch_missing_jars(target.settings, out)
     place = target.settings.place()
     coordinator = Coordinator(target.pipeline.graph(place, target.settings.mode), target.ledger, target.settings, place)
     refuse_unknown_jobs(coordinator.graph, target.settings)
@@ -109,7 +112,7 @@ def data_interval(text: str) -> tuple[datetime, datetime]:
     """Parse a data interval, FROM/TO."""
     parts = text.split("/")
     try:
-        start, end = (datetime.fromisoformat(part.strip()) for part in parts)
+        start, end = (parse_time(part.strip()) for part in parts)
     except ValueError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no interval: write FROM/TO, such as 2026-01-01T00:00/2026-01-02T00:00"

@@ -12,6 +12,7 @@ from tidegate.config import load_settings
 from tidegate.errors import Invalid
 from tidegate.spark.class_archive import find_archive
 from tidegate.spark.conf import SparkSettings
+from tidegate.spark.jars import fetch_jars, jars_folder
 from tidegate.spark.server import serve as connect_serve
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.server.prepare import make_archive
@@ -60,6 +61,14 @@ def add_parser(subparsers: Any) -> None:
         "from which Java maps them. Once for each Java and each version of pyspark; `make setup` does it.",
         epilog="example:\n  tidegate spark prepare",
     )
+    jars = actions.add_parser(
+        "jars",
+        help="fetch the jars that Spark needs for Delta",
+        description="Fetch the jars that Spark needs for Delta and Kafka, each checked by its hash, from Maven Central "
+        "or from the mirror that $MAVEN_MIRROR_URL names. Fetches only what is missing or damaged.",
+        epilog="examples:\n  tidegate spark jars\n  tidegate spark jars --s3",
+    )
+    jars.add_argument("--s3", action="store_true", help="also those for s3:// URLs (18 MB)")
     serve = actions.add_parser(
         "serve",
         help="run a Spark server in the foreground, for a container of its own",
@@ -71,7 +80,14 @@ def add_parser(subparsers: Any) -> None:
     serve.add_argument(
         "--token-file", type=Path, required=True, metavar="FILE", help="holds the token that clients must present"
     )
-    for action, function in ((start, _start), (status, _status), (stop, _stop), (prepare, _prepare), (serve, _serve)):
+    for action, function in (
+        (start, _start),
+        (status, _status),
+        (stop, _stop),
+        (prepare, _prepare),
+        (jars, _jars),
+        (serve, _serve),
+    ):
         action.set_defaults(act=function)
 
 
@@ -101,6 +117,14 @@ def _prepare(args: argparse.Namespace, settings: SparkSettings, out: Output) -> 
     archive = made or find_archive()
     out.document({"file": str(archive), "made": made is not None})
     out.line(f"Made {archive}." if made is not None else f"It is there already: {archive}.")
+    return 0
+
+
+def _jars(args: argparse.Namespace, settings: SparkSettings, out: Output) -> int:
+    fetched = fetch_jars(s3=args.s3, say=out.line)
+    folder = jars_folder()
+    out.document({"folder": str(folder), "fetched": [path.name for path in fetched]})
+    out.line(f"{len(fetched)} fetched, into {folder}." if fetched else f"All are there already: {folder}.")
     return 0
 
 

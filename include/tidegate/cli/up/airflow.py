@@ -14,6 +14,7 @@ from typing import Any
 from tidegate.cli.up.home import USER, Home
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.records.names import NAME
+from tidegate.versions.python import parse_time
 
 __all__ = ["TAG", "Airflow", "Dag", "DagRun", "failure_text", "import_failure"]
 
@@ -76,7 +77,7 @@ class Airflow:
         health = self._call("GET", "/monitor/health", token=False, timeout=_HEALTH_S)
         names = {"scheduler": "scheduler", "dag_processor": "dag-processor", "triggerer": "triggerer"}
         latest = {name: (health.get(key) or {}).get(f"latest_{key}_heartbeat") for key, name in names.items()}
-        return {name: datetime.fromisoformat(beat) if beat else None for name, beat in latest.items()}
+        return {name: parse_time(beat) if beat else None for name, beat in latest.items()}
 
     def waiting_tasks(self) -> tuple[dict[str, str], int]:
         """Return the tasks that the executor has queued, by id; and how many are running."""

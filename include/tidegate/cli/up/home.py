@@ -18,6 +18,7 @@ import importlib.metadata
 import json
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,11 +99,19 @@ class Home:
 
     def make(self) -> None:
         """Create the folders, readable by this user only, and the settings that Airflow imports."""
-        for folder in (self.folder, self.folder / "config", self.log("").parent):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.folder.chmod(0o700)
         settings = _LOCAL_SETTINGS.replace('"…"', repr(str(self.project)))
-        self.write_private(self.folder / "config" / "airflow_local_settings.py", settings)
+        try:
+            for folder in (self.folder, self.folder / "config", self.log("").parent):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
+            self.write_private(self.folder / "config" / "airflow_local_settings.py", settings)
+        except OSError as error:
+            raise Unavailable(
+                f"{error.filename or self.folder} cannot be written: {error.strerror or error}",
+                expected="a project folder that this user may write to: Airflow's database and logs are in .tidegate",
+                help=f"change its owner: sudo chown -R $(id -un) '{self.project}'",
+                reason="NO_ACCESS",
+            ) from error
 
     def password(self) -> tuple[str, bool]:
         """Return the password of the UI's user, and whether it has just been generated."""
@@ -201,6 +210,7 @@ class Home:
             "PYTHONPATH": os.pathsep.join(place for place in places if place),
             "PYTHONUNBUFFERED": "1",
             "NO_COLOR": "1",
+            **_around_proxies(os.environ),
         }
 
     def _secret_settings(self) -> dict[str, str]:
@@ -263,6 +273,17 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def _around_proxies(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return variables that keep Airflow's processes, which talk to each other on loopback, from asking a proxy."""
+    if not any(name.lower() in ("http_proxy", "all_proxy") for name in environment):
+        return {}
+    given = environment.get("no_proxy") or environment.get("NO_PROXY") or ""
+    if given.strip() == "*":
+        return {}
+    direct = ",".join(dict.fromkeys([*filter(None, given.split(",")), "127.0.0.1", "localhost"]))
+    return {"no_proxy": direct, "NO_PROXY": direct}
 
 
 def _random(count: int) -> str:

@@ -108,7 +108,7 @@ class Processes:
                 raise Invalid(
                     f"{command[0]} cannot be started: {error.strerror or error}",
                     expected="a program and its arguments",
-                    help="run `make setup` in the project, and start it from its environment (.venv)",
+                    help="name a program of this machine; tidegate runs from the environment that it is installed in",
                     reason="NO_SUCH_PROGRAM",
                 ) from error
         child = Child(name, process, identify(process.pid), log)

@@ -8,13 +8,13 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
-from datetime import datetime
 from types import FrameType
 from typing import Any
 
 from tidegate import seams
 from tidegate.checkpoint.control import Suspended
 from tidegate.cli.output import Output
+from tidegate.cli.running.jars import fetch_missing_jars
 from tidegate.cli.running.run import count
 from tidegate.cli.targets import program
 from tidegate.cli.up.airflow import Airflow, Dag, DagRun, failure_text, import_failure
@@ -27,6 +27,8 @@ from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.session import spark_settings
+from tidegate.versions.python import parse_time
+from tidegate.versions.ranges import RANGES_BY_PACKAGE, installed_version
 
 __all__ = ["add_parser", "run"]
 
@@ -78,6 +80,8 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     settings = _settings(args)
+    refuse_without_airflow()
+    fetch_missing_jars(settings, out)
     os.umask(0o077)
     home = Home(settings.project.absolute())
     home.make()
@@ -113,6 +117,19 @@ def _settings(args: argparse.Namespace) -> Settings:
             reason="NO_DAGS",
         )
     return settings
+
+
+def refuse_without_airflow() -> None:
+    """Raise Invalid if there is no Airflow, or one of a version that tidegate does not know."""
+    known = RANGES_BY_PACKAGE["apache-airflow"]
+    found = installed_version("apache-airflow-core") or installed_version("apache-airflow")
+    if found is None or found not in known:
+        raise Invalid(
+            f"Airflow {found} is installed" if found else "Airflow is not installed in this environment",
+            expected=f"apache-airflow {known.text}",
+            help=f"{known.command}; without Airflow: {program()} run MODULE:pipeline --until-idle",
+            reason="AIRFLOW_MISSING",
+        )
 
 
 def _port(text: str) -> int:
@@ -381,7 +398,7 @@ def _suspended(followed: Followed, suspension: Suspended) -> Rejected:
 
 def _next_run(dag: Dag) -> str:
     try:
-        seconds = (datetime.fromisoformat(dag.next_run or "") - seams.now()).total_seconds()
+        seconds = (parse_time(dag.next_run or "") - seams.now()).total_seconds()
     except ValueError:
         return f"{dag.pipeline}: waiting for a run"
     return f"{dag.pipeline}: next run in {seconds:.0f} s" if seconds >= 1 else f"{dag.pipeline}: a run is due"

@@ -14,13 +14,12 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
-
 from tidegate import seams
 from tidegate.dag.run_params import requested
 from tidegate.dag.tasks.operators import Step
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.records.names import BACKFILL
+from tidegate.versions.airflow import AirflowException, AirflowSkipException
 
 if TYPE_CHECKING:
     from tidegate.backfill import OpenLine

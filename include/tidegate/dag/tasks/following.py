@@ -12,14 +12,13 @@ conf (`dag/listeners.py`); without it the run is refused, with what would do it.
 from __future__ import annotations
 
 import logging
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
-
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidegate.dag.names import CONF_BACKFILL, TRIGGER
 from tidegate.errors import Rejected
 from tidegate.records.names import backfill_dag
+from tidegate.versions.airflow import AirflowException, AirflowFailException, AirflowSkipException
+from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
@@ -95,7 +94,7 @@ def _completed_by(task: Task) -> int:
         decision = ledger.decision(id)
         if decision is None or decision.manifest is None:
             continue
-        if end is None or datetime.fromisoformat(decision.created) <= end:
+        if end is None or parse_time(decision.created) <= end:
             return id
     return 0
 

@@ -11,13 +11,13 @@ import logging
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import Param
-from airflow.sdk.exceptions import AirflowFailException
 
 from tidegate.dag.links import LINKS
 from tidegate.dag.tasks.operators import Step
 from tidegate.errors import Fenced, Rejected
 from tidegate.gates.examples import examples_of
 from tidegate.records.records import RecordedRule, Verdict
+from tidegate.versions.airflow import HAS_QUESTIONS, AirflowFailException
 
 if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
@@ -107,6 +107,8 @@ class GateOperator(Step):
             )
 
     def _ask(self, task: Task, entry: Entry, verdict: Verdict) -> None:
+        if not HAS_QUESTIONS:
+            return
         from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
         note = Param("", type=["null", "string"], maxLength=1000, title="Note", description="Why, for the records.")

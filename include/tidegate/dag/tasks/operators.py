@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from tidegate.checkpoint import troubles
 from tidegate.dag import run_params
@@ -28,6 +27,7 @@ from tidegate.dag.tasks.task import Cancelled, DeadlinePassed, SparkNeverReady, 
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.execution.job.readiness import PASSED_BY
 from tidegate.records.records import Ack, Plan
+from tidegate.versions.airflow import AirflowException, AirflowFailException, AirflowSkipException
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Triggered

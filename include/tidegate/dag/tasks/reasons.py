@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from airflow.sdk.exceptions import AirflowFailException
-
 from tidegate.dag.names import job_task
 from tidegate.dag.tasks.task import Task
 from tidegate.protocol.rules import ENVIRONMENT_FAILED
+from tidegate.versions.airflow import AirflowFailException
 
 if TYPE_CHECKING:
     from tidegate.execution.finish import Finished

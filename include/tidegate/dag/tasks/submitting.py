@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Connection
-from airflow.sdk.exceptions import AirflowException
 
 from tidegate import seams
 from tidegate.errors import Invalid
 from tidegate.spark.server.processes import identify
+from tidegate.versions.airflow import AirflowException
 
 if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task

@@ -13,8 +13,6 @@ from datetime import datetime
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
-from airflow.sdk.exceptions import AirflowSkipException
-
 from tidegate.checkpoint.manifests import lacking
 from tidegate.config import Settings
 from tidegate.dag.names import CONF_BACKFILL, job_task
@@ -23,6 +21,7 @@ from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
 from tidegate.execution.opening import open_coordinator
 from tidegate.records.names import airflow_run
 from tidegate.records.records import REQUEST, Plan
+from tidegate.versions.airflow import AirflowSkipException
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator

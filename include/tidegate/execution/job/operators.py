@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +31,7 @@ from tidegate.state.keyed import KeyedState, StateFolder, TemporaryState
 from tidegate.state.lateness import Over, without_over
 from tidegate.state.record import DEFAULT_GROUPS, StateTable, Ttl
 from tidegate.state.table import StateSink, expired_name, state_sink_name
+from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -129,7 +129,7 @@ class OperatorRunner:
         return OperatorContext(
             uid=stage.name,
             checkpoint=self.plan.id,
-            clock=datetime.fromisoformat(self.plan.created),
+            clock=parse_time(self.plan.created),
             spark=spark,
             stage=lambda frame: self._scratch(stage, frame) if stage.keeps_state else frame,
             states=lambda part, keys, ttl, over, by: self._state(stage, part, keys, spark, ttl, over, by),

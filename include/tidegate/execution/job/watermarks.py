@@ -30,6 +30,7 @@ from tidegate.records.interval import Interval
 from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
 from tidegate.records.records import Json, Plan, Struct
 from tidegate.spark.event_time import time_micros
+from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -71,7 +72,7 @@ class EventTimes:
         self.told_by_source = cache(known_highest)
         self.plan = plan
         self.before = before
-        self.clock = datetime.fromisoformat(plan.created)
+        self.clock = parse_time(plan.created)
         self.interval = Interval.of_record(plan.interval) if plan.by_interval and plan.interval is not None else None
         """In an interval pipeline: the interval."""
         self.streams: Mapping[str, DataFrame] = {}

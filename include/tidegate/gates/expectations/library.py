@@ -11,6 +11,7 @@ Metrics that cannot be read in this way, such as a quantile, are left to Great E
 from __future__ import annotations
 
 import copy
+import importlib.util
 import math
 import os
 import warnings
@@ -26,6 +27,7 @@ from tidegate.gates.judging.aggregates import Count, Distinct, GuardedAggregate,
 from tidegate.gates.judging.row_marks import MarkColumns, Uniqueness
 from tidegate.gates.judging.samples import SAMPLES
 from tidegate.records.records import Json
+from tidegate.versions.ranges import RANGES_BY_PACKAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,6 +43,14 @@ _IN_PYTHON = ("column_values.json_parseable", "column_values.match_json_schema",
 def warm() -> None:
     """Import Great Expectations now, as it takes seconds: in the parent process of many jobs, or in a thread while
     Spark works."""
+    if importlib.util.find_spec("great_expectations") is None:
+        known = RANGES_BY_PACKAGE["great-expectations"]
+        raise Invalid(
+            "Great Expectations is not installed, and judges this pipeline's rows.",
+            expected=f"great-expectations {known.text}",
+            help=known.command,
+            reason="GATES_MISSING",
+        )
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.gates.judging.aggregates import Count, Leaf, Repeats, guarded
 from tidegate.spark.materialize import materialize, release
+from tidegate.versions.spark import repartition_by_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -146,7 +147,8 @@ class MarkedRows:
         split = max(int(spark.conf.get("spark.sql.shuffle.partitions", "") or 1), 1)
         sort = _make_sorter(len(self._conditions), len(self._rules), split)
         parts = self.rows.select(*self.names).mapInArrow(sort, "rule int, bucket int, numbers binary")
-        self._scanned = materialize(parts.repartitionById(split, f.col("bucket")).mapInArrow(_make_finder(), _FOUND))
+        spread = repartition_by_id(parts, split, f.col("bucket"))
+        self._scanned = materialize(spread.mapInArrow(_make_finder(), _FOUND))
         counts, repeats = [0] * (len(self._conditions) + 1), [(0, 0)] * len(self._rules)
         bit_counts = f.when(f.col("rule") == _COUNTS, f.col("numbers"))
         for rule, rows, hashes, numbers in self._scanned.select(

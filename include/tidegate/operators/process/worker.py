@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+from tidegate.versions.python import UTC
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 
 from tidegate.delta import (
@@ -32,6 +32,7 @@ from tidegate.records.codec import sha256
 from tidegate.records.interval import Interval
 from tidegate.records.records import Json
 from tidegate.sinks.base import Publication, SinkContext
+from tidegate.versions.python import UTC
 
 __all__ = [
     "column_problems",

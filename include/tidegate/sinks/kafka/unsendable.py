@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from tidegate import seams
 from tidegate.delta import Location
@@ -10,6 +10,7 @@ from tidegate.errors import Invalid
 from tidegate.sinks.kafka.records import KEY, PARTITION, SIZE, TIMESTAMP
 from tidegate.sinks.kafka.topics import FoundTopic
 from tidegate.sinks.transactional import StagedPart
+from tidegate.versions.python import UTC
 
 __all__ = ["refuse_ambiguous_keys", "refuse_unsendable"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
@@ -13,6 +13,7 @@ from tidegate.records.interval import Interval
 from tidegate.records.records import Json
 from tidegate.sources.base import Planned
 from tidegate.sources.delta import errors
+from tidegate.versions.python import UTC, parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -69,7 +70,7 @@ def _literal(kind: str, text: str) -> Column:
     from pyspark.sql import functions as F
 
     if kind == "timestamp":
-        moment = datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)
+        moment = parse_time(text) - datetime(1970, 1, 1, tzinfo=UTC)
         return F.timestamp_micros(F.lit(moment // timedelta(microseconds=1)))
     return F.lit(text).cast(kind)
 

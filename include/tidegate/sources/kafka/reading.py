@@ -150,7 +150,7 @@ def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
         raise Invalid(
             "this Spark cannot read Kafka: it has no data source of the name kafka",
             expected=f"the jars {', '.join(JARS)} in it, of the versions in tidegate/spark/jars.toml",
-            help="run `make setup`, which fetches them; add them to a Spark server of your own with `spark.jars`",
+            help="run `tidegate spark jars`; a Spark server of your own gets them by `spark.jars`",
             reason="KAFKA_JARS",
         ) from None
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid
 from tidegate.postgres import FoundTable, TableName, quoted_name
 from tidegate.records.names import quoted
+from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,8 +68,8 @@ _FROM_TEXT: Final[dict[str, Callable[[str], Any]]] = {
     "string": str,
     "binary": lambda text: bytes.fromhex(text[2:]),
     "date": date.fromisoformat,
-    "timestamp": datetime.fromisoformat,
-    "timestamp_ntz": datetime.fromisoformat,
+    "timestamp": parse_time,
+    "timestamp_ntz": parse_time,
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -39,6 +39,7 @@ from tidegate.sources.postgres.columns import (
     unreadable_values,
 )
 from tidegate.sources.postgres.messages import UNCHANGED, RowChange, changes, lsn_number, lsn_text
+from tidegate.versions.python import UTC
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -27,6 +27,7 @@ from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, s
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
 from tidegate.state.record import StateFile
+from tidegate.versions.spark import repartition_by_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +109,7 @@ def split_rows(rows: DataFrame, groups: int, count: int) -> DataFrame:
     """Return rows in `count` partitions, each with a range of key groups."""
     from pyspark.sql import functions as F
 
-    return rows.repartitionById(count, F.expr(f"CAST({GROUP} * {count} DIV {groups} AS INT)"))
+    return repartition_by_id(rows, count, F.expr(f"CAST({GROUP} * {count} DIV {groups} AS INT)"))
 
 
 def write_runs(

@@ -1,0 +1,79 @@
+"""What differs between Airflow 3.0, 3.1, 3.2 and 3.3. It imports Airflow: only `dag` and `ui` may import it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import airflow
+
+from tidegate.versions.ranges import release_of
+
+VERSION: Final = release_of(airflow.__version__)
+
+if TYPE_CHECKING or VERSION >= (3, 2):
+    from airflow.sdk.configuration import conf
+    from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+else:
+    from airflow.configuration import conf
+    from airflow.exceptions import AirflowException, AirflowFailException, AirflowSkipException
+
+__all__ = [
+    "DOUBLING",
+    "HAS_QUESTIONS",
+    "HAS_VIEWS",
+    "VERSION",
+    "AirflowException",
+    "AirflowFailException",
+    "AirflowSkipException",
+    "answering",
+    "conf",
+    "gauge",
+    "run_arguments",
+    "team_of",
+]
+
+HAS_QUESTIONS: Final = VERSION >= (3, 1)
+"""Whether a task can ask a person (Required Actions). Otherwise a held checkpoint is answered on our page, or by
+`tidegate approve`."""
+
+DOUBLING: Final = 2.0 if VERSION >= (3, 2) else True
+"""For `retry_exponential_backoff`: each delay is twice the one before. Earlier versions know no other factor."""
+
+HAS_VIEWS: Final = VERSION >= (3, 1)
+"""Whether plugins can add tabs and entries of the navigation. Otherwise our pages are reached by their address."""
+
+
+def gauge(name: str, value: float, tags: dict[str, str] | None = None) -> None:
+    """Send a gauge through Airflow's metrics."""
+    if TYPE_CHECKING or VERSION >= (3, 3):
+        from airflow.sdk.observability import stats
+
+        stats.gauge(name, value, tags=tags)
+        return
+    if VERSION >= (3, 2):
+        from airflow.sdk.observability.stats import Stats
+    else:
+        from airflow.stats import Stats
+    Stats.gauge(name, value, tags=tags)
+
+
+def run_arguments(user: str, note: str | None) -> dict[str, Any]:
+    """Return who makes a run and why, as far as `trigger_dag` takes it. The audit in the ledger has it in any case."""
+    known = {"triggering_user_name": user} if VERSION >= (3, 1) else {}
+    return known | ({"note": note} if VERSION >= (3, 2) else {})
+
+
+def team_of(dag_id: str) -> dict[str, Any]:
+    """Return the DAG's team, by which auth managers may decide."""
+    if VERSION < (3, 1):
+        return {}
+    from airflow.models.dag import DagModel
+
+    return {"team_name": DagModel.get_team_name(dag_id)}
+
+
+def answering() -> Any:
+    """Return what a user must be allowed to change to answer a gate."""
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+
+    return DagAccessEntity.HITL_DETAIL if HAS_QUESTIONS else DagAccessEntity.TASK_INSTANCE

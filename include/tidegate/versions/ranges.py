@@ -1,0 +1,77 @@
+"""The versions that tidegate supports. The same ranges stand in pyproject.toml, which a test compares.
+
+`make matrix-versions` runs tidegate at their corners; docs/reference/versions.md has what that found.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from dataclasses import dataclass
+from typing import Final
+
+__all__ = ["JAVA", "PYTHON", "RANGES", "RANGES_BY_PACKAGE", "VersionRange", "installed_version", "release_of"]
+
+
+@dataclass(frozen=True)
+class VersionRange:
+    """A package, and the versions from `lowest` up to, and without, `below`."""
+
+    package: str
+    lowest: tuple[int, ...]
+    below: tuple[int, ...]
+    extra: str = ""
+    """The extra of tidegate that installs it; none: tidegate cannot do without it."""
+
+    def __contains__(self, version: str) -> bool:
+        return self.lowest <= release_of(version) < self.below
+
+    @property
+    def text(self) -> str:
+        return f">={_dotted(self.lowest)},<{_dotted(self.below)}"
+
+    @property
+    def command(self) -> str:
+        """The command that installs a version of this range."""
+        return f"pip install 'tidegate[{self.extra}]'" if self.extra else f"pip install '{self.package}{self.text}'"
+
+
+PYTHON: Final = VersionRange("Python", (3, 10), (3, 14))
+JAVA: Final = 17
+"""The oldest Java that Spark 4 runs on."""
+
+RANGES: Final = (
+    VersionRange("apache-airflow", (3, 0), (3, 4), "airflow"),
+    VersionRange("pyspark", (4, 0), (4, 3), "spark"),
+    VersionRange("pandas", (2, 2), (3,), "spark"),
+    VersionRange("great-expectations", (1, 5), (2,), "gates"),
+    VersionRange("deltalake", (1, 6), (2,)),
+    VersionRange("pyarrow", (20,), (27,)),
+    VersionRange("obstore", (0, 11), (0, 13)),
+    VersionRange("msgspec", (0, 19), (1,)),
+    VersionRange("confluent-kafka", (2, 16), (3,), "kafka"),
+    VersionRange("fastavro", (1, 9), (2,), "avro"),
+    VersionRange("adbc-driver-postgresql", (1, 8), (2,), "postgres"),
+    VersionRange("psycopg", (3, 2), (4,), "postgres"),
+    VersionRange("pyiceberg", (0, 12), (0, 13), "iceberg"),
+)
+
+RANGES_BY_PACKAGE: Final = {each.package: each for each in RANGES}
+
+
+def release_of(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version: (4, 2, 0) for 4.2.0.dev1."""
+    match = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, match[0].split("."))) if match else ()
+
+
+def installed_version(package: str) -> str | None:
+    """Return a package's version, without importing it; None if it is not installed."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
