@@ -26,6 +26,7 @@ from tidegate.history.health import SPARE_BYTES, free_bytes, local_folders
 from tidegate.records.place import is_url
 from tidegate.verify.finding import Finding, State, finding_of
 from tidegate.verify.verifier import verify_pipeline
+from tidegate.versions.ranges import JAVA, PYTHON
 
 __all__ = ["add_parser", "run"]
 
@@ -42,11 +43,16 @@ def add_parser(subparsers: Any) -> None:
         description="Check that this machine can run pipelines, that the storage keeps what is written, and that every "
         "record and table is what was written. With MODULE:pipeline also what is staged and left over in its targets. "
         "Exit code 1: something is bad.",
-        epilog="examples:\n  tidegate doctor\n  tidegate doctor orders\n"
+        epilog="examples:\n  tidegate doctor\n  tidegate doctor --environment\n  tidegate doctor orders\n"
         "  tidegate doctor jobs.orders:pipeline --repair",
     )
     parser.add_argument(
         "pipeline", nargs="?", metavar="PIPELINE", help="a name, or MODULE:pipeline; without: all by name"
+    )
+    parser.add_argument(
+        "--environment",
+        action="store_true",
+        help="instead: versions, Java, jars, proxies and Airflow's settings, what is out of range, what to install",
     )
     parser.add_argument(
         "--repair",
@@ -64,6 +70,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
             help="`tidegate doctor` without --repair takes a name, too",
             reason="BAD_PIPELINE_ARGUMENT",
         )
+    if args.environment:
+        from tidegate.cli.environment import environment
+
+        settings = load_settings(args.settings)
+        java = [] if settings.spark.remote else [_java()]
+        return _show([*environment(), *java, *_storage(settings)], out)
     target = open_target(args.pipeline, args.settings, started=False) if args.pipeline else None
     settings = target.settings if target else load_settings(args.settings)
     findings = [*_machine(settings), *_storage(settings)]
@@ -104,10 +116,10 @@ def _show(findings: list[Finding], out: Output) -> int:
 def _machine(settings: Settings) -> Iterator[Finding]:
     """Check what Spark jobs need on this machine. A remote Spark needs none of it."""
     version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info[:2] == (3, 11):
+    if version in PYTHON:
         yield Finding("machine", "Python", "ok", version)
     else:
-        yield Finding("machine", "Python", "bad", version, "tidegate is locked and tested for Python 3.11")
+        yield Finding("machine", "Python", "bad", version, f"make an environment with Python {PYTHON.text}")
     if settings.spark.mode == "connect" and settings.spark.remote:
         yield Finding("machine", "Java and jars", "ok", "not needed: Spark is remote")
         return
@@ -127,7 +139,9 @@ def _machine(settings: Settings) -> Iterator[Finding]:
 def _java() -> Finding:
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    advice = "install Java 17 or 21, or let JAVA_HOME name it"
+    advice = (
+        f"install Java {JAVA} or 21 (Debian: sudo apt-get install openjdk-17-jre-headless), or let JAVA_HOME name it"
+    )
     if program is None:
         return Finding("machine", "Java", "bad", "there is no java on the PATH", advice)
     try:
@@ -136,9 +150,9 @@ def _java() -> Finding:
         return Finding("machine", "Java", "bad", f"{program} does not run: {error}", advice)
     match = re.search(r'version "([0-9]+)', version.stderr)
     number = int(match[1]) if match else 0
-    state: State = "ok" if number >= 17 else "bad"
+    state: State = "ok" if number >= JAVA else "bad"
     return Finding(
-        "machine", "Java", state, f"{program}, version {number or 'unknown'}", "" if number >= 17 else advice
+        "machine", "Java", state, f"{program}, version {number or 'unknown'}", "" if number >= JAVA else advice
     )
 
 
@@ -158,7 +172,7 @@ def _s3_jars(settings: Settings) -> Finding:
     found = {path.name for path in jar_paths()}
     missing = [jar.file_name for jar in s3_jar_list() if jar.file_name not in found]
     if missing:
-        return Finding("machine", "S3 jars", "bad", f"{len(missing)} are not there", "run `make setup S3=1`")
+        return Finding("machine", "S3 jars", "bad", f"{len(missing)} are not there", "run `tidegate spark jars --s3`")
     return Finding("machine", "S3 jars", "ok", f"{len(s3_jar_list())} jars")
 
 

@@ -27,6 +27,8 @@ __all__ = ["main"]
 NO, WRONG, CANNOT = 1, 2, 3
 
 COMMANDS = {
+    "init": "make a project that runs, in a new folder or in an Airflow project that is there",
+    "new": "begin a pipeline, suite, source or sink in this project",
     "run": "make checkpoints in this process, with live progress",
     "trigger": "ask for a checkpoint now, of a pipeline that Airflow runs",
     "up": "run the project's DAGs under an Airflow of its own, here",
@@ -178,9 +180,11 @@ _MODULES: Final = {
     "doctor": "doctor",
     "explain": "inspect.explain",
     "fork": "lifecycle.fork",
+    "init": "project.init",
     "list": "inspect.listing",
     "mark": "lifecycle.mark",
     "metrics": "inspect.metrics",
+    "new": "project.new",
     "plan": "running.plan",
     "profile": "inspect.profile",
     "quarantine": "quality.quarantine",

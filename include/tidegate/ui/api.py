@@ -14,6 +14,7 @@ from tidegate.history.row import MEASURES, PLOTTED
 from tidegate.records.records import Act, Acted, Kind, State
 from tidegate.ui import quarantined, shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
+from tidegate.ui.own_airflow import notices
 from tidegate.ui.pipelines import Known, known, known_pipelines
 from tidegate.ui.shapes import answers
 
@@ -42,7 +43,8 @@ def me(user: GetUserDep) -> dict[str, Any]:
 def pipelines(readable: Readable) -> dict[str, Any]:
     """All pipelines that the user may see: health, last completed checkpoint and its age, failures in a row, lag."""
     rows = [views.listed(known_pipeline) for known_pipeline in known_pipelines(readable)]
-    return {"pipelines": rows, "total": len(rows)}
+    told = [{"what": each.what, "help": each.help, "stops": each.stops} for each in notices()]
+    return {"pipelines": rows, "total": len(rows), "notices": told}
 
 
 @router.get("/dags/{dag_id}/overview", dependencies=READ, **answers(shapes.Overview))

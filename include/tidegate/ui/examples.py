@@ -133,6 +133,13 @@ EXAMPLES: Final[dict[str, Any]] = {
             | {"counts": _COUNTS}
         ],
         "total": 1,
+        "notices": [
+            {
+                "what": "LocalExecutor starts up to 32 workers of 150 MB each",
+                "help": "set [core] parallelism (AIRFLOW__CORE__PARALLELISM), to 4 to begin with",
+                "stops": False,
+            }
+        ],
     },
     "Overview": {
         "dag": "orders",

@@ -10,7 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airflow.plugins_manager import AirflowPlugin
-from airflow.sdk.configuration import conf
+
+from tidegate.versions.airflow import HAS_VIEWS, conf
 
 __all__ = ["PREFIX", "LateApp", "TidegatePages", "views"]
 
@@ -68,5 +69,14 @@ class TidegatePages(AirflowPlugin):
     """Tabs on DAG and run, an entry in the navigation, and what they show."""
 
     name = "tidegate_pages"
+
     fastapi_apps = [{"app": LateApp(), "url_prefix": PREFIX, "name": "tidegate"}]
-    external_views = views(str(conf.get("api", "base_url", fallback="")))
+    if HAS_VIEWS:
+        external_views = views(str(conf.get("api", "base_url", fallback="")))
+
+    @classmethod
+    def on_load(cls, *args: Any, **kwargs: Any) -> None:
+        """Say what this Airflow lacks."""
+        from tidegate.ui.own_airflow import log_notices
+
+        log_notices()

@@ -97,11 +97,20 @@ class Listed(ConditionAnswer):
     counts: CountsAnswer | None = None
 
 
+class NoticeAnswer(BaseModel):
+    """Something that is to be set up, and how."""
+
+    what: str
+    help: str
+    stops: bool = Field(description="Whether pipelines cannot run so")
+
+
 class PipelinesAnswer(BaseModel):
     """All that the caller may see."""
 
     pipelines: list[Listed]
     total: int
+    notices: list[NoticeAnswer] = Field(description="What this Airflow lacks for pipelines")
 
 
 class Named(BaseModel):

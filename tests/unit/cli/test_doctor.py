@@ -303,7 +303,7 @@ def test_missing_jars_are_found(folder, tidegate, monkeypatch):
     monkeypatch.setenv("TIDEGATE_JARS", str(folder))
     found = doctor(tidegate, code=1)
     assert "is not in" in found["machine", "Delta jars"]["detail"]
-    assert "make setup" in found["machine", "Delta jars"]["help"]
+    assert "tidegate spark jars" in found["machine", "Delta jars"]["help"]
 
 
 def test_a_remote_spark_needs_no_java_here(folder, tidegate, monkeypatch):
@@ -370,7 +370,7 @@ def test_a_bucket_and_the_jars_that_it_needs_are_looked_at(folder, tidegate, mon
         found = doctor(tidegate, *bucket, code=1)
         assert {check: found["storage", check]["state"] for check in ("root", "data")} == {"root": "ok", "data": "ok"}
         assert found["machine", "S3 jars"]["state"] == "bad"
-        assert "make setup S3=1" in found["machine", "S3 jars"]["help"]
+        assert "tidegate spark jars --s3" in found["machine", "S3 jars"]["help"]
         there.with_name("jars-s3").mkdir()
         found = doctor(tidegate, *bucket)
         assert found["machine", "S3 jars"]["state"] == "ok"

@@ -99,7 +99,7 @@ async function refresh(onlyIfChanged) {
 
 async function listed() {
   const [data, { pipelines }] = await Promise.all([get("/pipelines"), scriptOf("pipelines")]);
-  return { key: data, draw: () => [h("header", {}, h("h1", {}, "Pipelines")), pipelines(data)] };
+  return { key: data, draw: () => [h("header", {}, h("h1", {}, "Pipelines")), ...pipelines(data)] };
 }
 
 async function ofDag(dag) {

@@ -6,6 +6,20 @@ import { ago, count, none, seconds } from "./format.js";
 export function pipelines(data) {
   const rank = (row) => (row.good ? 1 : 0); // bad ones first
   const rows = [...data.pipelines].sort((a, b) => rank(a) - rank(b) || a.pipeline.localeCompare(b.pipeline));
+  return [...(data.notices ?? []).map(notice), listed(rows)];
+}
+
+// Something that this Airflow lacks.
+function notice(told) {
+  return h(
+    "div",
+    { class: told.stops ? "banner wrong" : "banner wait" },
+    h("strong", {}, told.what),
+    h("div", { class: "quiet small" }, told.help),
+  );
+}
+
+function listed(rows) {
   return table(
     [
       {

@@ -1,0 +1,82 @@
+"""Writes files from templates: all of them or none, and never over one that is there."""
+
+from __future__ import annotations
+
+import contextlib
+import keyword
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from tidegate import __version__
+from tidegate.errors import Invalid, Rejected, Unavailable
+
+__all__ = ["check_module_name", "rendered", "write_new"]
+
+_TEMPLATES = Path(__file__).with_name("templates")
+_MODULE = re.compile(r"[a-z][a-z0-9_]{0,62}")
+
+
+def check_module_name(name: str) -> str:
+    """Return a name that a pipeline, a suite and a Python module may have; otherwise raise Invalid."""
+    if not _MODULE.fullmatch(name) or keyword.iskeyword(name):
+        like_it = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_0123456789") or "orders"
+        raise Invalid(
+            f"{name!r} cannot be the name of a Python module and of a pipeline",
+            expected="lower-case letters, digits and '_', beginning with a letter, and no word of Python",
+            help=f"choose another name, such as {like_it}",
+            reason="BAD_NAME",
+        )
+    return name
+
+
+def rendered(template: str, name: str, project: str = "") -> str:
+    """Return a template's text, with the names filled in."""
+    words = name.split("_")
+    values = {
+        "name": name,
+        "Name": name.replace("_", " ").capitalize(),
+        "Class": "".join(word.capitalize() for word in words),
+        "project": project,
+        "version": __version__,
+    }
+    text = (_TEMPLATES / template).read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: values[found[1]], text)
+
+
+def write_new(folder: Path, texts: Mapping[str, str], *, kept: Iterable[str] = ()) -> list[str]:
+    """Write files below a folder, and return their names. If one is there, raise Rejected with nothing written.
+
+    kept: of these, those that are there stay as they are.
+    """
+    there = [name for name in texts if os.path.lexists(folder / name)]
+    taken = sorted(set(there) - set(kept))
+    if taken:
+        raise Rejected(
+            f"{', '.join(taken)} {'is' if len(taken) == 1 else 'are'} in {folder} already",
+            expected="names that are free: no file is ever overwritten",
+            help="choose another name, or move what is there away",
+            reason="THERE",
+        )
+    written: list[str] = []
+    try:
+        for name, text in texts.items():
+            if name in there:
+                continue
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                written.append(name)
+                file.write(text)
+    except OSError as error:
+        for name in written:
+            with contextlib.suppress(OSError):
+                (folder / name).unlink()
+        raise Unavailable(
+            f"{error.filename or folder} cannot be written: {error.strerror or error}",
+            expected="a folder that this user may write to",
+            help=f"choose another folder, or change its owner: sudo chown -R $(id -un) '{folder}'",
+            reason="NO_ACCESS",
+        ) from error
+    return written

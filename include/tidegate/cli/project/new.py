@@ -1,0 +1,112 @@
+"""`tidegate new`: begin a pipeline, a suite, a source or a sink in this project, with a test for it."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from tidegate.cli.output import Output
+from tidegate.cli.project.files import check_module_name, rendered, write_new
+from tidegate.cli.targets import program
+from tidegate.config import load_settings
+from tidegate.errors import Unavailable
+
+__all__ = ["add_parser", "pipeline_files", "run", "write_first_input"]
+
+_KINDS: Final = {
+    "pipeline": (
+        "begin a pipeline: its code, DAG, suite, feed and test",
+        "Write jobs/NAME.py, a pipeline that runs; dags/NAME.py, its DAG; include/expectations/NAME.yaml, what its "
+        "gate asks for; jobs/NAME_feed.py, which writes its input; and tests/test_NAME.py.",
+    ),
+    "suite": (
+        "begin a suite of expectations",
+        "Write include/expectations/NAME.yaml, a suite to start from. (`tidegate suite init` does the same.)",
+    ),
+    "source": (
+        "begin a source of your own, with its contract test",
+        "Write jobs/NAME.py, a source that reads a table of SQLite, to change; and tests/test_NAME.py, which asks of "
+        "it what every source promises.",
+    ),
+    "sink": (
+        "begin a sink of your own, with its contract test",
+        "Write jobs/NAME.py, a sink that adds rows to a table of SQLite, to change; and tests/test_NAME.py, which asks "
+        "of it what every sink promises.",
+    ),
+}
+_SHARED = ("tests/conftest.py",)
+
+
+def add_parser(subparsers: Any) -> None:
+    """Declare the command and its arguments."""
+    parser = subparsers.add_parser(
+        "new",
+        help="begin a pipeline, suite, source or sink in this project",
+        description="Write the files with which something new begins: it runs, and has a test. Overwrites nothing.",
+        epilog="examples:\n  tidegate new pipeline orders\n  tidegate new suite orders\n  tidegate new source tickets\n"
+        "  tidegate new sink warehouse",
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True, parser_class=type(parser))
+    for kind, (summary, description) in _KINDS.items():
+        each = kinds.add_parser(kind, help=summary, description=description)
+        each.add_argument("name", metavar="NAME", help="its name, which is a module's, too: small letters, digits, _")
+
+
+def run(args: argparse.Namespace, out: Output) -> int:
+    """Write the files into the project's folder, and say what to do with them."""
+    name = check_module_name(args.name)
+    project = load_settings(args.settings).project
+    if args.kind == "suite":
+        from tidegate.cli.quality import suite
+
+        args.verb = "init"
+        return suite.run(args, out)
+    texts = pipeline_files(name) if args.kind == "pipeline" else _connector_files(args.kind, name)
+    written = write_new(project, texts, kept=_SHARED)
+    out.document({"kind": args.kind, "name": name, "folder": str(project), "written": written})
+    for file in written:
+        out.line(f"  {file}")
+    if args.kind == "pipeline":
+        write_first_input(project, name)
+        out.line(f'Run it:  {program()} up --beside "python -m jobs.{name}_feed"', "bold")
+    else:
+        out.line("Test it:  pytest " + str(Path("tests", f"test_{name}.py")), "bold")
+    return 0
+
+
+def pipeline_files(name: str) -> dict[str, str]:
+    """Return the files of a pipeline, by name."""
+    files = {
+        f"jobs/{name}.py": "job.py.txt",
+        f"jobs/{name}_feed.py": "feed.py.txt",
+        f"dags/{name}.py": "dag.py.txt",
+        f"include/expectations/{name}.yaml": "suite.yaml.txt",
+        f"tests/test_{name}.py": "test.py.txt",
+        "tests/conftest.py": "conftest.py.txt",
+    }
+    return {file: rendered(f"pipeline/{template}", name) for file, template in files.items()}
+
+
+def write_first_input(project: Path, name: str) -> None:
+    """Let the feed write the visits of the last two minutes, so that the first checkpoint finds something."""
+    command = [sys.executable, "-m", f"jobs.{name}_feed", "--files", "12"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise Unavailable(
+            f"the files are written, but the feed of the example cannot write its input: {last}",
+            expected="a folder `data` that this user may write to, as tidegate.toml names it",
+            help=f"correct that, then: python -m jobs.{name}_feed --files 12",
+            reason="NO_INPUT",
+        )
+
+
+def _connector_files(kind: str, name: str) -> dict[str, str]:
+    return {
+        f"jobs/{name}.py": rendered(f"{kind}/{kind}.py.txt", name),
+        f"tests/test_{name}.py": rendered(f"{kind}/test.py.txt", name),
+        "tests/conftest.py": rendered("pipeline/conftest.py.txt", name),
+    }

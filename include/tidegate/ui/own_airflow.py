@@ -1,0 +1,179 @@
+"""Is this Airflow set up for pipelines? What Airflow leaves to be done by hand, and fails silently without.
+
+Told in the log when the plugin loads, on the page of all pipelines, and by `tidegate doctor --environment`, which runs
+this module: `python -m tidegate.ui.own_airflow` prints the notices as JSON. Reads Airflow's configuration and the DAG
+files, and runs none of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tidegate import seams
+from tidegate.versions.airflow import VERSION, conf
+from tidegate.versions.ranges import RANGES_BY_PACKAGE
+
+__all__ = ["SetUpNotice", "log_notices", "notices"]
+
+log = logging.getLogger(__name__)
+
+_PARTS = frozenset({"api-server", "dag-processor", "scheduler", "standalone"})
+"""Of Airflow's processes those that tell it in their logs. A task would repeat it in each of its own."""
+_MOST_FILES = 500
+_MOST_BYTES = 500_000
+_MANY_WORKERS = 8
+_KNOWN_EXECUTORS = ("LocalExecutor", "CeleryExecutor", "KubernetesExecutor")
+_LOOK_EVERY_S = 60.0
+
+
+@dataclass(frozen=True)
+class SetUpNotice:
+    """One thing that is missing: what, and the remedy."""
+
+    check: str
+    what: str
+    help: str
+    stops: bool
+    """Whether pipelines cannot run so."""
+
+
+def notices() -> list[SetUpNotice]:
+    """Return everything that is missing, looked up at most once a minute."""
+    with _lock:
+        if not _looked or seams.monotonic() - _looked[-1][0] > _LOOK_EVERY_S:
+            _looked[:] = [(seams.monotonic(), [*_versions(), *_dag_files(), *_workers()])]
+        return list(_looked[-1][1])
+
+
+def log_notices() -> None:
+    """Log them, in the parts of Airflow that live long. Never raises: a plugin that fails to load takes tabs along."""
+    if not _PARTS & set(sys.argv):
+        return
+    try:
+        for notice in notices():
+            log.warning("tidegate: %s. %s", notice.what, notice.help)
+    except Exception as error:
+        log.warning("tidegate: cannot tell whether this Airflow is set up for it: %r", error)
+
+
+_lock = threading.Lock()
+_looked: list[tuple[float, list[SetUpNotice]]] = []
+"""When somebody looked last, and what was found; empty before."""
+
+
+def _versions() -> Iterator[SetUpNotice]:
+    known, found = RANGES_BY_PACKAGE["apache-airflow"], ".".join(map(str, VERSION))
+    if found not in known:
+        yield SetUpNotice(
+            "Airflow's version",
+            f"this is Airflow {found}, which this version of tidegate has not been tried with",
+            f"use apache-airflow {known.text}, or another version of tidegate",
+            stops=False,
+        )
+
+
+def _dag_files() -> Iterator[SetUpNotice]:
+    """Find DAG files that Airflow skips in silence, and those that import what it does not find."""
+    folder = Path(conf.get("core", "dags_folder", fallback=""))
+    if not folder.is_dir():
+        yield SetUpNotice(
+            "dags_folder",
+            f"Airflow looks for DAGs in {folder}, which is no folder",
+            "let [core] dags_folder (AIRFLOW__CORE__DAGS_FOLDER) name the dags/ of your project",
+            stops=True,
+        )
+        return
+    safe_mode = conf.getboolean("core", "dag_discovery_safe_mode", fallback=True)
+    for file in sorted(folder.rglob("*.py"))[:_MOST_FILES]:
+        text = _read(file)
+        if "build_dag" not in text:
+            continue
+        name = file.relative_to(folder)
+        lowered = text.lower()
+        if safe_mode and not ("airflow" in lowered and "dag" in lowered):
+            yield SetUpNotice(
+                "safe mode",
+                f"Airflow skips {name}, because the word airflow is not in it",
+                "write it into the file, or set [core] dag_discovery_safe_mode = False "
+                "(AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE=False)",
+                stops=True,
+            )
+        if missing := _not_found(text, folder):
+            yield SetUpNotice(
+                "PYTHONPATH",
+                f"{name} imports {', '.join(missing)}, which this Airflow does not find",
+                f"let PYTHONPATH of all of Airflow's parts hold the folder of your project, such as {folder.parent}",
+                stops=True,
+            )
+
+
+def _not_found(text: str, folder: Path) -> list[str]:
+    """Return the modules that a DAG file imports and that are nowhere. One that changes the path knows better."""
+    if "sys.path" in text:
+        return []
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []  # Airflow tells that itself, with its line
+    roots = {
+        module.partition(".")[0]
+        for node in tree.body
+        for module in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom) and not node.level
+            else []
+        )
+    }
+    places = [folder, Path(conf.get("core", "plugins_folder", fallback="")), Path(os.path.dirname(folder), "config")]
+    return sorted(root for root in roots if root and not _is_there(root, places))
+
+
+def _is_there(module: str, places: list[Path]) -> bool:
+    if any((place / module).is_dir() or (place / f"{module}.py").is_file() for place in places):
+        return True
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return True  # imported, and without a spec
+
+
+def _workers() -> Iterator[SetUpNotice]:
+    executor = conf.get("core", "executor", fallback="LocalExecutor")
+    parallelism = conf.getint("core", "parallelism", fallback=32)
+    if "LocalExecutor" in executor and parallelism > _MANY_WORKERS:
+        yield SetUpNotice(
+            "parallelism",
+            f"LocalExecutor starts up to {parallelism} workers of 150 MB each",
+            "set [core] parallelism (AIRFLOW__CORE__PARALLELISM), to 4 to begin with",
+            stops=False,
+        )
+    if not any(known in executor for known in _KNOWN_EXECUTORS):
+        yield SetUpNotice(
+            "executor",
+            f"tasks run by {executor}, of which docs/guides/deploying.md says nothing",
+            f"nothing if it works: any task may run anywhere. What is written of: {', '.join(_KNOWN_EXECUTORS)}",
+            stops=False,
+        )
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps([asdict(notice) for notice in notices()]))
