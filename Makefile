@@ -1,8 +1,8 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-kafka kafka test test-fast lint docs bench scale fuzz soak cuts lives matrix connectors chaos clean
-export PYTHON S3
+.PHONY: help setup run run-kafka kafka test test-fast lint docs bench scale fuzz soak cuts lives matrix connectors chaos release matrix-versions clean
+export PYTHON S3 FOLDER
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the second time. S3=1: also the jars for s3://. PYTHON=/path/to/python3.11
 	@tools/setup.sh
@@ -69,6 +69,12 @@ connectors: setup ## sources and sinks of brokers and databases under kills, in 
 
 chaos: setup ## kill and stop all of a real deployment at random, then compare its tables. MINUTES=30, SEED=7 for other faults
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
+
+release: setup ## build the sdist and the wheel in dist/, and check them in an empty environment. DRAFT=1: without asking for the changelog
+	@$(BIN)/python -m tools.release $(if $(DRAFT),--draft)
+
+matrix-versions: setup ## a new project at the corners of the supported versions of Python, Airflow and Spark. CORNER=1 for one; FOLDER=/where/to
+	@$(BIN)/python -m tools.matrix_versions $(if $(CORNER),--corner $(CORNER))
 
 clean: ## remove .venv, the jars and what tools left; pipelines' data stays
 	rm -rf .venv .cache build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

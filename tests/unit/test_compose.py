@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tidegate.config import KEYS
 from tools import compose_secrets
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -256,3 +257,19 @@ def test_master_and_workers_are_started_by_a_command_that_there_is():
         assert subprocess.run([shell, "-n", option, script]).returncode == 0
         assert "import pyspark; print(pyspark.__path__[0])" in script
     assert Path(home.stdout.decode().strip(), "bin", "spark-class").is_file()
+
+
+# -- Kubernetes ------------------------------------------------------------------------------------
+
+
+def test_the_pod_template_is_one_that_airflow_takes_and_holds_no_secret():
+    pod = yaml.safe_load((ROOT / "docs/guides/pod.yaml").read_text())
+    assert (pod["apiVersion"], pod["kind"], pod["spec"]["restartPolicy"]) == ("v1", "Pod", "Never")
+    (container,) = pod["spec"]["containers"]
+    assert container["name"] == "base", "Airflow puts the task's command there"
+    assert "command" not in container
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    variables = {each["name"]: each.get("value", "") for each in container["env"]}
+    assert set(variables) <= {key.variable for key in KEYS.values()}
+    assert variables["TIDEGATE_SPARK_REMOTE"] == "", "its token comes from a secret"
