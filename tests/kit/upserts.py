@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from tests.kit.delta import head, rows_of, schema, staged, table_at
 from tidegate.delta import StagedFile, read_commit
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import DeltaUpsert
 from tidegate.sinks.base import Publication, SinkContext, Staging
-from tidegate.sinks.delta.rewritten_ahead import RewrittenAhead
 from tidegate.sinks.delta.table import StagedBatch, staged_result
 
 KAV = schema(k="long", a="long", v="string")
@@ -50,13 +51,12 @@ class Upserted:
         staging = Staging(id, attempt)
         files = self._files(staging, "changed", changed)
         deletes = self._files(staging, "deleted", deleted)
-        done: RewrittenAhead | None = None
+        batch = StagedBatch(columns=KAV, files=files, deletes=deletes)
         if ahead:
-            plain = StagedBatch(columns=KAV, files=files, deletes=deletes)
             folder = f"{staging.folder(self.context)}/ahead"
-            done = self.sink._rewrite_ahead(head(self.location), plain, staging, folder, in_turn)
+            done = self.sink._rewrite_ahead(head(self.location), batch, staging, folder, in_turn)
             assert done is not None
-        batch = StagedBatch(columns=KAV, files=files, deletes=deletes, **({"ahead": done} if done else {}))
+            batch = msgspec.structs.replace(batch, ahead=done)
         return staged_result(batch, len(changed) + len(deleted)).committable or {}
 
     def published(self, id: int, *committables: Json) -> PublishedTable | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import tomllib
 
+from tidegate.spark.jars import jar_list
 from tidegate.versions.python import _parse_time, parse_time
 from tidegate.versions.ranges import PYTHON, RANGES, RANGES_BY_PACKAGE, installed_version
 
@@ -27,6 +28,11 @@ def test_the_package_asks_for_the_same_ranges():
 def test_the_locked_versions_are_of_these_ranges():
     locked = {each["name"]: each["version"] for each in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
     assert [each.package for each in RANGES if locked[each.package] not in each] == []
+
+
+def test_the_package_and_the_jar_of_delta_spark_are_of_one_version():
+    (version,) = {jar.version for jar in jar_list() if jar.name.startswith("delta-spark")}
+    assert version in RANGES_BY_PACKAGE["delta-spark"]
 
 
 @pytest.mark.parametrize(

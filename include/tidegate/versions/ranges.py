@@ -43,6 +43,7 @@ JAVA: Final = 17
 RANGES: Final = (
     VersionRange("apache-airflow", (3, 0), (3, 4), "airflow"),
     VersionRange("pyspark", (4, 0), (4, 3), "spark"),
+    VersionRange("delta-spark", (4, 4), (4, 4, 1), "spark"),
     VersionRange("pandas", (2, 2), (3,), "spark"),
     VersionRange("great-expectations", (1, 5), (2,), "gates"),
     VersionRange("deltalake", (1, 6), (2,)),
