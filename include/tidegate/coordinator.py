@@ -21,13 +21,14 @@ from tidegate.checkpoint.planning import CheckpointOptions, Plans
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.publishing.intervals import refuse_rewritten
 from tidegate.errors import Corrupt, Rejected
+from tidegate.ledger.turns import Turns
 from tidegate.lifecycle import cancel, periodic_savepoints, retention, rollback
 from tidegate.lifecycle.rollback_proposal import How
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.codec import fingerprint
 from tidegate.records.names import check_run
-from tidegate.records.records import Decision, Drain, Plan
+from tidegate.records.records import Decision, Drain, Plan, Rank
 
 __all__ = ["AlreadyCovered", "Coordinator", "Outcome", "Triggered"]
 
@@ -54,6 +55,18 @@ class Outcome:
     """True: an abort that counts towards the tolerable failures. It does not if others aborted it, or its base."""
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What a run asks for."""
+
+    run: str
+    kind: str
+    give_up: GiveUp
+    only_if_new: bool
+    wanted: rules.WantedInterval | None
+    options: CheckpointOptions
+
+
 def _nobody_is_gone(plan: Plan) -> str | None:
     return None
 
@@ -75,25 +88,35 @@ class Coordinator(PipelineContext):
         standing: bool = False,
         drain: Drain | None = None,
         aligned: bool = False,
+        rank: Rank | None = None,
     ) -> Triggered | AlreadyCovered | None:
         """Return the run's checkpoint: an existing one, or a new one planned on the last.
 
         interval: the run's data interval, if it has one. AlreadyCovered: that is done, there is nothing to do.
         reprocess: process the interval again, as a new checkpoint that replaces its rows in the tables.
         standing, drain, aligned: see planning.CheckpointOptions.
+        rank: how urgent it is: of several runs that wait, the most urgent comes first. None: it takes no part in that.
         None: `only_if_new` is set, and no source has anything new to read or to report.
         Raise Rejected if others are in progress, or too much is unpublished; try again later.
         """
         check_run(run)
-        began = seams.monotonic()
         wanted = intervals.wanted_by(self.graph, interval, reprocess)
+        # In an interval pipeline runs wait for intervals, and not for their turn.
+        turns = Turns(self.ledger, run, rank if not self.graph.by_interval else None)
+        asked = _Asked(run, kind, give_up, only_if_new, wanted, CheckpointOptions(standing, drain, aligned))
+        with turns.noted():
+            return self._triggered(asked, turns)
+
+    def _triggered(self, asked: _Asked, turns: Turns) -> Triggered | AlreadyCovered | None:
+        began = seams.monotonic()
+        run, wanted = asked.run, asked.wanted
         uid = self.ledger.start().uid
         published: int | None = None
         reach: int | None = None
         report: publish.Report | None = None
         while True:
             view = self.ledger.view(run, reach)
-            answer = self._ask(view, run, give_up, wanted)
+            answer = self._ask(view, run, asked.give_up, wanted)
             if isinstance(answer, rules.Adopt):
                 adopted = self._adopted(view, answer.id)
                 if adopted is not None:
@@ -104,7 +127,7 @@ class Coordinator(PipelineContext):
                 return self._no_plan(answer, view, wanted)
             else:
                 cancel.resume_cleanup(self, view)
-                control.refuse(self, view, kind)
+                control.refuse(self, view, asked.kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # publish first: a source may read a table with pending entries
                     published = completed
@@ -112,19 +135,20 @@ class Coordinator(PipelineContext):
                         report = publish.publish_or_wait(self, wanted.interval if wanted else None, view, uid)
                         continue  # that took time: plan on the log as it is now
                     report = publish.Report(needless=True)
+                turns.refuse_early(view)
                 try:
-                    plan = self._plan(
-                        answer, view, run, kind, wanted, CheckpointOptions(standing, drain, aligned), report
-                    )
+                    plan = self._plan(answer, view, run, asked.kind, wanted, asked.options, report)
                 except Corrupt:
                     if answer.base is None or self.ledger.is_retained(answer.base):
                         raise
                     continue  # the log moved on, and retention removed files that the base's positions name
                 nothing_new = all(part.empty for part in plan.sources.values())
-                if only_if_new and nothing_new and plan.drain is None and not skipping.is_news(plan, view):
+                if asked.only_if_new and nothing_new and plan.drain is None and not skipping.is_news(plan, view):
+                    turns.over()
                     return None
                 plan = msgspec.structs.replace(plan, planning_s=round(seams.monotonic() - began, 3))
                 if self._create(plan, view):
+                    turns.over()
                     return Triggered(plan, adopted=False)
                 reach = plan.id  # it exists now, even if listings do not show it yet
 

@@ -20,9 +20,19 @@ from tidegate.records.records import REQUEST
 
 if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
-    from tidegate.records.records import Act, Drain
+    from tidegate.records.records import Act, Drain, Rank
 
-__all__ = ["backfill_params", "drain_of", "go_back", "is_named", "keep_word", "params", "refuse_taken", "requested"]
+__all__ = [
+    "backfill_params",
+    "drain_of",
+    "go_back",
+    "is_named",
+    "keep_word",
+    "params",
+    "rank_of",
+    "refuse_taken",
+    "requested",
+]
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +163,11 @@ def is_named(task: Task) -> bool:
     return bool(task.context["params"].get("savepoint"))
 
 
+def rank_of(task: Task) -> Rank:
+    """Return how urgent the run's checkpoint is."""
+    return "savepoint" if is_named(task) else "manual" if task.kind == "manual" else "periodic"
+
+
 def refuse_taken(task: Task) -> None:
     """Raise Rejected, before anything is planned, if another checkpoint has the name of the requested savepoint."""
     from tidegate.lifecycle.savepoint import check_free
@@ -204,7 +219,13 @@ def keep_word(task: Task, id: int) -> None:
         return
     log.info("Pipeline %s is finished, with checkpoint %s: later runs are skipped", ledger.pipeline, id)
     if task.settings.retention == RETENTIONS[-1]:
-        control.cancel(ledger, task.run, f"it is finished, and retention is {RETENTIONS[-1]}", final=True)
+        try:
+            control.cancel(ledger, task.run, f"it is finished, and retention is {RETENTIONS[-1]}", final=True)
+        except Rejected as error:
+            if error.reason != "BACKFILL_IN_PROGRESS":
+                raise
+            log.warning("Nothing is removed, though retention is %s: %s", RETENTIONS[-1], error)
+            return
         remember(ledger, task.coordinator.place.options)
         task.coordinator.retire()
         log.info("retention is %s: its checkpoints and states are removed, but for savepoints", RETENTIONS[-1])

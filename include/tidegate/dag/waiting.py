@@ -1,8 +1,8 @@
 """Wait without a worker: Airflow's triggerer watches the ledger until it is worth asking again.
 
 A waiting task is deferred. Its trigger decides nothing: when it fires, the task calls the coordinator again, and may
-have to wait again. First come, first served: any stricter order could deadlock, because the task that is first in line
-may not be running.
+have to wait again. More urgent runs come first: protocol/turns.py. Among equals nothing stricter than first come, first
+served: the task that is first in line may not be running.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tidegate.execution.job.run_job import run_job
 from tidegate.execution.notifications import tell_settled
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.protocol import rules
-from tidegate.records.records import Ack, Drain, Plan
+from tidegate.records.records import Ack, Drain, Plan, Rank
 from tidegate.stores import pause_between_looks
 
 if TYPE_CHECKING:
@@ -93,6 +93,8 @@ class Schedule:
     """Make the interval again even if it is done."""
     drain: Drain | None = None
     """End event time: in as many checkpoints as it takes to read all waiting input."""
+    savepoint: bool = False
+    """Its checkpoint is to have a name: it comes before those of others that wait."""
     aligned: bool = False
     """Wait for every job, whatever the settings say."""
     stop: Callable[[], bool] = lambda: False
@@ -105,6 +107,12 @@ class Schedule:
         if self.drain is not None:
             return plan.draining is not None and outcome.state == "completed"
         return self.checkpoints is None or made < self.checkpoints
+
+    @property
+    def rank(self) -> Rank:
+        """How urgent its checkpoints are: an endless run is periodic, all else was asked for by somebody."""
+        endless = self.checkpoints is None and not self.until_idle and self.drain is None
+        return "savepoint" if self.savepoint else "periodic" if endless else "manual"
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -200,6 +208,7 @@ def _triggered(
             reprocess=schedule.reprocess,
             drain=schedule.drain,
             aligned=schedule.aligned,
+            rank=schedule.rank,
         ),
         lambda error, tries_left: observer.waiting(str(error)),
     )

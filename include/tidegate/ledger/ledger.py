@@ -11,6 +11,7 @@ from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.ledger.log import EntryLog
 from tidegate.ledger.record_files import Created, folder, stamp
 from tidegate.ledger.store import CLOCK, LocalStore, Store
+from tidegate.protocol.turns import Waiter
 from tidegate.protocol.view import Acked
 from tidegate.records.codec import encode, sha256
 from tidegate.records.interval import Interval
@@ -36,12 +37,14 @@ from tidegate.records.records import (
     PipelineRecord,
     Plan,
     Published,
+    Rank,
     RetainedCount,
     Retired,
     SeenTables,
     Told,
     Tried,
     Trouble,
+    WaitingRun,
 )
 
 __all__ = ["Created", "Ledger", "folder_ledger", "open_ledger", "stamp"]
@@ -56,6 +59,10 @@ def _unfinished(claim: PipelineRecord) -> Rejected:
         help="wait for it; if it was interrupted, run the same `tidegate fork` again: it continues where it stopped",
         reason="FORK_UNFINISHED",
     )
+
+
+def _waiting_path(run: str) -> str:
+    return f"waiting/{run_key(run)}.json"
 
 
 def open_ledger(root: str, pipeline: str, options: dict[str, str] | None = None) -> Ledger:
@@ -372,6 +379,22 @@ class Ledger(EntryLog):
     def hint_tried(self, tried: Tried) -> None:
         """Remember that these stores were tested, so that nobody tests them again."""
         self.store.replace("tried.json", encode(tried))
+
+    def waiters(self) -> list[Waiter]:
+        """Return the runs that wait for a checkpoint, as far as they have said so."""
+        paths = [f"waiting/{name}" for name in self.store.names("waiting")]
+        found = ((path, self._read_hint(path, WaitingRun)) for path in paths)
+        ages = ((waiting, self.store.age(path)) for path, waiting in found if waiting is not None)
+        return [Waiter(waiting.run, waiting.rank, age) for waiting, age in ages if age is not None]
+
+    def note_waiting(self, run: str, rank: Rank) -> None:
+        """Note that a run waits for a checkpoint, or still does."""
+        waiting = WaitingRun(**stamp(seams.new_id()), run=run, rank=rank)
+        self.store.replace(_waiting_path(run), encode(waiting))
+
+    def forget_waiting(self, run: str) -> None:
+        """Remove the note: the run has its checkpoint, or did not come when it was its turn."""
+        self.store.delete_files([_waiting_path(run)])
 
     def hint_seen_tables(self, seen: SeenTables) -> None:
         """Save later processes from reading the logs of these tables."""

@@ -21,6 +21,7 @@
     audit/<time>-<attempt>.json Act           an action that somebody took on the pages; .done.json: Acted
     trouble.json             Trouble          a hint: the last error that no checkpoint records
     told.json                Told             a hint: what the pipeline's hooks were notified of
+    waiting/<sha of run>.json WaitingRun      a hint: a run waits for a checkpoint, and how urgent it is
     tried.json               Tried            a hint: the stores that were shown to keep conditional puts
     tables.json              SeenTables       a hint: the logs of tables on object stores, as they were seen last
     lines/<name>/line.json   LineRecord       a line; its own ledger is in a folder beside it
@@ -66,6 +67,7 @@ __all__ = [
     "Pace",
     "Payload",
     "PipelineRecord",
+    "Rank",
     "Record",
     "RecordedRule",
     "Sha",
@@ -79,6 +81,7 @@ __all__ = [
     "Told",
     "Trouble",
     "Verdict",
+    "WaitingRun",
     "sum_of",
     "work_of",
 ]
@@ -985,6 +988,22 @@ class Trouble(Record, frozen=True, kw_only=True):
     help: str
     unplanned: int = 0
     """The number of runs in a row that ended and could not plan a checkpoint."""
+
+
+Rank: TypeAlias = Literal["savepoint", "manual", "periodic"]
+"""How urgent a checkpoint is: the first of these comes first."""
+
+
+class WaitingRun(Record, frozen=True, kw_only=True):
+    """A run could not plan its checkpoint yet, and asks again. The file's age tells when it has last asked.
+
+    A hint: if it is lost, or its run is dead, another run comes first, or waits a little (protocol/turns.py).
+    """
+
+    title: ClassVar[str] = "waiting"
+
+    run: str
+    rank: Rank
 
 
 class Told(Record, frozen=True, kw_only=True):

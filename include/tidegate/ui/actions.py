@@ -7,6 +7,7 @@ need the pipeline's code are left to a run of its DAG.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tidegate import seams
 from tidegate.checkpoint import approvals, control
-from tidegate.errors import Rejected
+from tidegate.errors import Rejected, Unavailable
 from tidegate.history.query import LONGEST
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.record_files import RecordStamp
@@ -135,7 +136,8 @@ def trigger(pipeline: Of, body: AskedRun, user: GetUserDep) -> ActionAnswer:
     """Let a run make a checkpoint now."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        return _run(pipeline, _words(ledger, body), user.get_name(), "a checkpoint")
+        answer = _run(pipeline, _words(ledger, body), user.get_name(), "a checkpoint")
+        return _in_line(pipeline, ledger, body, answer)
 
     return _audited(pipeline, "trigger", body, user.get_name(), do)
 
@@ -146,7 +148,7 @@ def drain(pipeline: Of, body: AskedRun, user: GetUserDep) -> ActionAnswer:
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         conf = {**_words(ledger, body), REQUEST: act.key}
-        return _run(pipeline, conf, user.get_name(), "the last checkpoint", act)
+        return _in_line(pipeline, ledger, body, _run(pipeline, conf, user.get_name(), "the last checkpoint", act))
 
     return _audited(pipeline, "drain", body, user.get_name(), do, by_run=pipeline.dag_id)
 
@@ -366,6 +368,16 @@ def _run(
     if run is None:
         raise Rejected(f"Airflow has made no run of {dag_id}", help="look at the DAG's page", reason="NO_RUN")
     return ActionAnswer(told=f"Run {run.run_id} makes {result}.", run_id=run.run_id)
+
+
+def _in_line(pipeline: Known, ledger: Ledger, body: AskedRun, answer: ActionAnswer) -> ActionAnswer:
+    """Let the run come before periodic ones that wait already: Airflow may start it only when another one has ended."""
+    if answer.run_id is not None:
+        with contextlib.suppress(Unavailable):  # then it comes when it comes
+            ledger.note_waiting(
+                airflow_run(pipeline.dag_id, answer.run_id), "savepoint" if body.savepoint else "manual"
+            )
+    return answer
 
 
 def _answer(ledger: Ledger, body: AskedAnswer, by: str, *, yes: bool) -> ActionAnswer:

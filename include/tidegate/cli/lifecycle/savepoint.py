@@ -123,7 +123,7 @@ def _make_checkpoint(target: Target, name: str, out: Output) -> int:
     savepoint.check_free(target.ledger, name, None)
     coordinator, progress = coordinator_of(target), progress_for(out)
     refuse_submit(target.settings)
-    run_loop(coordinator, [Schedule(checkpoints=1, aligned=True)], progress, target.settings, out)
+    run_loop(coordinator, [Schedule(checkpoints=1, savepoint=True, aligned=True)], progress, target.settings, out)
     checkpoint = progress.checkpoints[-1] if progress.checkpoints else None
     if checkpoint is None or checkpoint["state"] != "completed":
         raise Rejected(

@@ -171,6 +171,7 @@ class Step(BaseOperator):
                     reprocess=task.reprocess,
                     drain=run_params.drain_of(task),
                     aligned=run_params.is_named(task),
+                    rank=run_params.rank_of(task),
                 )
         except Rejected as error:
             if error.reason == "BEFORE_FIRST_CHECKPOINT":
