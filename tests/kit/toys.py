@@ -338,6 +338,7 @@ class ToySink(ExactlyOnceSink):
         then = self._table.live(restored.to.version) if restored.to is not None else []
         if restored.how == "keep":
             then = upto or []
+        then = [*then, *(name for committable in publication.committables for name in committable["files"])]
         if missing := [name for name in then if name not in self._table.files]:
             raise Corrupt(f"{len(missing)} files of an older version are gone", reason="VERSION_FILES_GONE")
         seams.fault("S10.publish.before")

@@ -32,6 +32,10 @@ class LongOracle(LifeOracle, AsideOracle):
         self.fork = LongForkOracle(world, self)
         self.needs = Needs(world, self.store, (*TABLES, f"quarantine.{GATE}"))
 
+    def begins_with(self) -> list[int]:
+        """What its state has from the start."""
+        return []
+
     def judge(self) -> None:
         super().judge()
         _states(self)
@@ -52,6 +56,10 @@ class LongForkOracle(ForkOracle):
         super().__init__(world, parent)
         self.needs = Needs(world, self.store, (FORK,))
 
+    def begins_with(self) -> list[int]:
+        """What its state has from the start."""
+        return [*range(1, self.reached + 1)]
+
     def judge(self) -> None:
         super().judge()
         if "pipeline.json" in self.store.files:
@@ -71,11 +79,12 @@ def _without_states(checkpoint: Checkpoint) -> Checkpoint:
 
 def _states(oracle: Any) -> None:
     """I2: the state of a checkpoint that is there is what its line has read; and so is what its table shows."""
-    held: dict[int, list[int]] = {}
-    line: list[int] = [*range(1, oracle.reached + 1)]
+    held: dict[int, list[int]] = {0: []}
+    line: list[int] = oracle.begins_with()
     newest: Checkpoint | None = None
     for checkpoint in (each for each in oracle.log() if each.completed):
-        line = held[checkpoint.target] if checkpoint.target is not None else [*line, *oracle._offsets(checkpoint)]
+        line = held[checkpoint.target] if checkpoint.target is not None else line
+        line = sorted([*line, *oracle._offsets(checkpoint)])
         held[checkpoint.id], newest = line, checkpoint
         for ack in checkpoint.acks.values() if checkpoint.kept else ():
             payload = ack["states"].get(STATE_SINK)
@@ -134,6 +143,8 @@ class Needs:
 
     def _written(self, path: str, old: bytes | None, new: bytes) -> None:
         self._watch(path, old, new)
+        if path.startswith("lines/"):  # a ledger of its own
+            return
         if path.endswith("/retired.json"):
             id = int(path.split("/")[1])
             self.claimed.setdefault(id, self.world.tick)
@@ -148,6 +159,8 @@ class Needs:
         return next((tick for tick, name, what in events if name == who and what.startswith("list pins/")), 0.0)
 
     def _removed(self, path: str) -> None:
+        if path.startswith("lines/"):
+            return
         if path.endswith("/plan.json"):
             self._enough_stay(int(path.split("/")[1]))
         self.refuse_gone()

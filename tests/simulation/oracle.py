@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from tests.kit.fake_store import FakeStore
 from tests.kit.toys import ToyCommit
 from tests.simulation.world import GATE, TABLES, Violation, World
 
+IS_PLAN = re.compile(r"checkpoints/\d+/plan\.json").fullmatch
 HINTS = ("latest.json", "kept.json")
 
 
@@ -252,7 +254,7 @@ class Oracle:
 
     def log(self) -> list[Checkpoint]:
         """All entries that were ever created for good."""
-        names = {path.split("/")[1] for path in self.store.every_path() if path.endswith("/plan.json")}
+        names = {path.split("/")[1] for path in self.store.every_path() if IS_PLAN(path)}
         return [self.checkpoint(int(name)) for name in sorted(names)]
 
     def checkpoint(self, id: int) -> Checkpoint:
@@ -291,12 +293,17 @@ class Oracle:
             if checkpoint.plan["base"] != before:
                 raise Violation(f"I3: checkpoint {checkpoint.id} rests on {checkpoint.plan['base']}, not on {before}")
             if checkpoint.target is not None:
-                reached = ends[checkpoint.target]
+                reached = self._goes_back_to(checkpoint, ends, reached)
             if checkpoint.range[0] != reached:
                 raise Violation(
                     f"I1: checkpoint {checkpoint.id} reads {checkpoint.range}, {reached} was reached before"
                 )
             reached, before = checkpoint.range[1], checkpoint.id
+
+    def _goes_back_to(self, rollback: Checkpoint, ends: dict[int, int], reached: int) -> int:
+        """Up to where all has been read as of a rollback. ends: by checkpoint; reached: just before it."""
+        assert rollback.target is not None
+        return ends[rollback.target]
 
     def _table(self, name: str, completed: list[Checkpoint]) -> None:
         """I1, I4: exactly the rows of the completed ranges, in the order of the log, each once; none is owed."""
@@ -324,7 +331,7 @@ class Oracle:
     def _live(self, name: str, completed: list[Checkpoint]) -> None:
         """I7: a reader sees what the checkpoints that count have brought, as if the others had never been."""
         lineage: list[int] = []
-        as_of: dict[int, list[int]] = {}
+        as_of: dict[int, list[int]] = {0: []}
         for checkpoint in completed:
             if checkpoint.target is not None:
                 lineage = as_of[checkpoint.target]

@@ -52,7 +52,7 @@ class AsideOracle(Oracle):
     def _set_aside(self, completed: Sequence[tuple[int, int | None, Sequence[int]]]) -> list[int]:
         """The bad offsets that count: a rollback takes back what came after its target."""
         lineage: list[int] = []
-        as_of: dict[int, list[int]] = {}
+        as_of: dict[int, list[int]] = {0: []}
         for id, target, offsets in completed:
             lineage = as_of[target] if target is not None else lineage
             lineage = [*lineage, *(offset for offset in offsets if offset % self.world.bad == 0)]

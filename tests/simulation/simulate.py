@@ -13,6 +13,8 @@ from tests.simulation import actors, lifecycle_days, lifecycle_oracle
 from tests.simulation.choices import Dice, SeededDice
 from tests.simulation.dropping_days import DroppingOracle, DroppingWorld
 from tests.simulation.interval_days import HourOracle, HourWorld
+from tests.simulation.line_days import LineWorld, lines
+from tests.simulation.line_oracle import LineOracle
 from tests.simulation.long_lives import LongWorld, long_life
 from tests.simulation.long_lives_oracle import LongOracle
 from tests.simulation.oracle import Oracle
@@ -55,6 +57,7 @@ KINDS: dict[str, tuple[type[World], type[Oracle]]] = {
     "years": (LongWorld, LongOracle),
     "renamed": (RenamingWorld, Oracle),
     "dropped": (DroppingWorld, DroppingOracle),
+    "lines": (LineWorld, LineOracle),
 }
 """Of a pipeline that is forked, copied and brought to its end; of an interval pipeline; with bad rows, which go into
 quarantine; of several jobs, past which checkpoints go, and of such that are always behind; of one with state and shared
@@ -94,6 +97,7 @@ def simulate(dice: Dice, kind: str = "life") -> Day:
         lifecycle_days.folders_in_memory(world),
         channels_in_memory(world),
         long_life(world),
+        lines(world),
     ):
         try:
             _storm(world, hours=kind == "hours")
@@ -192,9 +196,10 @@ def _calm(world: World) -> None:
     if not world.problem:
         world.spawn("last", "last", lambda: actors.last_run(world))
         world.play()
-    if not world.problem and world.others:
-        world.spawn("fork last", "", lambda: lifecycle_days.last_fork(world))
-        world.play()
+    for name, does in [*world.last_acts(), ("fork last", lambda: lifecycle_days.last_fork(world))]:
+        if not world.problem and (world.others or name != "fork last"):
+            world.spawn(name, name, does)
+            world.play()
     world.processes += late
 
 

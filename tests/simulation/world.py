@@ -145,6 +145,10 @@ class World(Weather):
     def more_people(self) -> None:
         """Who else takes part."""
 
+    def last_acts(self) -> list[tuple[str, Callable[[], None]]]:
+        """What else must work once all is calm, and who does it."""
+        return []
+
     def other(self, folder: str) -> FakeStore:
         """The store of another folder, made when it is first asked for."""
         if folder not in self.others:

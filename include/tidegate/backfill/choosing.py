@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from itertools import count
 
-from tidegate.backfill.line import OpenLine, changes_since, gone_inputs
+from tidegate.backfill.line import OpenLine, changes_since, gone_inputs, without_shadow
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger
@@ -120,7 +120,7 @@ def outlook(live: Coordinator, origin: int) -> Json:
         "from": origin,
         "to": last.id if last is not None else None,
         "tables": [change.table for change in changes if change.table in live.graph.sinks],
-        "left_as_they_are": [change.table for change in changes if change.how == "keep"],
+        "left_as_they_are": without_shadow(live.graph),
         "problems": problems,
         "possible": not problems,
     }

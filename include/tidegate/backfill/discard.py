@@ -14,16 +14,12 @@ from tidegate import seams
 from tidegate.backfill.line import OpenLine, open_line, pin_owner
 from tidegate.backfill.swap import release_pipeline
 from tidegate.coordinator import Coordinator
-from tidegate.delta import Location
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger, stamp
+from tidegate.lifecycle import cancel
 from tidegate.protocol import lines, rules
 from tidegate.protocol.view import Entry
-from tidegate.records import typed
-from tidegate.records.records import LineDiscarded
-from tidegate.sinks.base import SinkContext
-from tidegate.sinks.delta.shadow import LINE
-from tidegate.sinks.delta.table import DeltaSink, StagedBatch
+from tidegate.records.records import Json, LineDiscarded
 from tidegate.state.table import StateSink
 
 __all__ = ["discard", "discard_by_name", "let_go_of_name"]
@@ -41,6 +37,7 @@ def discard(line: OpenLine, by: str) -> int | None:
     release_pipeline(line, "discarded")
     ledger.delete_line(line.name)
     ledger.delete_pin(pin_owner(line.name))
+    cancel.resume_cleanup(live, ledger.view())  # of a pipeline that was cancelled for good: the pin kept some of it
     return answer.named_by
 
 
@@ -79,8 +76,9 @@ def _remove_files(line: OpenLine, swapped: Entry | None) -> None:
     contexts = live.contexts(live.graph.tables)
     for name, sinking in live.graph.tables.items():
         context, sink = contexts[name], sinking.sink
-        if isinstance(sink, DeltaSink):
-            _remove_shadow(line, sink, context, _named(line, swapped, name))
+        shadow = line.own.graph.sinks.get(name)
+        if shadow is not None:
+            sink.drop_shadow(shadow.sink, _brought(line, swapped, name), context)
         elif swapped is None and identity is not None:
             own = replace(context, uid=identity.uid)
             location = sink.location(context) if isinstance(sink, StateSink) else sink.delta_table(context)
@@ -88,19 +86,8 @@ def _remove_files(line: OpenLine, swapped: Entry | None) -> None:
                 location.remove_folder(own.folder)
 
 
-def _remove_shadow(line: OpenLine, sink: DeltaSink, context: SinkContext, named: set[str]) -> None:
-    location: Location = sink.delta_table(context)
-    folder = f"{context.folder}/{LINE}{line.name}"
-    if not named:
-        location.remove_folder(folder)
-        return
-    location.remove_files([path for path, _ in location.walk(folder) if path not in named])
-
-
-def _named(line: OpenLine, swapped: Entry | None, table: str) -> set[str]:
-    """Return the files that the swap names in a table."""
+def _brought(line: OpenLine, swapped: Entry | None, table: str) -> list[Json]:
+    """Return what the swap brings to a table."""
     if swapped is None or swapped.manifest is None or table not in swapped.manifest.tables:
-        return set()
-    payloads = swapped.manifest.tables[table].committables
-    batches = [typed.convert(line.live.ledger.unpack(payload), StagedBatch) for payload in payloads]
-    return {file.path for batch in batches for file in batch.files}
+        return []
+    return [line.live.ledger.unpack(payload) for payload in swapped.manifest.tables[table].committables]

@@ -7,6 +7,7 @@ by then, all of whose input it reads or has read.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate import seams
+from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.config.keys import MODES
 from tidegate.coordinator import Coordinator
-from tidegate.errors import Invalid, Rejected
+from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.history.lines import progress_of, rollbacks_of, view_from
 from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
 from tidegate.lifecycle import retention
@@ -27,7 +29,7 @@ from tidegate.lifecycle.rollback_proposal import Change, table_changes
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol.lines import CaughtUp, LineProgress, Refuse, Replay, Swapped, on_replay
-from tidegate.protocol.view import Entry
+from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.names import check_name
 from tidegate.records.records import Beginning, Blob, LineRecord, Pin, Plan
 from tidegate.sinks.delta.shadow import LINE
@@ -36,7 +38,17 @@ from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["LineCoordinator", "OpenLine", "begin", "open_line", "pin_owner", "refuse_kind"]
+__all__ = [
+    "LineCoordinator",
+    "OpenLine",
+    "begin",
+    "lagging_sources",
+    "open_line",
+    "pin_owner",
+    "refuse_kind",
+    "told_if_discarded",
+    "without_shadow",
+]
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,19 @@ class OpenLine:
 
     def left_out(self) -> list[str]:
         """Return the sinks that have no shadow: their targets stay as they are."""
-        return [name for name in self.live.graph.sinks if name not in self.own.graph.sinks]
+        return without_shadow(self.live.graph)
+
+    def has_noted_all(self) -> bool:
+        """Return whether its last checkpoint was planned after all that it is to read had been completed."""
+        return self.own.has_read_all() and self.head() is not None
+
+    def has_caught_up(self) -> bool:
+        """Return whether it has read all that the pipeline has read by now, or as of the checkpoint at which it is to
+        stop: by its log, and by each source's word."""
+        if not self.has_noted_all():
+            return False
+        base = self.own.until or self.live.ledger.view().last_completed
+        return not any(lagging_sources(self, self.head(), base))
 
 
 def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "") -> OpenLine:
@@ -76,6 +100,7 @@ def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "")
     check_name("backfill", name)
     ledger = live.ledger
     live_record = ledger.start()
+    control.refuse_for_good(ledger, ledger.view())
     _refuse_others(ledger, name)
     record = ledger.line(name)
     if record is None:
@@ -88,12 +113,16 @@ def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "")
             help="choose another name, or leave out --from to continue",
             reason="NAME_TAKEN",
         )
+    if ledger.line_discarded(name) is not None:  # since it was looked at; then nobody else lets go of a pin made later
+        ledger.delete_pin(pin_owner(name))
+    refuse_discarded(ledger, name)
     line = open_line(live, record, live_record.uid)
-    if record.origin:
-        snapshot = snapshot_at(ledger, record.origin, live.place.options, by=by, note=f"backfill {name}")
-        fork(look(snapshot, line.own), line.own)
-    own_uid = line.own.ledger.start().uid
-    _seed(line, live_record.uid, own_uid)
+    with told_if_discarded(ledger, name):
+        if record.origin:
+            snapshot = snapshot_at(ledger, record.origin, live.place.options, by=by, note=f"backfill {name}")
+            fork(look(snapshot, line.own), line.own)
+        own_uid = line.own.ledger.start().uid
+        _seed(line, live_record.uid, own_uid)
     return line
 
 
@@ -104,6 +133,29 @@ def open_line(live: Coordinator, record: LineRecord, uid: str | None = None) -> 
     options = live.place.options
     ledger = folder_ledger(live.ledger.line_home(record.name), live.ledger.pipeline, options)
     return OpenLine(record, live, LineCoordinator(graph, ledger, live, record))
+
+
+def refuse_discarded(ledger: Ledger, name: str) -> None:
+    """Raise Rejected if the line has been discarded, or is being."""
+    discarded = ledger.line_discarded(name)
+    if discarded is not None:
+        raise Rejected(
+            f"backfill {name!r} of pipeline {ledger.pipeline!r} was discarded by {discarded.by}",
+            expected="a backfill that is not discarded",
+            help="begin another one, under another name",
+            reason="LINE_DISCARDED",
+        )
+
+
+@contextlib.contextmanager
+def told_if_discarded(ledger: Ledger, name: str) -> Iterator[None]:
+    """Raise Rejected instead of what the block raises if somebody has discarded the line meanwhile: its records go, and
+    whoever works on it sees half of them."""
+    try:
+        yield
+    except (Corrupt, Invalid):
+        refuse_discarded(ledger, name)
+        raise
 
 
 def pin_owner(name: str) -> str:
@@ -150,13 +202,7 @@ class LineCoordinator(Coordinator):
     def refuse(self) -> Replay | CaughtUp:
         """Return the next step, or raise Rejected if the line is discarded or rests on what no longer counts."""
         name, ledger = self._record.name, self._live.ledger
-        if (discarded := ledger.line_discarded(name)) is not None:
-            raise Rejected(
-                f"backfill {name!r} of pipeline {ledger.pipeline!r} was discarded by {discarded.by}",
-                expected="a backfill that is not discarded",
-                help="begin another one, under another name",
-                reason="LINE_DISCARDED",
-            )
+        refuse_discarded(ledger, name)
         step = self.next_step()
         if isinstance(step, Swapped):
             raise Rejected(
@@ -216,6 +262,20 @@ class BothBlobs:
         return there.get_blob(blob)
 
 
+def lagging_sources(line: OpenLine, head: Entry | None, base: Entry | None) -> Iterator[str]:
+    """Yield the sources of which the pipeline has read more, as of `base`, than the line as of `head`."""
+    ours, theirs = planned_ranges(head), planned_ranges(base)
+    sources = line.live.graph.sources
+    for name, part in theirs.items():
+        if name not in sources:
+            continue
+        context = SourceContext(
+            line.live.graph.name, name, line.live.place, BothBlobs(line.own.ledger, line.live.ledger)
+        )
+        if not sources[name].source.covers(ours[name].end if name in ours else None, part.end, context):
+            yield name
+
+
 def gone_inputs(line_origin: Entry | None, live: Coordinator) -> Iterator[str]:
     """Yield what cannot be read again of what the pipeline has read since a checkpoint."""
     last = live.ledger.view().last_completed
@@ -228,6 +288,11 @@ def gone_inputs(line_origin: Entry | None, live: Coordinator) -> Iterator[str]:
             yield f"source {name!r}: {problem}"
 
 
+def without_shadow(graph: Graph) -> list[str]:
+    """Return the sinks whose targets a backfill leaves as they are: no table of theirs can be put beside them."""
+    return [name for name, sinking in graph.sinks.items() if sinking.sink.shadow("") is None]
+
+
 def changes_since(live: Coordinator, origin: int) -> tuple[Entry | None, list[Change]]:
     """Return the checkpoint, and the way back of every table to it; for 0, to before the pipeline's first rows."""
     view = live.ledger.view(reach=origin or None)
@@ -235,8 +300,7 @@ def changes_since(live: Coordinator, origin: int) -> tuple[Entry | None, list[Ch
     base = view.last_completed
     if base is None:
         return target, []
-    outside = [name for name, sinking in live.graph.sinks.items() if sinking.sink.shadow("") is None]
-    return target, list(table_changes(live, view, target, base, dict.fromkeys(outside, "keep")))
+    return target, list(table_changes(live, view, target, base, dict.fromkeys(without_shadow(live.graph), "keep")))
 
 
 def _graph_of_shadows(graph: Graph, uid: str, name: str) -> Graph:
@@ -260,6 +324,15 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str) -> Li
             expected="a completed checkpoint that is retained, or the beginning",
             help="`tidegate list` shows the choices; to compute everything again: --from beginning",
             reason="NO_SUCH_CHECKPOINT",
+        )
+    undone = rolled_back_by(origin, ledger.rollbacks()) if origin else None
+    if undone is not None:
+        raise Rejected(
+            f"checkpoint {origin} of pipeline {ledger.pipeline!r} does not count any more: entry {undone} has gone "
+            "back behind it",
+            expected="a checkpoint that counts, or the beginning",
+            help=f"begin at one before it, or after entry {undone}: `tidegate list` shows the choices",
+            reason="DOES_NOT_COUNT",
         )
     if decision is not None and decision.manifest is not None:
         pin = Pin(
@@ -346,8 +419,10 @@ def refuse_kind(live: Coordinator) -> None:
 
 
 def _refuse_others(ledger: Ledger, name: str) -> None:
+    """Refuse to begin a second line. If two begin at the same moment, both are there, and each can go on: a line reads
+    past the swap of another one."""
     others = [line.name for line in ledger.lines() if line.name != name]
-    if others:
+    if others and ledger.line(name) is None:
         raise Rejected(
             f"pipeline {ledger.pipeline!r} has a backfill already: {', '.join(others)}",
             expected="one backfill at a time",

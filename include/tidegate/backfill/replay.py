@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.backfill.line import OpenLine
+from tidegate.backfill.line import OpenLine, told_if_discarded
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 
@@ -17,22 +17,31 @@ __all__ = ["replay"]
 
 
 def replay(line: OpenLine, sessions: SessionSource, schedule: Schedule, observer: Observer) -> list[Outcome]:
-    """Make the line's checkpoints until nothing is left to read, and it has caught up with the pipeline; or with the
-    checkpoint at which it is to stop (`line.own.until`).
+    """Make the line's checkpoints until it has read all that the pipeline has read by then, or as of the checkpoint at
+    which it is to stop (`line.own.until`).
 
     schedule: says when to stop earlier, and how many failures to tolerate. Repeated, it continues.
     """
     outcomes: list[Outcome] = []
+    with told_if_discarded(line.live.ledger, line.name):
+        _replay(line, sessions, schedule, observer, outcomes)
+    return outcomes
+
+
+def _replay(
+    line: OpenLine, sessions: SessionSource, schedule: Schedule, observer: Observer, outcomes: list[Outcome]
+) -> None:
     until_idle = replace(schedule, until_idle=True, checkpoints=None, aligned=True)
-    while not schedule.stop():
+    until_idle.stop = lambda: schedule.stop() or line.has_caught_up()
+    while not until_idle.stop():
         outcomes += run_checkpoints(line.own, sessions, until_idle, observer)
         _refuse_aborted(line, outcomes)
-        if schedule.stop() or (line.head() is not None and line.own.has_read_all()):
-            break
+        if until_idle.stop() or line.has_noted_all():
+            break  # nothing is new; if a source still says that the pipeline has read more, the swap tells it
         # Nothing is new, but the pipeline has completed checkpoints since: one more plan notes them.
-        outcomes += run_checkpoints(line.own, sessions, replace(until_idle, until_idle=False, checkpoints=1), observer)
+        one_more = replace(schedule, checkpoints=1, aligned=True)
+        outcomes += run_checkpoints(line.own, sessions, one_more, observer)
         _refuse_aborted(line, outcomes)
-    return outcomes
 
 
 def _refuse_aborted(line: OpenLine, outcomes: list[Outcome]) -> None:

@@ -16,10 +16,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.backfill.line import BothBlobs, OpenLine, changes_since
+from tidegate.backfill.line import OpenLine, changes_since, lagging_sources, told_if_discarded
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import standing_ranges
@@ -29,7 +28,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta.files.copy import copy_files
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.execution.runs import abandoned_reason, new_run
-from tidegate.gates.quarantine.table import QUARANTINE
+from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink
 from tidegate.history.lines import rollbacks_of, view_from
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
@@ -56,12 +55,8 @@ from tidegate.records.records import (
     SwappedLine,
     TablePart,
 )
-from tidegate.sources.base import SourceContext
 from tidegate.state.record import StateTable
 from tidegate.state.table import StateSink
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "SwapProposal",
@@ -182,6 +177,11 @@ def swap(
 
     Raise Rejected, with every reason, if that is impossible. Then nothing has changed.
     """
+    with told_if_discarded(line.live.ledger, line.name):
+        return _swap(line, by, choices, reason, wait)
+
+
+def _swap(line: OpenLine, by: str, choices: Mapping[str, How], reason: str, wait: Callable[[str], None]) -> SwappedIn:
     live, ledger = line.live, line.live.ledger
     for _ in range(_TRIES):
         progress = line.progress()
@@ -273,7 +273,7 @@ def _create(
                 help="repair the table that does not take it, then swap again",
                 reason="NOT_PUBLISHED",
             )
-    brought = _copied(line, head, proposal.changes)
+    brought = _copied(line, head, proposal.changes, answer.id)
     rollback = Rollback(
         target=line.record.origin,
         manifest=line.record.manifest,
@@ -352,8 +352,8 @@ def _published(line: OpenLine, id: int) -> SwappedIn:
 # -- what it brings ----------------------------------------------------------------------------------------
 
 
-def _copied(line: OpenLine, head: Entry, changes: tuple[Change, ...]) -> dict[str, Payload]:
-    """Copy what the swap is to name into the pipeline's own folders. Return, by table, what it brings."""
+def _copied(line: OpenLine, head: Entry, changes: tuple[Change, ...], number: int) -> dict[str, Payload]:
+    """Copy what swap `number` is to name into the pipeline's own folders. Return, by table, what it brings."""
     live, own = line.live, line.own
     since = {change.table: change.way.to for change in changes}
     kept = {change.table for change in changes if change.how == "keep"}
@@ -373,10 +373,27 @@ def _copied(line: OpenLine, head: Entry, changes: tuple[Change, ...]) -> dict[st
                 _copy_state(line, name, states[name])
                 brought[name] = states[name]
             continue
-        committable = real.bring(sinking.sink, since.get(name), contexts[name], own_contexts[name])
+        context, own_context = contexts[name], own_contexts[name]
+        if isinstance(real, QuarantineSink):
+            asked = line.record.origin if _is_asked_about(line, name, real.gate) else None
+            committable = real.bring_again(context, own_context, since=asked, number=number)
+        else:
+            committable = real.bring(sinking.sink, since.get(name), context, own_context)
         if committable is not None:
             brought[name] = live.ledger.pack(committable, live.graph.parts)
     return brought
+
+
+def _is_asked_about(line: OpenLine, name: str, gate: str) -> bool:
+    """Return whether somebody has asked about rows of a quarantine since the line's origin."""
+    then = _ranges_of_origin(line).get(name)
+    after = then.end["request"] if then is not None and then.end is not None else 0
+    return bool(line.live.ledger.requests(gate, after))
+
+
+def _ranges_of_origin(line: OpenLine) -> dict[str, Range]:
+    target = line.live.ledger.plan(line.record.origin) if line.record.origin else None
+    return standing_ranges(target, {}) if target is not None else {}
 
 
 def _copy_state(line: OpenLine, name: str, payload: Payload) -> None:
@@ -406,23 +423,14 @@ def _sources(line: OpenLine, head: Entry) -> dict[str, Range]:
     """Return the positions of the line's head; and where requests about quarantined rows stood at its origin, so that
     they are taken up again."""
     sources = {name: part for name, part in standing_ranges(head.plan, {}).items() if not name.startswith(QUARANTINE)}
-    target = line.live.ledger.plan(line.record.origin) if line.record.origin else None
-    then = standing_ranges(target, {}) if target is not None else {}
-    return sources | {name: part for name, part in then.items() if name.startswith(QUARANTINE)}
+    then = {name: part for name, part in _ranges_of_origin(line).items() if name.startswith(QUARANTINE)}
+    return sources | then
 
 
 def _uncovered(line: OpenLine, proposal: SwapProposal) -> Iterator[str]:
     """Yield the sources of which the pipeline has read more than the line: one listing may lag behind another."""
-    starts = planned_ranges(proposal.head)
-    for name, part in planned_ranges(proposal.base).items():
-        if name not in line.live.graph.sources:
-            continue
-        source = line.live.graph.sources[name].source
-        context = SourceContext(
-            line.live.graph.name, name, line.live.place, BothBlobs(line.own.ledger, line.live.ledger)
-        )
-        if not source.covers(starts[name].end if name in starts else None, part.end, context):
-            yield f"source {name!r}: the pipeline has read input that the backfill has not read yet: run it again"
+    for name in lagging_sources(line, proposal.head, proposal.base):
+        yield f"source {name!r}: the pipeline has read input that the backfill has not read yet: run it again"
 
 
 def _acks(line: OpenLine, plan: Plan) -> dict[str, Handle]:

@@ -185,12 +185,27 @@ def cancel(ledger: Ledger, by: str, reason: str, *, final: bool = False) -> tupl
     """Stop the pipeline, and abort its open checkpoints at once. Return the id of the entry, and the aborted ids.
 
     final: for good. Nobody can resume the pipeline, and lifecycle/cancel.py cleans up after it. A second call continues
-    an interrupted one.
+    an interrupted one. Refused while there is a backfill, which could never be swapped in any more.
     """
     already = for_good(ledger.view()) if final else None
+    if final and already is None:
+        refuse_lines(ledger)
     act = Control(action="cancel", by=by, reason=reason, final=final)
     id = already.id if already is not None else _create_entry_for(ledger, act)
     return id, end_open(ledger, id, by)
+
+
+def refuse_lines(ledger: Ledger) -> None:
+    """Raise Rejected if the pipeline has a backfill, or one that was broken off just as it began."""
+    pinned = [pin.owner.removeprefix("line-") for pin in ledger.pins() if pin.kind == "line"]
+    names = sorted({*pinned, *(line.name for line in ledger.lines())})
+    if names:
+        raise Rejected(
+            f"pipeline {ledger.pipeline!r} has backfill {', '.join(names)}, which could not be swapped in any more",
+            expected="a pipeline without a backfill, before it is cancelled for good",
+            help=f"swap it in, or discard it: tidegate backfill MODULE:PIPELINE --discard {names[0]}",
+            reason="BACKFILL_IN_PROGRESS",
+        )
 
 
 def end_open(ledger: Ledger, id: int, by: str) -> tuple[int, ...]:

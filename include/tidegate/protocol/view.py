@@ -5,6 +5,7 @@ Facts in a view never change, but newer ones may exist. Every action that rests 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -114,7 +115,10 @@ def rolled_back_by(id: int, rollbacks: Sequence[tuple[int, int]]) -> int | None:
 
 @dataclass(frozen=True)
 class View:
-    """The entries from the last settled one on, ascending and without holes. The first is the oldest that matters."""
+    """The entries from the last settled one on, ascending. The first is the oldest that matters.
+
+    There are no holes, except where a view reaches down to a checkpoint that was spared when others were retired.
+    """
 
     entries: tuple[Entry, ...]
     settled: int = 0
@@ -126,7 +130,10 @@ class View:
         """Return the entry with this id, if it is in the view."""
         if id is None or not self.entries or not self.entries[0].id <= id <= self.entries[-1].id:
             return None
-        return self.entries[id - self.entries[0].id]
+        index = id - self.entries[0].id
+        if index >= len(self.entries) or self.entries[index].id != id:  # retention has left a hole
+            index = bisect_left(self.entries, id, key=lambda entry: entry.id)
+        return self.entries[index] if self.entries[index].id == id else None
 
     def rolled_back_by(self, id: int) -> int | None:
         """Return the rollback that undid entry `id`; None: the entry counts, as far as this view shows."""

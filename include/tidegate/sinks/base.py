@@ -212,7 +212,7 @@ class Sink(ABC):
         """Return this sink with a table of its own in a folder inside the real target, for a backfill. None: it cannot
         have one, so backfills leave its target as it is.
 
-        Then `seed` and `bring` are implemented.
+        Then `seed`, `bring` and `drop_shadow` are implemented.
         """
         return None
 
@@ -226,6 +226,13 @@ class Sink(ABC):
     def bring(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> Json | None:
         """Return the committable by which `go_back` to `since` also makes the target show what the shadow does. It
         names the shadow's own files. None: nothing is to be added or removed."""
+        raise NotImplementedError
+
+    def drop_shadow(self, shadow: Sink, brought: Sequence[Json], context: SinkContext) -> None:
+        """Remove a shadow's files, but for those that these committables of `bring` name. Repeatable.
+
+        Called once nobody publishes to the shadow any more that counts.
+        """
         raise NotImplementedError
 
     def relative_path(self) -> str | None:

@@ -4,9 +4,9 @@ Nothing is removed on suspicion: a file is deleted only if no record names it an
 pipeline may be running meanwhile, so the order matters: first up to which checkpoint everything is settled, then what
 records name, then what is on storage; files of later checkpoints stay. The folder of a state's file says which
 checkpoint it belongs to. Side files have no such folder and are written before the record that names them, so they
-are spared for a day, and longer if a job at work may take longer. So are copies of a line's files, which a swap makes
-before it names them. Nothing is collected in the tables of sinks: a file that is not live there may be needed by an
-older version, and VACUUM is the table owner's.
+are spared for a day, and longer if a job at work may take longer. Copies of a line's files, which a swap makes before
+it names them, are spared for a day, and as long as there is a line. Nothing is collected in the tables of sinks: a file
+that is not live there may be needed by an older version, and VACUUM is the table owner's.
 """
 
 from __future__ import annotations
@@ -102,15 +102,23 @@ def _state(
     orphans = [path for path in unnamed if 0 < (id := _checkpoint(path)) <= upto and id not in spared]
     identity = subject.ledger.begun()
     own = f"tidegate/{identity.uid}-" if identity is not None else ""
-    orphans = [path for path in orphans if path.startswith(own) or _is_old(subject, f"{folder}/{path}")]
+    copies = {path for path in orphans if not path.startswith(own)}
+    needless = _needless_copies(subject, name, copies)
+    orphans = [path for path in orphans if path not in copies or path in needless]
     if repair:
         location.remove_files(orphans)
     yield _left_over(subject, f"left over in {name}", orphans, repair)
 
 
-def _is_old(subject: Subject, path: str) -> bool:
-    """Return whether a copy of another ledger's file has been here for a day: a swap copies what it will name."""
-    return (subject.ledger.store.age(path) or 0.0) > _DAY_S
+def _needless_copies(subject: Subject, name: str, copies: set[str]) -> set[str]:
+    """Return those copies of other ledgers' files that have been here for a day, and that no swap has named since the
+    entries were read, or is going to name: there is no line that a swap could bring in."""
+    ledger, folder = subject.ledger, state_sink(name).folder
+    old = {path for path in copies if (ledger.store.age(f"{folder}/{path}") or 0.0) > _DAY_S}
+    if old and (ledger.lines() or any(pin.kind == "line" for pin in ledger.pins())):
+        return set()  # an earlier try of a swap may have made them, and the next one is about to name them
+    entries = (entry for id in (ledger.ids() if old else []) if (entry := ledger.entry(id)) is not None)
+    return old - {path for entry in entries for path in _named(subject, name, entry)}
 
 
 def _named(subject: Subject, name: str, entry: Entry) -> dict[str, tuple[int, int]]:

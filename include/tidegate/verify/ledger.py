@@ -69,6 +69,19 @@ def _forks(subject: Subject, repair: bool) -> Iterator[Finding]:
             detail = f"{pin.by} makes a {pin.kind} of checkpoint {pin.entry}, which is spared until that is done"
             advice = "if it was broken off, give the same command again; if nobody wants it, remove the file "
             yield Finding(subject.name, "forks", "note", detail, f"{advice}{subject.ledger.home}/pins/{pin.owner}.json")
+        elif pin.kind == "line":
+            yield _line(subject, pin)
+
+
+def _line(subject: Subject, pin: Pin) -> Finding:
+    """Tell what a backfill costs as long as it is there, also one that was broken off."""
+    name = pin.owner.removeprefix("line-")
+    over = "its discard was broken off" if subject.ledger.line_discarded(name) is not None else ""
+    over = over or ("it was broken off as it began" if subject.ledger.line(name) is None else "")
+    detail = f"backfill {name!r} keeps all checkpoints from {pin.entry} on" + (f", though {over}" if over else "")
+    discard = f"tidegate backfill MODULE:PIPELINE --discard {name}"
+    advice = f"to let go of them: {discard}" if over else f"swap it in, or end it: {discard}"
+    return Finding(subject.name, "backfills", "note", detail, advice)
 
 
 def _has_started(subject: Subject, pin: Pin) -> bool:

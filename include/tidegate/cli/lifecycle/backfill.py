@@ -106,6 +106,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.diff is not None:
         return _diff(line, args.diff, args.limit, out)
     refuse_submit(target.settings)
+    _tell_left_out(line.left_out(), out)
     is_swapped = isinstance(line.own.next_step(), Swapped)  # an earlier command was interrupted after that
     stopped, made = (False, []) if is_swapped and args.swap else _replay(target, line, out)
     if args.swap and not stopped:
@@ -275,8 +276,7 @@ def _dry_run(target: Target, coordinator: Coordinator, origin: int, out: Output)
     )
     changed = [name for name in coordinator.graph.sinks if name not in kept]
     out.line(f"  replaces, later    {', '.join(changed) or 'no table'}, by one commit each")
-    if kept:
-        out.line(f"  leaves as it is    {', '.join(kept)}: rows cannot be taken out there again")
+    _tell_left_out(kept, out)
     for problem in problems:
         out.line(f"Not possible: {problem}", "red")
     return NO if problems else 0
@@ -301,6 +301,16 @@ def _tables(differences: list[TableDifference]) -> dict[str, Any]:
     }
 
 
+def _tell_left_out(sinks: list[str], out: Output) -> None:
+    """Tell, before anything is done, what is not computed again."""
+    for name in sinks:
+        out.line(
+            f"{name} stays as it is: what it was given cannot be taken back, and it is given nothing again. After the "
+            "swap it gets what is new from then on.",
+            "yellow",
+        )
+
+
 def _print_differences(
     target: Target, line: OpenLine, differences: list[TableDifference], out: Output, *, done: bool = False
 ) -> None:
@@ -310,8 +320,7 @@ def _print_differences(
         [[each.table, each.rows_now, each.rows_then, each.only_now, each.only_then] for each in differences],
         right=["rows now", "rows after the swap", "taken away", "brought"],
     )
-    for name in line.left_out():
-        out.line(f"{name} stays as it is: rows cannot be taken out there again.")
+    _tell_left_out(line.left_out(), out)
     if done:
         return
     code = target.text

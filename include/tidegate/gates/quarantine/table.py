@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
+from tidegate import seams
 from tidegate.delta import (
     Location,
     Snapshot,
@@ -24,14 +25,26 @@ from tidegate.delta import (
     schema_problems,
     version_of,
 )
-from tidegate.delta.files.copy import copy_files
+from tidegate.delta.arrow_types import arrow_schema
+from tidegate.delta.files.footers import sync_and_list
+from tidegate.delta.rewrite import write_parquet
 from tidegate.gates.judging.repeated import scramble
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STREAM
+from tidegate.gates.quarantine.recognised import recognised
 from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Request
-from tidegate.sinks.base import ExactlyOnceSink, Head, Prepared, Publication, Sink, SinkContext, Staging, WayBack
+from tidegate.sinks.base import (
+    ExactlyOnceSink,
+    Head,
+    Prepared,
+    Publication,
+    SinkContext,
+    Staging,
+    WayBack,
+    entry_folder,
+)
 from tidegate.sinks.delta.append import DeltaAppend
 from tidegate.sinks.delta.table import StagedBatch
 from tidegate.sinks.delta.upsert import DeltaUpsert
@@ -243,14 +256,26 @@ class QuarantineSink(ExactlyOnceSink):
     def go_back(self, publication: Publication, head: Head, context: SinkContext) -> PublishedTable | None:
         return self._marking(context).go_back(publication, head, context)
 
-    def bring(self, shadow: Sink, since: PublishedTable | None, context: SinkContext, own: SinkContext) -> Json | None:
-        """See Sink. The line's quarantine lies in the line's own folder: its files are copied, under their names."""
-        snapshot = open_table(self.delta_table(own))
-        files = [file.staged() for file in live_files(snapshot)] if snapshot is not None else []
-        if snapshot is None or not files:
+    def bring_again(self, context: SinkContext, own: SinkContext, *, since: int | None, number: int) -> Json | None:
+        """Do what `bring` does for a line's quarantine, which lies in the line's own folder: copy its rows.
+
+        since: the checkpoint that the line began with, if somebody has asked about rows since. Rows that are as
+        they were are then recognised. number: the entry that brings the rows in.
+        """
+        again = open_table(self.delta_table(own))
+        if again is None:
             return None
-        copy_files(self.delta_table(own), self.delta_table(context), [file.path for file in files])
-        batch: Json = msgspec.to_builtins(StagedBatch(columns=snapshot.schema, files=files))
+        location = self.delta_table(context)
+        before = open_table(location) if since is not None else None
+        # A folder of its own: another try may have recognised other rows, and may have been decided.
+        folder = f"{entry_folder(own, number)}/{seams.new_id()}"
+        names = [field["name"] for field in again.schema["fields"]]
+        rows = recognised(again, before, since or 0, number)
+        written = write_parquet(location, f"{folder}/part-00000.parquet", arrow_schema(again.schema, names), rows).rows
+        files = sync_and_list(location, folder, again.schema, written=written) if written else []
+        if not files:
+            return None
+        batch: Json = msgspec.to_builtins(StagedBatch(columns=again.schema, files=files))
         return batch
 
     def trace(self, committables: Sequence[Json]) -> Json:

@@ -245,6 +245,16 @@ class DeltaSink(ExactlyOnceSink):
         builtins: Json = msgspec.to_builtins(batch)
         return builtins
 
+    def drop_shadow(self, shadow: Sink, brought: Sequence[Json], context: SinkContext) -> None:
+        assert isinstance(shadow, DeltaSink)
+        location = self.delta_table(context)
+        folder = shadow.delta_table(context).url.removeprefix(f"{location.url}/")
+        named = {file.path for batch in brought for file in typed.convert(batch, StagedBatch).files}
+        if named:
+            location.remove_files([path for path, _ in location.walk(folder) if path not in named])
+        else:
+            location.remove_folder(folder)
+
     def holds(self, publication: Publication, head: Head, context: SinkContext) -> bool:
         if head.version is None or head.last is None or head.last < publication.id:
             return False  # The transaction never goes back, so it is at or above all that was published.

@@ -1,0 +1,116 @@
+"""`tidegate backfill` without Spark: what it tells before it does anything, and what a live backfill forbids."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.shop import CODE, Shop
+from tests.kit.sqlite_shop import SqliteShop
+from tidegate.backfill import begin, discard
+from tidegate.backfill.discard import let_go_of_name
+from tidegate.checkpoint import control
+from tidegate.cli.lifecycle import backfill as command
+from tidegate.ledger import Ledger
+from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport, KafkaTopic, PostgresAppend, PostgresUpsert
+
+TOLD = "copied stays as it is: what it was given cannot be taken back, and it is given nothing again."
+FOR_GOOD = ("cancel", CODE, "-D", "retention=never_retain", "--yes")
+
+
+@pytest.fixture
+def sqlite_shop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> SqliteShop:
+    """Two checkpoints, on a Delta table and in SQLite; and a backfill has nothing to compute, so it needs no Spark."""
+    shop = SqliteShop(folder)
+    for _ in range(2):
+        shop.checkpoint()
+    monkeypatch.setattr(command, "_replay", lambda *_, **__: (False, []))
+    return shop
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_what_stays_as_it_is_is_told_before_anything_is_done(sqlite_shop: SqliteShop, tidegate: Any) -> None:
+    plainly = words(tidegate("backfill", CODE, "--from", "2", "--dry-run").out)
+    assert TOLD in plainly
+    assert "replaces, later good, by one commit each" in plainly
+    assert tidegate("backfill", CODE, "--from", "2", "--dry-run", "--json").json["left_as_they_are"] == ["copied"]
+    assert sqlite_shop.coordinator.ledger.lines() == [], "it was only asked about"
+
+    assert words(tidegate("backfill", CODE, "--from", "2").out).startswith(TOLD)
+    said = words(tidegate("backfill", CODE, "--swap", "--yes").out)
+    assert said.index(TOLD) < said.index("is swapped in")
+
+
+def test_it_stays_as_it_is_and_then_gets_what_is_new(sqlite_shop: SqliteShop, tidegate: Any) -> None:
+    tidegate("backfill", CODE, "--from", "2")
+    swapped = tidegate("backfill", CODE, "--swap", "--yes", "--json").json
+    assert (swapped["left_out"], list(swapped["tables"])) == (["copied"], ["good"])
+    assert sqlite_shop.copied() == [1, 2]
+    id = sqlite_shop.checkpoint()
+    assert sqlite_shop.copied() == [1, 2, id]
+    assert tidegate("doctor", CODE).code == 0
+
+
+def test_only_delta_tables_have_shadows() -> None:
+    sinks = [
+        FileExport("out"),
+        KafkaTopic("orders", servers="x:9092"),
+        PostgresAppend("orders", connection="shop"),
+        PostgresUpsert("totals", connection="shop", keys=["k"]),
+        DeltaAppend("a"),
+        DeltaUpsert("b", keys=["k"]),
+    ]
+    assert [sink.shadow("x") is None for sink in sinks] == [True] * 4 + [False] * 2
+
+
+@pytest.fixture
+def shop(folder: Path) -> Shop:
+    shop = Shop(folder)
+    for _ in range(2):
+        shop.checkpoint()
+    return shop
+
+
+def test_a_pipeline_is_not_cancelled_for_good_beneath_its_backfill(shop: Shop, tidegate: Any) -> None:
+    line = begin(shop.coordinator, "fix", 1, by="ann")
+    said = tidegate(*FOR_GOOD, "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, "BACKFILL_IN_PROGRESS")
+    assert "--discard fix" in said.json["error"]["help"]
+    assert tidegate("stop", CODE, "--drain", "-D", "retention=never_retain", "--yes").code == 1
+    assert shop.coordinator.ledger.view().last_id == 2, "nothing was written"
+    discard(line, "ann")
+    assert tidegate(*FOR_GOOD).code == 0
+    said = tidegate("backfill", CODE, "--from", "1", "--json")
+    assert said.json["error"]["reason"] == "STOPPED"
+
+
+def test_nor_beneath_one_that_was_broken_off_as_it_began(
+    shop: Shop, tidegate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Ledger, "create_line", _killed)
+    with pytest.raises(KeyboardInterrupt):
+        begin(shop.coordinator, "fix", 1, by="ann")
+    assert tidegate(*FOR_GOOD).code == 1
+    let_go_of_name(shop.coordinator.ledger, "fix", "ann")
+    assert tidegate(*FOR_GOOD).code == 0
+
+
+def _killed(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_clean_up_that_a_backfill_has_held_up_goes_on_when_it_is_discarded(shop: Shop, tidegate: Any) -> None:
+    """It began just before the pipeline was cancelled, and its pin was seen by nobody."""
+    line = begin(shop.coordinator, "fix", 1, by="ann")
+    ledger = shop.coordinator.ledger
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(control, "refuse_lines", lambda ledger: None)
+        assert tidegate(*FOR_GOOD).code == 0
+    assert 1 in ledger.ids()
+    discard(line, "ann")
+    assert 1 not in ledger.ids()
