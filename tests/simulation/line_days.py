@@ -69,11 +69,11 @@ class LineWorld(LongWorld):
         self.climate = LineClimate(
             **{**asdict(self.climate), **milder},
             backfills=dice.one_of([3, 2, 4]),
-            discards=dice.one_of([0.05, 0.0, 0.2]),
+            discards=dice.one_of([0.05, 0.0, 0.4]),
             hasty=dice.one_of([0.2, 0.0, 0.5]),
-            behind=dice.one_of([0.0, 0.3]),
-            bold=dice.one_of([0.0, 0.3]),
-            suspensions=dice.one_of([0, 2, 4]),
+            behind=dice.one_of([0.0, 0.6]),
+            bold=dice.one_of([0.0, 0.7]),
+            suspensions=dice.one_of([2, 0, 6]),
         )
         self.graph = self._pipeline().graph()
         self._forked = self._fork().graph()
@@ -83,7 +83,8 @@ class LineWorld(LongWorld):
         pipeline = Pipeline("day")
         climate = self.climate
         segments = climate.segments if isinstance(climate, LongClimate) else 1
-        source = MendableSource(self, climate.bound, climate.padding, segments, mended)
+        bound = climate.bound * (5 if mended else 1)
+        source = MendableSource(self, bound, climate.padding, segments, mended)
         rows = self._gated(pipeline.source("in", source).apply(Totals(), uid=STATE))
         for name in TABLES:
             rows.sink(name, ShadowedSink(name, self.tables))
@@ -101,8 +102,10 @@ class LineWorld(LongWorld):
 
     def more_people(self) -> None:
         super().more_people()
-        for _ in range(self.climate.backfills):
-            self.spawn(BACKFILL, BACKFILL, lambda: _backfiller(self), 300 + self.dice.below(5_000))
+        delay = 0
+        for _ in range(self.climate.backfills):  # some at the same time
+            delay = delay + self.dice.below(40) if self.dice.chance(0.4) else 300 + self.dice.below(4_500)
+            self.spawn(BACKFILL, BACKFILL, lambda: _backfiller(self), delay)
         if self.climate.suspensions:
             self.spawn("suspender", "", lambda: _suspender(self), self.dice.below(2_000))
 
@@ -143,13 +146,19 @@ def _suspender(world: LineWorld) -> None:
     """A person who looks at something, while nothing new is to be made."""
     coordinator = world.coordinator()
     for _ in range(world.climate.suspensions):
-        world.sleep(world.dice.below(1_500))
+        world.sleep(world.dice.below(1_000))
         try:
             coordinator.suspend("suspender", "")
-            world.sleep(world.dice.below(400))
+            world.sleep(world.dice.below(800))
             coordinator.resume("suspender")
         except (Unavailable, Rejected) as error:
             world.log(f"looks at nothing: {error.what}")
+
+
+def _discarder(world: LineWorld) -> None:
+    """A person who thinks better of it, just while it is swapped in."""
+    with contextlib.suppress(*REFUSALS):
+        _ends(world)
 
 
 class TooLong(Rejected):
@@ -192,6 +201,8 @@ def _works(world: LineWorld, *, hasty: bool) -> bool:
             me = world.current.name if world.current is not None else ""
             hold_pipeline(line, lambda why: _waits(world, why), f"{me}:{world.tick:.0f}:swap")
             _replays(world, line)
+        if not world.calm and world.dice.chance(world.climate.discards):
+            world.spawn("discarder", "", lambda: _discarder(world), world.dice.below(200))
         swapped = swap(line, by="ann", choices={}, wait=lambda why: _waits(world, why))
     except BaseException:
         with contextlib.suppress(TidegateError):
@@ -205,7 +216,7 @@ def _works(world: LineWorld, *, hasty: bool) -> bool:
         raise swapped.error
     if swapped.report is None or swapped.report.stuck:
         return False
-    if world.dice.chance(world.climate.hasty):
+    if not world.calm and world.dice.chance(0.4):
         return True  # somebody else may look after it
     world.sleep(world.dice.below(50))
     _ends(world)

@@ -12,7 +12,7 @@ from unittest import mock
 
 from tests.kit.fake_store import FakeStore
 from tests.kit.toy_gate import ToyGate, ToyQuarantine
-from tests.kit.toys import Row, ToyCommit, ToyFrame, ToySink, ToyTable
+from tests.kit.toys import Row, ToyCommit, ToyFeed, ToyFrame, ToySink, ToyTable
 from tests.simulation.long_lives import Remembering
 from tests.simulation.state_storage import copy_files
 from tidegate import seams
@@ -43,12 +43,10 @@ class MendableSource(Remembering):
         late = self.mended and not self.world.calm and self.world.dice.chance(self.world.climate.behind)
         if not late or self.feed.available == 0:
             return super().plan(start, context)
-        self.feed.available -= 1
-        try:
-            planned = super().plan(start, context)
-        finally:
-            self.feed.available += 1
-        return planned
+        hidden = min(1 + self.world.dice.below(20), self.feed.available - (start or {"at": 0})["at"])
+        seen = copy.copy(self)
+        seen.feed = ToyFeed(self.feed.available - hidden, weather=self.feed.weather)
+        return Remembering.plan(seen, start, context)
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         return other is None or (position is not None and position["at"] >= other["at"])
