@@ -11,12 +11,13 @@ import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.errors import Invalid
 from tidegate.records.place import is_url, store_of
 
-__all__ = ["bucket_client", "delete_objects", "open_client", "pause_between_looks"]
+__all__ = ["Refusal", "bucket_client", "delete_objects", "open_client", "pause_between_looks", "refusal_of"]
 
 _OF_CLIENTS: Final = frozenset(
     {
@@ -43,8 +44,41 @@ _ACCOUNT: Final = re.compile(r"(azure_)?(storage_)?account_name", re.IGNORECASE)
 _LONGEST_PAUSE_S: Final = 5.0
 _UNKNOWN: Final = re.compile(r"Configuration key: '([^']+)' is not valid")
 
+_NO_ACCESS: Final = re.compile(
+    r"\b40[13] (Forbidden|Unauthorized)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch"
+)
+_EXPIRED: Final = re.compile(r"ExpiredToken|TokenRefreshRequired|token[^<]{0,20}expired", re.IGNORECASE)
+"""What a store answers often comes as an error of no kind, with the answer in its text."""
+
 _clients: dict[tuple[int, str, frozenset[tuple[str, str]]], Any] = {}
 _lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A store has answered, and does not want this login."""
+
+    what: str
+    help: str
+    passes: bool
+    """True: it was good once, and is good again when somebody renews it."""
+
+
+_REFUSED: Final = Refusal(
+    "refuses this login", "check storage_options, or the environment's credentials; it is tried again", passes=False
+)
+_OVER: Final = Refusal(
+    "says that the login has expired",
+    "renew it where it comes from: storage_options, or the environment; then it is tried again",
+    passes=True,
+)
+
+
+def refusal_of(text: str) -> Refusal | None:
+    """Return what a client's error says about the login. None: nothing."""
+    if _EXPIRED.search(text):
+        return _OVER
+    return _REFUSED if _NO_ACCESS.search(text) else None
 
 
 def bucket_client(url: str, options: Mapping[str, str]) -> tuple[Any, str]:

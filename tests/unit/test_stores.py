@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid
 from tidegate.stores import bucket_client, delete_objects, open_client, pause_between_looks
 
@@ -95,3 +96,17 @@ def test_a_missing_one_keeps_none_of_the_others_from_being_deleted() -> None:
     client = Client("a", "b", "c", strict=True)
     delete_objects(client, ["a", "missing", "b"])
     assert client.objects == {"c"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ("Generic S3 error: 403 Forbidden: <Code>AccessDenied</Code>", "refuses this login"),
+        ("the request failed: <Code>ExpiredToken</Code>", "the login has expired"),
+        ("error sending request: connection refused", "did not answer"),
+    ],
+)
+def test_a_table_s_store_that_refuses_a_login_is_not_one_that_is_away(answer: str, told: str) -> None:
+    error = unavailable("s3://shop/tables/orders", OSError(answer))
+    assert told in str(error)
+    assert "tried again" in error.help

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.ledger.store import CLOCK, Store, parts, within
-from tidegate.stores import delete_objects, open_client
+from tidegate.stores import delete_objects, open_client, refusal_of
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore as Client
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["ObjectStore"]
 
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|bucket does not exist")
-_NO_ACCESS = re.compile(r"\b40[13] (Forbidden|Unauthorized)|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch")
-_EXPIRED = re.compile(r"ExpiredToken|TokenRefreshRequired|token[^<]{0,20}expired", re.IGNORECASE)
-"""What a store answers to a listing comes as an error of no kind, with the answer in its text."""
 _NOT_IMPLEMENTED = re.compile(r"\b501\b|not( yet)? implemented|NotImplemented", re.IGNORECASE)
 
 
@@ -164,13 +161,14 @@ class ObjectStore(Store):
                     help="create it, or correct the settings 'root' and 'data', or the path",
                     reason="NO_BUCKET",
                 ) from None
-            if _EXPIRED.search(text):
+            refusal = refusal_of(text)
+            if refusal is not None and refusal.passes:
                 raise Unavailable(
-                    f"cannot {action} {url}: the store says that the login has expired ({_first_line(error)})",
-                    help="renew it where it comes from: storage_options, or the environment; then it is tried again",
+                    f"cannot {action} {url}: the store {refusal.what} ({_first_line(error)})",
+                    help=refusal.help,
                     reason="STORAGE",
                 ) from None
-            if isinstance(error, PermissionDeniedError | UnauthenticatedError) or _NO_ACCESS.search(text):
+            if isinstance(error, PermissionDeniedError | UnauthenticatedError) or refusal is not None:
                 raise Invalid(
                     f"no access to {url}",
                     expected="credentials that may list, read, create and delete there",

@@ -20,7 +20,7 @@ from typing import Any
 
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url, store_of
-from tidegate.stores import bucket_client, delete_objects
+from tidegate.stores import bucket_client, delete_objects, refusal_of
 
 __all__ = ["Location", "create_path", "file_system", "locate", "open_path", "told", "unavailable"]
 
@@ -193,9 +193,12 @@ def locate(place: Place, path: str) -> Location:
 
 def unavailable(location: str, error: BaseException) -> Unavailable:
     """Return the error for a failed storage operation: it names the path and the reason, never the options used."""
+    why = told(error)
+    if refusal := refusal_of(why):
+        return Unavailable(f"The store {refusal.what} for {location}: {why}", help=refusal.help, reason="STORAGE")
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return Unavailable(
-        f"Storage did not answer for {location}: {told(error)}",
+        f"Storage did not answer for {location}: {why}",
         help="free some space" if full else "check the path, permissions and network; it is tried again",
         reason="STORAGE",
     )
