@@ -12,7 +12,7 @@ from tests.bench import __main__ as bench
 from tests.bench.formula import BYTES, STEPS, Constants, Shape, documented
 from tests.bench.harness import ROOT, Budget, Options, Result, in_turn
 from tests.kit.jvm import OPTIONS
-from tests.kit.sampling import ALL
+from tests.kit.sampling import ALL, turn_of
 
 KEYS = {
     "append": {"rival_s", "ratio", "ratio_partitioned"},
@@ -42,7 +42,12 @@ KEYS = {
 
 
 LONG = ("dag", "parse", "pipelined", "latency", "backfill")
-RUN = [name for name in bench.BENCHES if ALL or name not in (*bench.ALONE, *LONG)]
+LOOKED_AT = ("ledger", "requests")
+"""Of these more than their keys is looked at."""
+RUN = [
+    *LOOKED_AT,
+    *turn_of([name for name in bench.BENCHES if ALL or name not in (*bench.ALONE, *LONG, *LOOKED_AT)], 3),
+]
 """Not the cluster's, which takes as long as all others, nor those whose ways others go, too: `make test ALL=1`."""
 
 

@@ -6,6 +6,10 @@ import os
 
 from tests.chaos.chaos import tell
 from tests.chaos.reference import Fed, file_ids, value
+from tests.kit.sampling import in_turn
+
+pytestmark = in_turn(0, of=3)
+
 
 SEED = int(os.environ.get("CHAOS_SEED", "7"))
 MINUTES = float(os.environ.get("CHAOS_MINUTES", "0.6"))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.connectors.duck_contracts import DuckRowsContract, DuckTableContract
-from tests.kit.sampling import ALL
+from tests.kit.sampling import ALL, in_turn
 from tidegate.errors import Invalid
 from tidegate.sinks.base import Staging
+
+pytestmark = in_turn(1, of=2)
 
 
 class TestDuckRows(DuckRowsContract):

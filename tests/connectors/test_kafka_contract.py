@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.kit.kafka import Broker, KafkaRecord
-from tests.kit.sampling import only_with_all
+from tests.kit.sampling import in_turn, only_with_all
 from tidegate.sinks import KafkaTopic, SinkContext
 from tidegate.testing import SinkContract
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+pytestmark = in_turn(1, of=2)
 
 
 class OnBroker(SinkContract):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.kit.kafka import Broker
+from tests.kit.sampling import in_turn
 from tests.kit.world import World
 from tidegate import Pipeline
 from tidegate.cli.lifecycle.rollback import coordinator_of
@@ -24,6 +25,8 @@ from tidegate.records.place import Place
 from tidegate.sinks import KafkaTopic, SinkContext
 from tidegate.sinks.base import Publication, Staging
 from tidegate.sources import Files
+
+pytestmark = in_turn(0, of=2)
 
 
 class Sending:

@@ -27,6 +27,7 @@ from tests.connectors.kafka_publishers import (
     rows_of,
 )
 from tests.kit.kafka import Broker, kafka
+from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.records.place import Place
@@ -35,6 +36,9 @@ from tidegate.sinks.base import Head, Prepared, Publication, Staging
 from tidegate.sinks.kafka import marks, topics
 from tidegate.sinks.kafka.marks import Marks
 from tidegate.sinks.kafka.sending import Sender
+
+pytestmark = in_turn(0, of=2)
+
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))
 """Kills of each kind."""

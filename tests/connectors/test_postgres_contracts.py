@@ -6,11 +6,14 @@ import pytest
 
 from tests.kit.postgres import PASSWORD
 from tests.kit.postgres_sinks import CONNECTION, connections
-from tests.kit.sampling import ALL
+from tests.kit.sampling import ALL, in_turn
 from tidegate.records.place import Place
 from tidegate.sinks import PostgresAppend, PostgresUpsert
 from tidegate.sources import PostgresChanges, PostgresTable
 from tidegate.testing import SinkContract, SourceContract
+
+pytestmark = in_turn(0, of=2)
+
 
 SLOT = "tidegate_contract"
 

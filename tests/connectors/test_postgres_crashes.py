@@ -20,8 +20,12 @@ import pytest
 from tests.connectors.postgres_publisher import SINKS
 from tests.kit.postgres import MISSING, programs, server
 from tests.kit.postgres_sinks import PostgresPublished, connections
+from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
 from tidegate.records.place import Place
+
+pytestmark = in_turn(1, of=2)
+
 
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "6"))
 ROWS = 10_000

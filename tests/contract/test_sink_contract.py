@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from tests.kit.sampling import only_with_all
+from tests.kit.sampling import in_turn, only_with_all
 from tidegate.delta import Location, open_table, read_table
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Sink, Staging
 from tidegate.testing import SinkContract
+
+pytestmark = in_turn(0, of=2)
 
 
 class DeltaContract(SinkContract):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.sampling import only_with_all, some_of
+from tests.kit.sampling import in_turn, only_with_all, some_of
 from tests.kit.waiting import eventually
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.spark.server import client as connect_client
@@ -24,6 +24,9 @@ from tidegate.spark.server import server as connect_server
 from tidegate.spark.server.folder import ServerFolder
 from tidegate.spark.server.processes import identify, is_alive
 from tidegate.spark.session import SparkSettings, session, translated
+
+pytestmark = in_turn(1, of=2)
+
 
 PREAMBLE = """
 import json, os, sys

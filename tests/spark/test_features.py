@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tidegate.delta import Location, open_table, spark_reasons, spark_reasons_to_rewrite
 from tidegate.errors import Unavailable
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Publication, SinkContext, Staging
+
+pytestmark = in_turn(1, of=2)
+
 
 TABLES: dict[str, tuple[str, str]] = {
     # name: (columns and properties, what is said; "" where delta-rs may commit)

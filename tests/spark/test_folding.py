@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.sampling import only_with_all, some_of
+from tests.kit.sampling import in_turn, only_with_all, some_of
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.operators.deduplicate import Deduplicate
@@ -17,6 +17,9 @@ from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend
 from tidegate.state import folding
 from tidegate.state.keyed import KeyedState
+
+pytestmark = in_turn(0, of=2)
+
 
 ORDERS = [{"id": n % 3, "v": f"order {n}", "at": f"2026-01-01T00:{n:02}:00Z"} for n in range(8)]
 PAYMENTS = [{"id": n % 3, "paid": n, "at": f"2026-01-01T00:{n:02}:30Z"} for n in range(8)]

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.kit.sampling import some_of
+from tests.kit.sampling import in_turn, some_of
 from tidegate.errors import Invalid
 from tidegate.gates.expectations.catalogue import CATALOGUE, How
 from tidegate.gates.expectations.library import compile_suite, warm
@@ -28,6 +28,9 @@ from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.spark.known import no_rows_like
+
+pytestmark = in_turn(1, of=2)
+
 
 SCHEMA = """id long, i int, d double, m decimal(12,2), s string, j string, day date, at timestamp, b boolean,
     x long, y long, z long"""

@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 
-from tests.kit.sampling import some_of
+from tests.kit.sampling import in_turn, some_of
 from tests.spark.graphs import GRAPHS
 from tests.spark.random_cuts import Graph, Story, counted, told
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(1, of=2)
+
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]

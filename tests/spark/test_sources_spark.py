@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.kit.sampling import ALL, some_of
+from tests.kit.sampling import ALL, in_turn, some_of
 from tests.kit.sources import STRANGE
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
@@ -24,6 +24,8 @@ from tidegate.testing.source_contract import MemoryBlobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = in_turn(1, of=2)
 
 
 @pytest.fixture

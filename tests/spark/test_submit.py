@@ -18,9 +18,12 @@ from tests.dags import by_hand
 from tests.dags.processes import alive, children
 from tests.dags.project import Made, Project
 from tests.kit.jvm import environment
-from tests.kit.sampling import only_with_all
+from tests.kit.sampling import in_turn, only_with_all
 from tests.kit.waiting import eventually
 from tests.spark.cluster import Cluster
+
+pytestmark = in_turn(0, of=2)
+
 
 STAGE = """
 if (HERE / "broken").exists():

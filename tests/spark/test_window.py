@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(0, of=2)
+
 
 SCHEMA = "k string, v long, at timestamp"
 BEGIN = datetime(2026, 3, 28, 23, 30, tzinfo=UTC)

@@ -103,7 +103,8 @@ def test_the_overview_says_how_it_is_and_what_one_may(get, ids):
     assert told["latest"]["completed"]["id"] == ids[2]
     assert told["latest"]["failed"]["id"] == ids[3]
     assert "tidegate " not in " ".join(told["condition"]["remedy"]), "here are buttons, not commands"
-    assert told["may"] == {"trigger": False, "edit": False, "answer": False, "rollback": False, "drain": False}
+    acts = ("trigger", "edit", "answer", "rollback", "drain", "backfill", "swap")
+    assert told["may"] == dict.fromkeys(acts, False)
 
 
 def test_the_pipelines_are_listed_with_what_matters(client, tokens, ids):

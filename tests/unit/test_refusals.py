@@ -78,7 +78,7 @@ def test_each_says_what_to_do_next(refusal):
 # -- the commands that texts name ---------------------------------------------------------------------------
 
 COMMAND = re.compile(r"`tidegate ([a-z][a-z-]*)([^`]*)`")
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 
 
 def named() -> Iterator[tuple[str, str, str]]:
