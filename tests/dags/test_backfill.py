@@ -13,6 +13,7 @@ from tests.dags.server import Airflow
 from tests.kit.waiting import eventually
 from tidegate.history.lines import line_statuses
 from tidegate.ledger.ledger import open_ledger
+from tidegate.lifecycle import savepoint
 
 DAG_FILE = '''
 """Made by a test."""
@@ -68,6 +69,7 @@ def test_a_backfill_by_dates_of_a_pipeline_that_reads_whatever_is_new_is_one_rep
     made = airflow.project.pipeline("continuous", interval="3 s", min_pause="0 s").feed(3)
     airflow.known("continuous")
     eventually("three checkpoints are in the tables", lambda: len(made.published) >= 3, 180)
+    savepoint.create(made.ledger, "second", 2, "ann")  # it stays, however many come until it is wanted
 
     # From before all that is retained: the replay says why not, and nothing else is touched.
     long_ago = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T00:00:06Z"}
