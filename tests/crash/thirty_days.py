@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import itertools
 import shutil
 import sys
 import tempfile
@@ -127,8 +128,12 @@ class Example:
     def shown(self) -> Shown:
         """Rows, states and quarantine."""
         shown = {name: counted(self.versions(name)[-1]()) for name in ("revenue", "totals")}
+        closed = max((row["window_end"] for row in self.versions("revenue")[-1]()), default=None)
         for operator in OPERATORS:
-            shown[operator] = counted(offline.read_state(self.spark, "orders", operator).toArrow().to_pylist())
+            rows = offline.read_state(self.spark, "orders", operator).toArrow().to_pylist()
+            # A window that is complete may linger in the state: nothing comes of it any more.
+            is_open = [closed is None or "window_end" not in row or row["window_end"] > closed for row in rows]
+            shown[f"state of {operator}"] = counted(list(itertools.compress(rows, is_open)))
         shown["quarantine"] = counted(
             delta(Path("ledger/orders/quarantine/checked"), None), leave_out=("_tidegate_id", "_tidegate_checkpoint")
         )
