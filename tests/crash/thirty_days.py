@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ class Example:
 
         path = Path("tables", table)
         last = DeltaTable(str(path)).version()
-        return [lambda n=number: delta(path, n) for number in range(first, last + 1)]
+        return [partial(delta, path, number) for number in range(first, last + 1)]
 
 
 def delta(path: Path, version: int | None) -> list[dict[str, Any]]:
