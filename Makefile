@@ -25,7 +25,7 @@ run-kafka: setup ## the same with rides from a Kafka broker into a PostgreSQL, b
 kafka: setup ## a Kafka broker to play with on 127.0.0.1:9092 until Ctrl-C; its jars are fetched the first time. PORT=9093
 	@$(BIN)/python -m tests.kit.kafka --port $(or $(PORT),9092)
 
-test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest; ALL=1: with all cases that resemble others
+test: setup ## run the tests. T=tests/unit/test_x.py WORKERS=2, ARGS="-k name" for pytest; ALL=1: with all cases that resemble others, or take turns from commit to commit
 	@$(if $(ALL),ALL_CASES=1) tools/with_test_folder.sh $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(T) $(ARGS)
 
 FAST := tests/unit --ignore=tests/unit/cli tests/contract tests/test_bad_inputs.py

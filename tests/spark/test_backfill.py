@@ -52,8 +52,10 @@ def test_a_part_is_computed_for_a_look_and_compared_with_the_tables_as_of_then(t
     shop.replayed(line)
     assert line.progress().rests_on == 3
     sales = difference_of(line, "sales")
-    assert (sales.rows_now, sales.rows_then, sales.only_now, sales.only_then) == (9, 9, 6, 6), "ids 4 to 11, no fives"
+    assert (sales.rows_now, sales.rows_after, sales.taken_away, sales.brought) == (9, 9, 6, 6), "ids 4 to 11, no fives"
     assert {row["id"] for row in differing_rows(line, "sales", 100)} == {4, 6, 7, 8, 9, 11}
+    shop.replayed(line)  # nothing is left to do
+    assert line.progress().rests_on == 3
     with pytest.raises(Rejected, match="not read yet"):
         swap(line, by="ann", choices={}, wait=never)
     line = shop.replayed(shop.reopened("look"))
@@ -89,7 +91,7 @@ def test_a_source_that_began_at_the_moment_begins_there_again(tmp_path: Path, sp
     line = begin(shop.coordinator(), "again", 0, by="ann")
     replay(line, OneSession(spark), Schedule(), Observer())
     difference = difference_of(line, "out")
-    assert (difference.rows_then, difference.only_now, difference.only_then) == (2, 0, 0)
+    assert (difference.rows_after, difference.taken_away, difference.brought) == (2, 0, 0)
 
 
 def states(shop: Shop) -> list[tuple[str, tuple[int, ...]]]:

@@ -11,7 +11,7 @@ docs/protocol.md, section 14, has the rules.
 from tidegate.backfill.discard import discard
 from tidegate.backfill.line import OpenLine, begin, open_line
 from tidegate.backfill.replay import replay
-from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, release_pipeline, swap
+from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, release_pipeline, released_on_failure, swap
 
 __all__ = [
     "OpenLine",
@@ -22,6 +22,7 @@ __all__ = [
     "hold_pipeline",
     "open_line",
     "release_pipeline",
+    "released_on_failure",
     "replay",
     "swap",
 ]

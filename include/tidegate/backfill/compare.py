@@ -11,25 +11,12 @@ from tidegate.backfill.line import OpenLine, changes_since
 from tidegate.backfill.swap import examine_swap
 from tidegate.delta import Snapshot, open_table, query, sql_name, version_of
 from tidegate.delta.dataset import dataset
-from tidegate.errors import TidegateError
+from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import ComparedTable, Json, LineCompared
 from tidegate.sinks.delta.table import DeltaSink
 
-__all__ = ["TableDifference", "compare", "difference_of", "differing_rows", "tables_of"]
-
-
-@dataclass(frozen=True)
-class TableDifference:
-    """One table, before and after the swap."""
-
-    table: str
-    rows_now: int
-    rows_then: int
-    only_now: int
-    """Rows that the swap takes away. A row that it changes counts here and there."""
-    only_then: int
-    """Rows that the swap brings."""
+__all__ = ["compare", "difference_of", "differing_rows", "tables_of"]
 
 
 def tables_of(line: OpenLine) -> list[str]:
@@ -37,32 +24,27 @@ def tables_of(line: OpenLine) -> list[str]:
     return list(line.own.graph.sinks)
 
 
-def compare(line: OpenLine) -> list[TableDifference]:
+def compare(line: OpenLine) -> dict[str, ComparedTable]:
     """Count the rows of all tables that differ, and leave a hint of it for the pages."""
     head = line.head()
-    differences = [difference_of(line, table) for table in tables_of(line)]
+    differences = {table: difference_of(line, table) for table in tables_of(line)}
+    if line.own.until is not None:  # it was compared with the tables as of then, and no swap would change that
+        return differences
     proposal = examine_swap(line, {})
     compared = LineCompared(
         **stamp(seams.new_id()),
         head=head.id if head is not None else 0,
-        tables={
-            each.table: ComparedTable(
-                rows_now=each.rows_now, rows_after=each.rows_then, taken_away=each.only_now, brought=each.only_then
-            )
-            for each in differences
-        },
+        tables=differences,
         left_out=line.left_out(),
         shared=[change.table for change in proposal.changes if change.how == "restore" and change.way.foreign],
         problems=list(proposal.problems),
     )
-    if line.own.until is not None:  # it was compared with the tables as of then, and no swap would change that
-        return differences
     with contextlib.suppress(TidegateError):
         line.live.ledger.hint_line_compared(line.name, compared)
     return differences
 
 
-def difference_of(line: OpenLine, table: str) -> TableDifference:
+def difference_of(line: OpenLine, table: str) -> ComparedTable:
     """Count the rows that differ: all rows of both are read.
 
     A line that is to stop at a checkpoint of the pipeline is compared with the table as of that, else as it is now.
@@ -75,7 +57,7 @@ def difference_of(line: OpenLine, table: str) -> TableDifference:
         "AS come FROM changed",
     )
     (row,) = counts or [{"gone": 0, "come": 0}]
-    return TableDifference(table, now, then, int(row["gone"] or 0), int(row["come"] or 0))
+    return ComparedTable(rows_now=now, rows_after=then, taken_away=int(row["gone"] or 0), brought=int(row["come"] or 0))
 
 
 def differing_rows(line: OpenLine, table: str, limit: int) -> list[Json]:
@@ -119,8 +101,15 @@ def _sides(line: OpenLine, table: str) -> _Sides:
 def _as_of(line: OpenLine, table: str, real: Snapshot | None, id: int) -> Snapshot | None:
     """Return the pipeline's table as of one of its checkpoints. None: it had none then."""
     _, changes = changes_since(line.live, id)
-    to = next((change.way.to for change in changes if change.table == table), None)
-    return version_of(real, to.version) if real is not None and to is not None else None
+    way = next((change.way for change in changes if change.table == table), None)
+    if way is not None and way.to is None and way.problems:
+        raise Invalid(
+            f"table {table!r} cannot be read as of checkpoint {id}: {'; '.join(way.problems)}",
+            expected="its versions, and their files, since then",
+            help="compare with a later checkpoint (--to), or discard the backfill and begin a later one",
+            reason="CANNOT_COMPARE",
+        )
+    return version_of(real, way.to.version) if real is not None and way is not None and way.to is not None else None
 
 
 def _ask(sides: _Sides, sql: str) -> list[dict[str, Any]]:

@@ -65,6 +65,7 @@ __all__ = [
     "hold_pipeline",
     "release_abandoned",
     "release_pipeline",
+    "released_on_failure",
     "swap",
 ]
 
@@ -148,6 +149,17 @@ def release_pipeline(line: OpenLine, why: str) -> None:
     """Let the pipeline plan again, if it waits for this backfill."""
     live = line.live
     control.lift(live.ledger, live.settings.tolerable_failed_checkpoints, holder(line), why)
+
+
+@contextlib.contextmanager
+def released_on_failure(line: OpenLine) -> Iterator[None]:
+    """Whatever goes wrong in the block, before the swap is decided, lets the pipeline go its way again."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(TidegateError):
+            release_pipeline(line, "it was not swapped in")
+        raise
 
 
 def release_abandoned(live: Coordinator, give_up: Callable[[Plan], str | None]) -> bool:

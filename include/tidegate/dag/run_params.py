@@ -39,25 +39,29 @@ log = logging.getLogger(__name__)
 _KEY = re.compile(r"[0-9T-]{1,30}-[0-9a-f]{16}")
 
 
-def params() -> dict[str, Param]:
-    """Return the parameters in Airflow's form for a manual run.
+def _text(longest: int, title: str, description: str) -> Param:
+    """Return a parameter that may be left empty. None and not "": Airflow's form takes an empty text for a missing one,
+    and lets nobody press its button."""
+    return Param(None, type=["null", "string"], maxLength=longest, title=title, description=description)
 
-    None and not "": Airflow's form takes an empty text for a missing one, and lets nobody press its button.
-    """
+
+def _name(title: str, description: str) -> Param:
+    """Return the same for a name of something that tidegate keeps."""
+    pattern = "^([a-z0-9][a-z0-9_-]{0,62})?$"
+    return Param(None, type=["null", "string"], pattern=pattern, title=title, description=description)
+
+
+def params() -> dict[str, Param]:
+    """Return the parameters in Airflow's form for a manual run."""
     return {
-        "note": Param(
-            None,
-            type=["null", "string"],
-            maxLength=1000,
-            title="Note",
-            description="Why this run: kept in the task's log.",
+        "note": _text(
+            1000,
+            "Note",
+            "Why this run: kept in the task's log.",
         ),
-        "savepoint": Param(
-            None,
-            type=["null", "string"],
-            pattern="^([a-z0-9][a-z0-9_-]{0,62})?$",
-            title="Savepoint",
-            description="A name for this run's checkpoint: it stays until it is disposed of. It waits for every job.",
+        "savepoint": _name(
+            "Savepoint",
+            "A name for this run's checkpoint: it stays until it is disposed of. It waits for every job.",
         ),
     }
 
@@ -65,28 +69,20 @@ def params() -> dict[str, Param]:
 def backfill_params() -> dict[str, Param]:
     """Return the parameters in Airflow's form for a backfill: what `tidegate backfill` takes."""
     return {
-        "from": Param(
-            None,
-            type=["null", "string"],
-            maxLength=200,
-            title="Begin after",
-            description="A checkpoint's number, a savepoint's name, or the last checkpoint before a time (UTC), such "
+        "from": _text(
+            200,
+            "Begin after",
+            "A checkpoint's number, a savepoint's name, or the last checkpoint before a time (UTC), such "
             "as 2026-03-01; or beginning. Empty: the backfill that there is continues.",
         ),
-        "name": Param(
-            None,
-            type=["null", "string"],
-            pattern="^([a-z0-9][a-z0-9_-]{0,62})?$",
-            title="Name",
-            description="A name for the backfill. Empty: one with the date of this run, or the name of the one that "
-            "there is.",
+        "name": _name(
+            "Name",
+            "A name for the backfill. Empty: one with the date of this run, or the name of the one that there is.",
         ),
-        "to": Param(
-            None,
-            type=["null", "string"],
-            maxLength=200,
-            title="Stop at",
-            description="For a look at a part: stop when it has read what this checkpoint had, and compare with the "
+        "to": _text(
+            200,
+            "Stop at",
+            "For a look at a part: stop when it has read what this checkpoint had, and compare with the "
             "tables as of then. Without it the next run reads the rest.",
         ),
         "larger": Param(
@@ -102,12 +98,10 @@ def backfill_params() -> dict[str, Param]:
             title="Dry run",
             description="Only tell, in the task check, what would be read and changed, and what is gone.",
         ),
-        "diff": Param(
-            None,
-            type=["null", "string"],
-            maxLength=200,
-            title="Rows that differ",
-            description="A sink: some of its rows that differ now and after a swap are put into the XCom of compare.",
+        "diff": _text(
+            200,
+            "Rows that differ",
+            "A sink: some of its rows that differ now and after a swap are put into the XCom of compare.",
         ),
         "pause": Param(
             0,
@@ -116,12 +110,10 @@ def backfill_params() -> dict[str, Param]:
             title="Pause",
             description="Seconds to wait between two checkpoints of the backfill, so that it takes less of Spark.",
         ),
-        "note": Param(
-            None,
-            type=["null", "string"],
-            maxLength=1000,
-            title="Note",
-            description="Why: kept with the backfill.",
+        "note": _text(
+            1000,
+            "Note",
+            "Why: kept with the backfill.",
         ),
     }
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from tidegate import seams
 from tidegate.backfill.choosing import BEGINNING, existing_line, free_name, no_backfill, origin_of, outlook, stop_at
-from tidegate.backfill.compare import TableDifference, compare, differing_rows, tables_of
+from tidegate.backfill.compare import compare, differing_rows, tables_of
 from tidegate.backfill.discard import discard, discard_by_name
 from tidegate.backfill.line import OpenLine, begin
 from tidegate.backfill.replay import replay
-from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, release_pipeline, swap
+from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, released_on_failure, swap
 from tidegate.cli.inspect.read import plain, row_limit, shown
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
@@ -23,10 +25,11 @@ from tidegate.cli.running.run import count as whole_number
 from tidegate.cli.running.run import refuse_submit
 from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
-from tidegate.errors import Invalid, Rejected, TidegateError
+from tidegate.errors import Invalid, Rejected
 from tidegate.execution.loop import POLL_S, Schedule
 from tidegate.lifecycle.rollback_proposal import How
 from tidegate.protocol.lines import Swapped
+from tidegate.records.records import ComparedTable
 from tidegate.spark.session import reused_session
 
 __all__ = ["add_parser", "run"]
@@ -111,8 +114,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
     stopped, made = (False, []) if is_swapped and args.swap else _replay(target, line, out)
     if args.swap and not stopped:
         return _swap(args, target, line, made, out, is_swapped=is_swapped)
-    differences = [] if stopped else compare(line)
-    out.document(_document(target, line) | {"checkpoints": made, "stopped": stopped, "tables": _tables(differences)})
+    differences: dict[str, ComparedTable] = {} if stopped else compare(line)
+    out.document(
+        _document(target, line) | {"checkpoints": made, "stopped": stopped, "tables": msgspec.to_builtins(differences)}
+    )
     if stopped:
         out.line("Stopped. The same command continues.", "yellow")
         return NO
@@ -174,11 +179,10 @@ def _swap(
     *,
     is_swapped: bool,
 ) -> int:
-    """Show what the swap changes, ask, let the pipeline wait while the rest is read, and swap. Whatever goes wrong
-    before the swap is decided, the pipeline goes its way again."""
+    """Show what the swap changes, ask, let the pipeline wait while the rest is read, and swap."""
     choices = _choices(args)
-    differences: list[TableDifference] = []
-    try:
+    differences: dict[str, ComparedTable] = {}
+    with released_on_failure(line):
         if not is_swapped:
             proposal = examine_swap(line, choices)
             differences = compare(line)
@@ -190,16 +194,17 @@ def _swap(
                 if stopped:
                     raise _stopped()
         swapped = swap(line, by=who(), choices=choices, reason=args.reason, wait=lambda _: seams.sleep(POLL_S))
-    except BaseException:
-        with contextlib.suppress(TidegateError):
-            release_pipeline(line, "it was not swapped in")
-        raise
     is_published = swapped.report is not None and not swapped.report.stuck
     if is_published:
         discard(line, who())
     out.document(
         _document(target, line)
-        | {"checkpoints": made, "swapped": swapped.id, "savepoint": swapped.savepoint, "tables": _tables(differences)}
+        | {
+            "checkpoints": made,
+            "swapped": swapped.id,
+            "savepoint": swapped.savepoint,
+            "tables": msgspec.to_builtins(differences),
+        }
     )
     return _print_swapped(target, line, swapped, out)
 
@@ -289,18 +294,6 @@ def _document(target: Target, line: OpenLine) -> dict[str, Any]:
     return {"pipeline": target.name, "backfill": line.name, "from": line.record.origin, "left_out": line.left_out()}
 
 
-def _tables(differences: list[TableDifference]) -> dict[str, Any]:
-    return {
-        each.table: {
-            "rows_now": each.rows_now,
-            "rows_after": each.rows_then,
-            "taken_away": each.only_now,
-            "brought": each.only_then,
-        }
-        for each in differences
-    }
-
-
 def _tell_left_out(sinks: list[str], out: Output) -> None:
     """Tell, before anything is done, what is not computed again."""
     for name in sinks:
@@ -312,13 +305,16 @@ def _tell_left_out(sinks: list[str], out: Output) -> None:
 
 
 def _print_differences(
-    target: Target, line: OpenLine, differences: list[TableDifference], out: Output, *, done: bool = False
+    target: Target, line: OpenLine, differences: Mapping[str, ComparedTable], out: Output, *, done: bool = False
 ) -> None:
-    out.line(f"Backfill {line.name} of {target.name} has caught up.", "bold")
+    until = line.own.until
+    read = "caught up" if until is None else f"read what checkpoint {until.id} had read"
+    out.line(f"Backfill {line.name} of {target.name} has {read}.", "bold")
+    before, after = ("rows now", "rows after the swap") if until is None else ("rows then", "rows computed again")
     out.table(
-        ["table", "rows now", "rows after the swap", "taken away", "brought"],
-        [[each.table, each.rows_now, each.rows_then, each.only_now, each.only_then] for each in differences],
-        right=["rows now", "rows after the swap", "taken away", "brought"],
+        ["table", before, after, "taken away", "brought"],
+        [[table, each.rows_now, each.rows_after, each.taken_away, each.brought] for table, each in differences.items()],
+        right=[before, after, "taken away", "brought"],
     )
     _tell_left_out(line.left_out(), out)
     if done:

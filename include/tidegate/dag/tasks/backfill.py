@@ -9,10 +9,11 @@ page writes such a request down for a run, once it knows that the user may (`run
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from tidegate import seams
 from tidegate.dag.run_params import requested
@@ -23,11 +24,10 @@ from tidegate.versions.airflow import AirflowException, AirflowSkipException
 
 if TYPE_CHECKING:
     from tidegate.backfill import OpenLine
-    from tidegate.backfill.compare import TableDifference
     from tidegate.backfill.swap import SwappedIn
     from tidegate.dag.tasks.task import Task
     from tidegate.lifecycle.rollback_proposal import How
-    from tidegate.records.records import Act
+    from tidegate.records.records import Act, ComparedTable
 
 __all__ = ["CheckStep", "CompareStep", "DiscardStep", "ReplayStep", "SwapStep"]
 
@@ -202,8 +202,8 @@ class CompareStep(BackfillStep):
             raise AirflowSkipException(f"backfill {line.name} is swapped in already: its rows are in the tables")
         _bound(line, wanted)
         differences = compare(line)
-        for each in differences:
-            _tell_difference(each)
+        for table, difference in differences.items():
+            _tell_difference(table, difference)
         for name in line.left_out():
             log.info("%s stays as it is: rows cannot be taken out there again", name)
         table = str(wanted.params.get("diff") or "")
@@ -219,18 +219,7 @@ class CompareStep(BackfillStep):
             shown = [{name: None if value is None else str(value) for name, value in row.items()} for row in rows]
             task.context["ti"].xcom_push("rows", shown)
             log.info("%s rows of %s that differ are in this task's XCom `rows`", len(shown), table)
-        return {
-            "backfill": line.name,
-            "tables": {
-                each.table: {
-                    "rows_now": each.rows_now,
-                    "rows_after": each.rows_then,
-                    "taken_away": each.only_now,
-                    "brought": each.only_then,
-                }
-                for each in differences
-            },
-        }
+        return {"backfill": line.name, "tables": msgspec.to_builtins(differences)}
 
 
 class SwapStep(BackfillStep):
@@ -267,8 +256,8 @@ class SwapStep(BackfillStep):
         return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}
 
     def _swapped(self, task: Task, line: OpenLine, wanted: Wanted, *, done: bool) -> SwappedIn:
-        """Swap. Whatever goes wrong before it is decided, the pipeline goes its way again."""
-        from tidegate.backfill import examine_swap, hold_pipeline, release_pipeline, swap
+        """Let the pipeline wait while the rest is read, and swap."""
+        from tidegate.backfill import examine_swap, hold_pipeline, released_on_failure, swap
         from tidegate.dag.tasks.replaying import read_on
         from tidegate.execution.loop import POLL_S
 
@@ -278,16 +267,12 @@ class SwapStep(BackfillStep):
             log.info("%s", why)
             seams.sleep(POLL_S)
 
-        try:
+        with released_on_failure(line):
             if not done and not examine_swap(line, choices).problems:  # else `swap` refuses it, with all of them
                 hold_pipeline(line, wait, task.run)
                 read_on(self, task, line, 0.0)
             note = str(wanted.act.asked.get("note") or "") if wanted.act is not None else ""
             return swap(line, by=wanted.by, choices=choices, reason=note, wait=wait)
-        except BaseException:
-            with contextlib.suppress(TidegateError):
-                release_pipeline(line, "it was not swapped in")
-            raise
 
 
 class DiscardStep(BackfillStep):
@@ -354,12 +339,12 @@ def _tell_outlook(task: Task, name: str, found: dict[str, Any], *, begun: bool) 
         log.warning("  not possible: %s", problem)
 
 
-def _tell_difference(each: TableDifference) -> None:
+def _tell_difference(table: str, difference: ComparedTable) -> None:
     log.info(
         "%s: %s rows now, %s after the swap; %s are taken away, %s are brought",
-        each.table,
-        f"{each.rows_now:,}",
-        f"{each.rows_then:,}",
-        f"{each.only_now:,}",
-        f"{each.only_then:,}",
+        table,
+        f"{difference.rows_now:,}",
+        f"{difference.rows_after:,}",
+        f"{difference.taken_away:,}",
+        f"{difference.brought:,}",
     )

@@ -34,7 +34,6 @@ from tidegate.sinks.delta.interval import (
     refuse_outside,
     replace_by_column,
     replaced_files,
-    trace_of,
 )
 from tidegate.sinks.delta.not_null import checked_not_null
 from tidegate.sinks.delta.table import MERGED, DeltaSink, Evolution, StagedBatch, staged_result
@@ -224,9 +223,6 @@ class DeltaAppend(DeltaSink):
             folder=f"{entry_folder(context, id)}/{MERGED}{attempt}",
             attempt=attempt,
         )
-
-    def trace(self, committables: Sequence[Json]) -> Json:
-        return trace_of(file["path"] for committable in committables for file in committable["files"])
 
     def replace_interval(
         self,

@@ -52,7 +52,7 @@ from tidegate.sinks.base import (
     entry_folder,
 )
 from tidegate.sinks.declaring import column_problems
-from tidegate.sinks.delta.interval import is_published, publication_of, refuse_features
+from tidegate.sinks.delta.interval import is_published, publication_of, refuse_features, trace_of
 from tidegate.sinks.delta.properties import path_problems, property_problems
 from tidegate.sinks.delta.restore import go_back, way_back, went_past
 from tidegate.sinks.delta.rewritten_ahead import RewrittenAhead
@@ -348,6 +348,9 @@ class DeltaSink(ExactlyOnceSink):
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
     ) -> Committed | None:
         """Commit the batches right after `snapshot`, through delta-rs."""
+
+    def trace(self, committables: Sequence[Json]) -> Json:
+        return trace_of(file["path"] for committable in committables for file in committable["files"])
 
     def replace_interval(
         self,

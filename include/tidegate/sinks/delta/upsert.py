@@ -49,7 +49,6 @@ from tidegate.sinks.delta.interval import (
     found_by_column,
     refuse_outside,
     replace_by_column,
-    trace_of,
 )
 from tidegate.sinks.delta.not_null import checked_not_null
 from tidegate.sinks.delta.rewritten_ahead import (
@@ -303,9 +302,6 @@ class DeltaUpsert(DeltaSink):
             return valid.replaced, [*valid.written, *valid.counting(new)]
         changed, rewritten = rewrite(table, again, self.keys, _has_key(keys), f"{folder}/kept") if again else ([], [])
         return [*valid.replaced, *(live[source.path] for source in changed)], [*valid.written, *rewritten, *new]
-
-    def trace(self, committables: Sequence[Json]) -> Json:
-        return trace_of(file["path"] for committable in committables for file in committable["files"])
 
     def disown(
         self,
