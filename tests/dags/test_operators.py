@@ -26,7 +26,6 @@ from tests.dags.project import Made, Project
 from tests.kit.slow_jobs import busy, toy_channels
 from tests.kit.toy_world import ToyWorld
 from tidegate import Pipeline, seams
-from tidegate.backfill.swap import release_abandoned
 from tidegate.checkpoint import control
 from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator
@@ -182,7 +181,7 @@ def test_a_pipeline_waits_for_a_swap_only_as_long_as_somebody_swaps(made: Made):
     assert dag.task_dict["trigger"].execute(context(dag))["checkpoint"] == 4 + 1
     task.coordinator.abort(5, "CANCELLED")
     control.suspend(ledger, "ann", "the feed is being repaired")
-    assert not release_abandoned(task.coordinator, lambda plan: "RUN_GONE")
+    assert not control.lift_abandoned(ledger, 0, lambda plan: "RUN_GONE")
     with pytest.raises(AirflowSkipException, match="suspended by ann"):
         dag.task_dict["trigger"].execute(context(dag))
 

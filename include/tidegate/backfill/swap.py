@@ -63,7 +63,6 @@ __all__ = [
     "SwappedIn",
     "examine_swap",
     "hold_pipeline",
-    "release_abandoned",
     "release_pipeline",
     "released_on_failure",
     "swap",
@@ -122,7 +121,8 @@ def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
 def hold_pipeline(line: OpenLine, wait: Callable[[str], None], run: str = "") -> None:
     """Let the pipeline plan nothing until the swap, and wait until what it has planned is decided. Repeatable.
 
-    run: who swaps; by default this process. If that ends before the swap, `release_abandoned` finds it out.
+    run: who swaps; by default this process. If that ends before the swap, anybody may lift the
+        suspension (`control.lift_abandoned`).
     """
     live = line.live
     suspended = live.suspended()
@@ -160,21 +160,6 @@ def released_on_failure(line: OpenLine) -> Iterator[None]:
         with contextlib.suppress(TidegateError):
             release_pipeline(line, "it was not swapped in")
         raise
-
-
-def release_abandoned(live: Coordinator, give_up: Callable[[Plan], str | None]) -> bool:
-    """Let the pipeline plan again if it waits for a swap whose process or run has ended. Return whether it did.
-
-    give_up: says whether it has; a hint. If that is wrong, the swap finds new checkpoints, and reads on.
-    """
-    tolerable = live.settings.tolerable_failed_checkpoints
-    suspended = control.suspended(live.ledger.view(), tolerable)
-    if suspended is None or suspended.entry is None or not suspended.by.startswith(_HOLDER):
-        return False
-    plan = live.ledger.plan(suspended.entry)
-    if plan is None or plan.control is None or give_up(plan) is None:
-        return False
-    return control.lift(live.ledger, tolerable, suspended.by, "what was to swap it in has ended")
 
 
 def holder(line: OpenLine) -> str:

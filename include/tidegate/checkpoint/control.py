@@ -8,6 +8,7 @@ settings tolerate.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -38,6 +39,7 @@ __all__ = [
     "for_good",
     "held",
     "lift",
+    "lift_abandoned",
     "quarantines_all",
     "refuse",
     "refuse_for_good",
@@ -47,6 +49,7 @@ __all__ = [
     "suspend",
     "suspended",
     "sync_below",
+    "waits_for_process",
 ]
 
 
@@ -63,6 +66,9 @@ STATE_AFTER = {
     "drop source": "source dropped",
 }
 """By action, the state in which it leaves the pipeline, and the entry by which somebody did it."""
+
+_PERSON = "control:"
+"""Begins the run of an entry that was made for a person."""
 
 STOPPED = "STOPPED"
 """The reason why a run plans no checkpoint in a stopped or cancelled pipeline, and of an abort by a cancellation."""
@@ -174,6 +180,27 @@ def lift(ledger: Ledger, tolerable: int, by: str, reason: str) -> bool:
             return False
         if create_entry_after(ledger, view, Control(action="resume", by=by, reason=reason)):
             return True
+
+
+def waits_for_process(ledger: Ledger, tolerable: int) -> Plan | None:
+    """Return the entry by which the pipeline waits for a process, as for a swap. None: it waits for a person, or not at
+    all."""
+    current = suspended(ledger.view(), tolerable)
+    plan = ledger.plan(current.entry) if current is not None and current.entry is not None else None
+    if plan is None or plan.control is None or plan.run.startswith(_PERSON):
+        return None
+    return plan
+
+
+def lift_abandoned(ledger: Ledger, tolerable: int, give_up: Callable[[Plan], str | None]) -> bool:
+    """Resume the pipeline if it waits for a process or a run that has ended. Return whether it did.
+
+    give_up: says whether it has; a hint. If that is wrong, a swap finds new checkpoints, and reads on.
+    """
+    plan = waits_for_process(ledger, tolerable)
+    if plan is None or plan.control is None or give_up(plan) is None:
+        return False
+    return lift(ledger, tolerable, plan.control.by, "what it waited for has ended")
 
 
 def stop(ledger: Ledger, by: str, reason: str) -> int:
@@ -396,7 +423,7 @@ def _create_entry_for(ledger: Ledger, control: Control, run: str = "") -> int:
 def create_entry_after(ledger: Ledger, view: View, control: Control, run: str = "") -> bool:
     """Create the entry right after those of the view. False: somebody else has made an entry since."""
     sync_below(ledger, view, 0)
-    plan = _plan(view.last_id + 1, control, run or f"control:{seams.new_id()}")
+    plan = _plan(view.last_id + 1, control, run or f"{_PERSON}{seams.new_id()}")
     if not ledger.create_entry(plan).mine:
         return False
     ledger.index_run(plan)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidegate import seams
-from tidegate.checkpoint import troubles
+from tidegate.checkpoint import control, troubles
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
@@ -173,7 +173,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
         except Rejected as error:
             if error.reason == "SUSPENDED":
                 tell_said(coordinator)
-            if error.reason not in schedule.waits_for:
+            if error.reason not in schedule.waits_for and not _will_be_lifted(coordinator, error):
                 raise
             observer.waiting(error.what)
             seams.sleep(pause_between_looks(coordinator.ledger.home, seams.monotonic() - began, POLL_S))
@@ -194,6 +194,19 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
         observer.planned(triggered.plan)
         return triggered.plan
     return None
+
+
+def _will_be_lifted(coordinator: Coordinator, error: Rejected) -> bool:
+    """Return whether the pipeline is suspended until a process has done its work, such as a swap, and not by a person.
+    If that process has ended, it is resumed."""
+    ledger, tolerable = coordinator.ledger, coordinator.settings.tolerable_failed_checkpoints
+    if error.reason != "SUSPENDED":
+        return False
+    return (
+        control.lift_abandoned(ledger, tolerable, abandoned_reason)
+        or control.waits_for_process(ledger, tolerable) is not None
+        or coordinator.suspended() is None  # it was resumed meanwhile
+    )
 
 
 def _triggered(

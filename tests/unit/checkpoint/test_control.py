@@ -9,12 +9,14 @@ from dataclasses import replace
 
 import pytest
 
+from tests.kit.loop import DEAD
 from tests.kit.toy_world import ToyWorld
 from tidegate.checkpoint.control import resume, suspend
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.execution.finish import Finished, finish
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
+from tidegate.execution.runs import new_run
 from tidegate.pipeline.hooks import Suspension, make_hook
 
 
@@ -140,6 +142,32 @@ def test_the_loop_goes_on_after_failures_but_not_after_a_person_said_stop(world:
     world.coordinator().suspend("mia", "")
     with pytest.raises(Rejected, match="suspended by mia"):
         run_checkpoints(world.coordinator(), _no_spark(), Schedule(checkpoints=1), Told())
+
+
+def test_the_loop_waits_for_a_swap_and_no_longer_than_somebody_swaps(world: ToyWorld) -> None:
+    """`tidegate run` must survive the backfill that is swapped in beside it."""
+    waited: list[str] = []
+
+    class Swapping(Observer):
+        def waiting(self, why: str) -> None:
+            waited.append(why)
+            resume(world.ledger, "backfill fix")
+
+    def next_checkpoint() -> list[str]:
+        world.feed_more(1)
+        return [o.state for o in run_checkpoints(world.coordinator(), _no_spark(), Schedule(checkpoints=1), Swapping())]
+
+    suspend(world.ledger, "backfill fix", "it is swapped in", run=new_run())
+    assert next_checkpoint() == ["completed"]
+    assert len(waited) == 1
+    assert "suspended by backfill fix" in waited[0]
+    suspend(world.ledger, "backfill fix", "it is swapped in", run=DEAD)
+    suspend(world.ledger, "mia", "the feed is odd")
+    with pytest.raises(Rejected, match="suspended by mia"):
+        next_checkpoint()
+    resume(world.ledger, "mia")
+    suspend(world.ledger, "backfill fix", "it is swapped in", run=DEAD)
+    assert next_checkpoint() == ["completed"]
 
 
 class _no_spark:

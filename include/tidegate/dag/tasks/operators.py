@@ -154,7 +154,7 @@ class Step(BaseOperator):
 
     def triggered(self, task: Task) -> Triggered:
         """The run's checkpoint, planned now if it has none; or wait until one is allowed."""
-        from tidegate.backfill.swap import release_abandoned
+        from tidegate.checkpoint.control import lift_abandoned
         from tidegate.coordinator import AlreadyCovered
         from tidegate.execution.finish import tell_said
 
@@ -177,7 +177,8 @@ class Step(BaseOperator):
             if error.reason == "BEFORE_FIRST_CHECKPOINT":
                 raise task.skip(reasons.overtaken()) from error
             if error.reason == "SUSPENDED":
-                if release_abandoned(task.coordinator, task.give_up):
+                tolerable = task.coordinator.settings.tolerable_failed_checkpoints
+                if lift_abandoned(task.coordinator.ledger, tolerable, task.give_up):
                     return self.triggered(task)
                 tell_said(task.coordinator)
             others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
