@@ -29,7 +29,7 @@ from tests.connectors.kafka_publishers import (
 from tests.kit.kafka import Broker, kafka
 from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
-from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.errors import Corrupt, Invalid, TidegateError, Unavailable
 from tidegate.records.place import Place
 from tidegate.sinks import KafkaTopic, SinkContext
 from tidegate.sinks.base import Head, Prepared, Publication, Staging
@@ -282,6 +282,23 @@ def test_a_broker_that_is_killed_while_publishers_live_loses_and_doubles_nothing
         refuse_differences(broker, "out", checkpoints)
 
 
+def test_nothing_is_sent_behind_a_transaction_that_was_open_before(kafka_broker, target, monkeypatch):
+    """Brokers may lose the end of one. Of an earlier one of this sink the next commit would show the rows."""
+    batch, other = target.stage(1, rows_of(1)), kafka_broker.producer(transactional_id=f"other {target.topic}")
+    other.init_transactions(30)
+    other.begin_transaction()
+    kafka_broker.send(target.topic, [("k", "of another transaction")], producer=other)
+    before = kafka_broker.read(target.topic, committed=False)
+    assert len(before) == 1
+    monkeypatch.setattr(topics, "_PATIENCE_S", 0.5)
+    error = refused("OPEN_TRANSACTION", target.publish, 1, batch)
+    assert f"partition {before[0].partition}" in error.what
+    assert kafka_broker.read(target.topic, committed=False) == before, "nothing was sent"
+    other.abort_transaction(30)
+    assert target.publish(1, batch) is not None
+    refuse_differences(kafka_broker, target.topic, 1)
+
+
 def test_a_publisher_that_fails_leaves_no_transaction_for_which_readers_must_wait(kafka_broker, target, monkeypatch):
     target.options = {"transaction_timeout": 300}
     batch, commit = target.stage(1, rows_of(1)), Sender.commit
@@ -391,8 +408,8 @@ def test_a_part_of_a_checkpoint_that_was_let_go_does_not_disturb_the_next_one(ka
 # -- the topics ------------------------------------------------------------------------------------------
 
 
-def refused(reason: str, call: Any, *arguments: Any) -> Invalid:
-    with pytest.raises(Invalid) as raised:
+def refused(reason: str, call: Any, *arguments: Any) -> TidegateError:
+    with pytest.raises(TidegateError) as raised:
         call(*arguments)
     assert raised.value.reason == reason
     assert raised.value.help

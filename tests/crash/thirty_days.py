@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from jobs import orders_feed
 from tests.kit.example import two_files_each_time
@@ -30,6 +31,7 @@ from tidegate import offline
 from tidegate.backfill import begin, discard, hold_pipeline, open_line, replay, swap
 from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator, Outcome
+from tidegate.execution import runs
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.ledger import open_ledger
 from tidegate.protocol.lines import Swapped
@@ -162,6 +164,13 @@ def counted(rows: list[dict[str, Any]], leave_out: tuple[str, ...] = ()) -> Coun
     return Counter(repr(sorted(row.items())) for row in kept)
 
 
+@contextlib.contextmanager
+def a_process(number: int) -> Iterator[None]:
+    """What happens inside happens in a process of its own, as far as others can see: after it, it has ended."""
+    with patch.object(runs, "_started", lambda pid: f"{pid}.{number}"):
+        yield
+
+
 def nothing_to_wait_for(why: str) -> None:
     raise AssertionError(f"nothing is to be waited for: {why}")
 
@@ -211,15 +220,15 @@ class Story:
         example = self.begun.copied(self.home / "told")
         try:
             with example.here():
-                with crash_at(point, passed):
+                with a_process(1), crash_at(point, passed):
                     example.backfill()
-                if example.coordinator().suspended() is None:
+                with a_process(2):
                     example.live()
-                else:
-                    orders_feed.feed(Path(), 2, ROWS)  # it lands, and has to wait
-                example.backfill()
-                orders_feed.feed(Path(), 2, ROWS)
-                example.checkpoints(Schedule(until_idle=True))
+                with a_process(3):
+                    example.backfill()
+                with a_process(4):
+                    orders_feed.feed(Path(), 2, ROWS)
+                    example.checkpoints(Schedule(until_idle=True))
                 return self.differs(example)
         except Exception as error:
             return f"{type(error).__name__}: {error}"

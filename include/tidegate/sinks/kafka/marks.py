@@ -171,7 +171,8 @@ class Marks:
             "are not known until it ends",
             expected="a topic of marks to which only one sink writes",
             help="wait: it ends by itself within the transaction timeout of whoever began it. Give each sink marks of "
-            "its own (marks=…)",
+            'its own (marks=…). If it stays, the brokers have lost its end: docs/guides/kafka-sink.md, "A transaction '
+            'that never ends"',
             reason="MARKS_HIDDEN",
         )
 

@@ -27,7 +27,7 @@ from tidegate.sinks.base import Prepared, SinkContext, Staging
 from tidegate.sinks.kafka.marks import NO_CHECKPOINT, Marks, TopicMark, create_marks, mark_topic_problem
 from tidegate.sinks.kafka.records import RecordForm, ValueFormat
 from tidegate.sinks.kafka.sending import Headers, ProducerFenced, Sender, cut_into_parts, try_transaction
-from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic
+from tidegate.sinks.kafka.topics import FoundTopic, create_topic, find_topic, wait_for_transactions
 from tidegate.sinks.kafka.unsendable import refuse_ambiguous_keys, refuse_unsendable
 from tidegate.sinks.transactional import StagedPart, StagedRows, TransactionalSink
 
@@ -327,6 +327,7 @@ class KafkaTopic(TransactionalSink):
         if before is None:
             self._refuse_lost_marks(rows, cluster, context)
         self._refuse_other_topic(before, topic, context)
+        wait_for_transactions(cluster, topic)
         mark = _first_mark(topic, rows.checkpoint, rows.after, rows.attempt)
         if before is not None and before.checkpoint == rows.checkpoint:
             mark = before  # an earlier publisher has sent a part of it

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tidegate import seams
+from tidegate.errors import Unavailable
 from tidegate.kafka import ANSWER_S, Cluster
 
-__all__ = ["FoundTopic", "create_topic", "find_topic"]
+__all__ = ["FoundTopic", "create_topic", "find_topic", "wait_for_transactions"]
 
 _LARGEST_REQUEST = 1_000_000_000
 """The highest message.max.bytes of librdkafka."""
 _ANY_TIME = 2**63 - 1
+_PATIENCE_S: Final = 60.0
+"""How long to wait for transactions of others."""
+_PAUSE_S: Final = 0.2
 _RECORD_AROUND = 200
 """Bytes that a batch has around a single record of a few headers."""
 
@@ -112,3 +116,45 @@ def _wait_for_leaders(admin: Any, name: str) -> None:
         if found is not None and found.partitions and all(each.leader >= 0 for each in found.partitions.values()):
             return
         seams.sleep(0.05)
+
+
+def wait_for_transactions(cluster: Cluster, topic: FoundTopic) -> None:
+    """Wait until all transactions that are open in a topic have ended. Raise Unavailable if that takes too long.
+
+    A broker that is told to end a transaction while a partition has no leader may take that partition for deleted
+    (KAFKA-20734). There the transaction stays open, and whatever its producer does next is taken for its end: what was
+    aborted would be seen after all, beside what is sent in its place.
+    """
+    from confluent_kafka import IsolationLevel
+
+    with cluster.errors(f"looking for open transactions in the topic {topic.name}"):
+        ends = _last_offsets(cluster, topic, IsolationLevel.READ_UNCOMMITTED)
+        deadline = seams.monotonic() + _PATIENCE_S
+        while True:
+            settled = _last_offsets(cluster, topic, IsolationLevel.READ_COMMITTED)
+            open_in = [number for number, end in ends.items() if settled[number] < end]
+            if not open_in:
+                return
+            if seams.monotonic() > deadline:
+                raise Unavailable(
+                    f"a transaction has been open in the topic {topic.name} for {_PATIENCE_S:.0f} s, in partition "
+                    f"{', '.join(map(str, open_in))}",
+                    expected="transactions that end: behind an open one, readers that read committed see nothing",
+                    help="if others write to this topic in transactions, wait: nothing was sent, and it is tried "
+                    'again. If nobody does, the brokers have lost its end: docs/guides/kafka-sink.md, "A transaction '
+                    'that never ends"',
+                    reason="OPEN_TRANSACTION",
+                )
+            seams.sleep(_PAUSE_S)
+
+
+def _last_offsets(cluster: Cluster, topic: FoundTopic, isolation: Any) -> dict[int, int]:
+    """Return the offset after the last record of each partition; read committed, the one where readers must wait."""
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import OffsetSpec
+
+    admin = cluster.admin()
+    asked = {TopicPartition(topic.name, number): OffsetSpec.latest() for number in range(topic.partitions)}
+    how: Any = {"isolation_level": isolation, "request_timeout": ANSWER_S}
+    found = cluster.answers(lambda: admin.list_offsets(asked, **how), exists=True)
+    return {partition.partition: int(answer.offset) for partition, answer in found.items()}
