@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-kafka kafka test test-fast lint docs bench scale fuzz soak cuts lives matrix connectors chaos release matrix-versions clean
+.PHONY: help setup run run-kafka kafka test test-fast lint docs bench scale fuzz soak cuts lives matrix connectors chaos nexmark release matrix-versions clean
 export PYTHON S3 FOLDER
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -69,6 +69,9 @@ connectors: setup ## sources and sinks of brokers and databases under kills, in 
 
 chaos: setup ## kill and stop all of a real deployment at random, then compare its tables. MINUTES=30, SEED=7 for other faults
 	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1)
+
+nexmark: setup ## all queries of Nexmark on a million events cut in ten, and again with five kills each, against DuckDB. Q="q5 q7" for some
+	@$(BIN)/python -m tests.nexmark $(Q)
 
 release: setup ## build the sdist and the wheel in dist/, and check them in an empty environment. DRAFT=1: without asking for the changelog
 	@$(BIN)/python -m tools.release $(if $(DRAFT),--draft)

@@ -193,6 +193,9 @@ def problem_of(words: list[str]) -> str:
         return ""
     if words[0] == "make":
         return problem_of_make(words)
+    if words[:2] == ["python", "-m"]:
+        there = (ROOT / f"{words[2].replace('.', '/')}.py").is_file()
+        return "" if there else f"there is no module {words[2]}"
     known = words[0] in KNOWN_COMMANDS or re.match(r"\w+=", words[0])
     return "" if known else f"{words[0]} is not known"
 

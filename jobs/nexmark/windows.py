@@ -1,0 +1,75 @@
+"""Queries of Nexmark over windows of time. Each window comes once, when it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from jobs.nexmark.query import query
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate import Pipeline
+    from tidegate.pipeline import Stream
+
+
+@query()
+def q5(pipeline: Pipeline, bid: Stream) -> Stream:
+    """Every two seconds, the auctions with the most bids of the last ten."""
+    counts = bid.window(hopping=("10 s", "2 s"), by="auction", num="count(*)", uid="counts")
+
+    @pipeline.stage(counts)
+    def hottest(counts: DataFrame) -> DataFrame:  # a window's rows come in one checkpoint, all of them
+        most = counts.selectExpr("*", "max(num) OVER (PARTITION BY window_end) AS most")
+        return most.where("num = most").select("window_start", "window_end", "auction", "num")
+
+    return hottest
+
+
+@query()
+def q7(pipeline: Pipeline, bid: Stream) -> Stream:
+    """The highest bids of each ten seconds."""
+    best = bid.window(tumbling="10 s", price="max(price)", uid="best")
+    times = ("date_time", "window_end")
+    found = bid.join(best, on="price", within=("0 s", "10 s"), event_time=times, uid="found")
+
+    @pipeline.stage(found)
+    def highest(found: DataFrame) -> DataFrame:
+        return found.select("auction", "price", "bidder", "date_time", "extra")
+
+    return highest
+
+
+@query()
+def q8(pipeline: Pipeline, person: Stream, auction: Stream) -> Stream:
+    """Who came and sold something within the same ten seconds."""
+    came = person.window(tumbling="10 s", by=["id", "name"], persons="count(*)", uid="came")
+    sold = auction.window(tumbling="10 s", by="seller", auctions="count(*)", uid="sold")
+    on = {"id": "seller", "window_start": "window_start", "window_end": "window_end"}
+    both = came.join(sold, on=on, within=("0 s", "0 s"), event_time="window_end", uid="both")
+
+    @pipeline.stage(both)
+    def sellers(both: DataFrame) -> DataFrame:
+        return both.select("id", "name", "window_start")
+
+    return sellers
+
+
+@query()
+def q11(pipeline: Pipeline, bid: Stream) -> Stream:
+    """How many bids there are of each bidder without a break of more than ten seconds."""
+    return bid.window(session="10 s", by="bidder", bid_count="count(*)", uid="sessions")
+
+
+@query(keys=["bidder", "window_start"])
+def q12(pipeline: Pipeline, bid: Stream) -> Stream:
+    """How many bids there are of each bidder in ten seconds of the clock: when checkpoints are planned."""
+
+    @bid.process(by="bidder", state="bids long", output="bidder long, window_start timestamp, bids long", uid="clocked")
+    def clocked(key: dict[str, Any], rows: Any, state: Any, timers: Any) -> Iterator[dict[str, Any]]:
+        start = timers.now - timedelta(seconds=timers.now.timestamp() % 10)
+        yield {"bidder": key["bidder"], "window_start": start, "bids": rows.num_rows}
+
+    return clocked.aggregate(by=["bidder", "window_start"], bid_count="sum(bids)", uid="counts")

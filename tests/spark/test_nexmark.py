@@ -1,0 +1,71 @@
+"""The queries of Nexmark on a few thousand events, some of them late, with a crash: equal to DuckDB's, to the row."""
+
+from __future__ import annotations
+
+import inspect
+import random
+
+import pytest
+
+from jobs.nexmark.generator import KINDS, Events
+from jobs.nexmark.query import QUERIES
+from tests.kit.sampling import turn_of
+from tests.nexmark.page import PAGE, page
+from tests.nexmark.playing import MODULES, NAMES, Play, prepare, side_input
+from tests.nexmark.reference import REFERENCE, Reference
+from tidegate.testing import points_reached
+
+EVENTS = Events(count=4_000, seed=3, rate=40, late=0.02)
+CUTS = 3
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Reference:
+    landing = tmp_path_factory.mktemp("nexmark")
+    EVENTS.write(landing, CUTS)
+    made = Reference(landing, CUTS)
+    made.side_input(side_input())
+    return made
+
+
+@pytest.mark.parametrize("name", turn_of(NAMES, 8))
+def test_a_query_gives_what_duckdb_does_though_a_checkpoint_crashes(name, reference, tmp_path, spark):
+    play = Play(name, tmp_path)
+    prepare(tmp_path, reference.landing)
+    with play.opened(spark) as running:
+        with points_reached() as points:
+            running.checkpoint()
+        running.crash_at(random.Random(name).choice(sorted(set(points))))
+        running.until_idle()
+        assert play.differs(running, reference) == ""
+    assert reference.count(name) > 0
+
+
+def test_each_query_has_a_reference_and_at_most_twelve_lines():
+    assert sorted(REFERENCE) == sorted(NAMES) == sorted(f"q{number}" for number in range(23))
+    helpers = [function for module in MODULES for _, function in inspect.getmembers(module, inspect.isfunction)]
+    for function in [*helpers, *(QUERIES[name].declare for name in NAMES)]:
+        lines = [line for line in inspect.getsource(function).splitlines() if line.strip()]
+        assert len(lines) <= 12, function.__name__
+
+
+def test_the_events_are_the_same_however_they_are_cut():
+    whole, cut = next(EVENTS.cut(1)), list(EVENTS.cut(7))
+    for kind in KINDS:
+        parts = [rows for tables in cut for rows in tables[kind].to_pylist()]
+        assert parts == whole[kind].to_pylist()
+    assert [sum(table.num_rows for table in whole.values())] == [EVENTS.count]
+    assert whole["bid"].num_rows == EVENTS.count * 46 // 50
+
+
+def test_the_reference_tells_late_bids_from_others(reference: Reference):
+    """Otherwise the comparison would prove nothing of them."""
+    late = reference.rows("SELECT * FROM bid WHERE date_time + INTERVAL 10 SECOND < before")
+    assert len(late) > 10
+    few = next(EVENTS.cut(1))["bid"].slice(0, 9)
+    assert "missing" in reference.differs("q0", few)
+
+
+def test_the_guide_shows_the_queries_as_they_are():
+    """Else: python -m tests.nexmark.page writes them there."""
+    assert PAGE.read_text() == page()
