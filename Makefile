@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-kafka kafka test test-fast lint docs bench scale fuzz soak cuts lives matrix connectors chaos nexmark release matrix-versions clean
+.PHONY: help setup run run-kafka kafka test test-fast lint docs bench scale fuzz soak cuts lives matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions clean
 export PYTHON S3 FOLDER
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -11,7 +11,7 @@ WORKERS ?= 2
 
 help: ## print this
 	@echo "make TARGET, where TARGET is one of"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## make .venv from uv.lock, fetch the Delta jars; nothing to do the second time. S3=1: also the jars for s3://. PYTHON=/path/to/python3.11
 	@tools/setup.sh
@@ -75,6 +75,12 @@ nexmark: setup ## all queries of Nexmark on a million events cut in ten, and aga
 
 release: setup ## build the sdist and the wheel in dist/, and check them in an empty environment. DRAFT=1: without asking for the changelog
 	@$(BIN)/python -m tools.release $(if $(DRAFT),--draft)
+
+first-minutes: setup ## the first minutes of a user, from an empty folder to two checkpoints, with the seconds. CACHED=1: fetch nothing again; WRITE=1: into docs/quickstart.md
+	@$(BIN)/python -m tools.first_minutes $(if $(CACHED),--cached) $(if $(WRITE),--write)
+
+existing-airflow: setup ## a pipeline added to an Airflow that is there. LAYOUT=airflow|astro EXECUTOR=local|celery DATABASE=sqlite|postgres|mysql
+	@$(BIN)/python -m tools.existing_airflow $(if $(LAYOUT),--layout $(LAYOUT)) $(if $(EXECUTOR),--executor $(EXECUTOR)) $(if $(DATABASE),--database $(DATABASE))
 
 matrix-versions: setup ## a new project at the corners of the supported versions of Python, Airflow and Spark. CORNER=1 for one; FOLDER=/where/to
 	@$(BIN)/python -m tools.matrix_versions $(if $(CORNER),--corner $(CORNER))

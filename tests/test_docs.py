@@ -37,6 +37,7 @@ from tidegate.cli.main import build_parser
 from tidegate.cli.output import Output
 from tidegate.cli.up.screen import LiveScreen
 from tidegate.config import KEYS, load_settings
+from tools import first_minutes
 
 LIBRARY = ROOT / "include/tidegate"
 CURRENT = [each for each in DOCUMENTS if each.name != "CHANGELOG.md" and each.parent.name != "reference"]
@@ -324,6 +325,9 @@ def test_every_block_of_text_is_as_its_header_says(block):
         source = "\n".join(python_files().values())
         files = re.findall(r"(\w+)(?:-…)?\.json", block.code)
         assert [name for name in files if name != "main" and not re.search(rf"\b{name}\b", source)] == []
+    elif block.header == "transcript":
+        typed = [command for line in block.code.splitlines() for _, mark, command in [line.partition("$ ")] if mark]
+        assert tuple(typed) == first_minutes.SHELL, "make first-minutes WRITE=1"
     elif block.header == "output of tidegate up":
         assert block.code.splitlines() == shown_by_up(password="3f0c…")
     else:

@@ -113,16 +113,7 @@ def check_content(wheel: Path, sdist: Path) -> None:
         raise NotReleased(f"the wheel lacks {sorted(wanted - found)}, and has in excess {sorted(found - wanted)}")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2].split("/")[0] for name in archive.getnames()}
-    if excess := names - {
-        "",
-        "include",
-        "LICENSE",
-        "README.md",
-        "CHANGELOG.md",
-        "pyproject.toml",
-        "PKG-INFO",
-        ".gitignore",
-    }:
+    if excess := names - SDIST:
         raise NotReleased(f"the sdist has in excess {sorted(excess)}")
 
 

@@ -24,7 +24,7 @@ BENCHES = {
     "pipelined": "three jobs in a row, three checkpoints at once against one at a time",
     "latency": "from the trigger to the first job's rows in their table: at least once against exactly once",
     "dag": "a whole DAG run under a real scheduler, against one with empty tasks",
-    "parse": "import of a DAG file, against Airflow alone",
+    "parse": "import of a DAG file, against one with an empty task",
     "requests": "what a checkpoint asks of an object store, by jobs, tables and sources, and a formula that fits it",
     "large_state": "files and rewritten rows of states up to 10 TB, on paper, with the code that merges them",
     "pipelines": "what many pipelines cost one Airflow: rows in its database, the size of a DAG, parsing",

@@ -71,6 +71,31 @@ def test_a_folder_that_is_none_and_too_many_workers_are_told(dags, monkeypatch):
     assert "32 workers" in found["parallelism"].what
 
 
+def test_folders_of_bundles_are_looked_into_and_bundles_that_are_fetched_are_not(dags, tmp_path, monkeypatch):
+    """An Airflow whose DAGs come from git needs no dags_folder."""
+    monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(tmp_path / "nowhere"))
+    git = {"name": "git", "classpath": "airflow.providers.git.bundles.git.GitDagBundle", "kwargs": {}}
+    monkeypatch.setenv("AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([git]))
+    assert checks() == {}
+    here = {"name": "here", "classpath": "airflow.dag_processing.bundles.local.LocalDagBundle"}
+    monkeypatch.setenv(
+        "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST", json.dumps([git, here | {"kwargs": {"path": str(dags)}}])
+    )
+    (dags / "orders.py").write_text(DAG)
+    assert "jobs_of_mine" in checks()["PYTHONPATH"].what
+
+
+def test_plugins_that_nothing_registers_are_told(dags, tmp_path, monkeypatch):
+    monkeypatch.setattr(own_airflow.importlib.metadata, "entry_points", lambda **_: ())
+    monkeypatch.setenv("AIRFLOW__CORE__PLUGINS_FOLDER", str(tmp_path / "plugins"))
+    assert checks()["plugins"].stops
+    (tmp_path / "plugins").mkdir()
+    (tmp_path / "plugins/mine.py").write_text("mine = 1\n")
+    assert checks()["plugins"].stops
+    (tmp_path / "plugins/theirs.py").write_text("from tidegate.dag.plugin import TidegatePlugin\n")
+    assert checks() == {}
+
+
 def test_an_airflow_that_was_never_tried_is_told(dags, monkeypatch):
     monkeypatch.setattr(own_airflow, "VERSION", (3, 9, 0))
     assert "Airflow 3.9.0" in checks()["Airflow's version"].what

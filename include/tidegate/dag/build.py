@@ -80,8 +80,10 @@ def build_dag(
 
 
 def _project(file: Path) -> str:
-    """Return the folder of the settings: the first one above the DAG file, or else the working directory."""
-    folders = (folder for folder in file.absolute().parents if (folder / FILE_NAME).is_file())
+    """Return the folder of the settings: the first one above the DAG file, or above the file that this is a link to, or
+    else the working directory."""
+    above = (*file.absolute().parents, *file.resolve().parents)
+    folders = (folder for folder in above if (folder / FILE_NAME).is_file())
     return os.fspath(next(folders, Path.cwd()))
 
 

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 from pathlib import Path
 
 from tidegate.errors import Invalid
-from tidegate.versions.ranges import RANGES_BY_PACKAGE
+from tidegate.versions.ranges import JAVA, RANGES_BY_PACKAGE, installed_version
 
 __all__ = ["file_identity", "find_java", "spark_home", "spark_identity"]
 
+_WANTED_JAVA = f"Java {JAVA} or newer"
+_GET_JAVA = "Install it (Debian: apt-get install default-jre-headless), or let JAVA_HOME name it."
+
 
 def spark_home() -> Path:
-    """Return where pyspark is, without importing it."""
+    """Return where pyspark is, without importing it. Raises Invalid if it is none that tidegate runs with."""
     spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        known = RANGES_BY_PACKAGE["pyspark"]
+    known, version = RANGES_BY_PACKAGE["pyspark"], installed_version("pyspark")
+    if spec is None or spec.origin is None or (version is not None and version not in known):
         raise Invalid(
-            "pyspark is not installed.",
+            f"pyspark {version} is installed." if spec is not None and version else "pyspark is not installed.",
             expected=f"pyspark {known.text}",
             help=known.command,
             reason="PYSPARK_MISSING",
@@ -34,17 +39,30 @@ def spark_identity() -> list[str]:
 
 
 def find_java() -> Path:
-    """Return the Java that spark-submit will use."""
+    """Return the Java that spark-submit will use. Raises Invalid if there is none that Spark runs on."""
     home = os.environ.get("JAVA_HOME")
     java = Path(home, "bin", "java") if home else Path(shutil.which("java") or "/java")
     if not java.is_file():
         raise Invalid(
             f"There is no Java ({'JAVA_HOME is ' + home if home else 'no `java` on the PATH'}).",
-            expected="Java 17 or later",
-            help="Install it (Debian: apt-get install openjdk-17-jre-headless) or correct JAVA_HOME.",
+            expected=_WANTED_JAVA,
+            help=_GET_JAVA,
             reason="JAVA_MISSING",
         )
-    return java.resolve()
+    java = java.resolve()
+    version = _java_version(java)
+    if version is not None and version < JAVA:
+        raise Invalid(f"{java} is Java {version}.", expected=_WANTED_JAVA, help=_GET_JAVA, reason="JAVA_MISSING")
+    return java
+
+
+def _java_version(java: Path) -> int | None:
+    """Return a Java's version by the file that comes with it, without starting it; None if there is no such file."""
+    for folder in java.parents[1:3]:  # Java 8 may be in jre/bin
+        with contextlib.suppress(OSError):
+            found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (folder / "release").read_text("utf-8"), re.MULTILINE)
+            return int(found[1]) if found else None
+    return None
 
 
 def file_identity(path: Path) -> list[object]:

@@ -8,6 +8,7 @@ files, and runs none of them.
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import importlib.util
 import json
 import logging
@@ -17,6 +18,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 from tidegate import seams
 from tidegate.versions.airflow import VERSION, conf
@@ -32,6 +34,7 @@ _MOST_FILES = 500
 _MOST_BYTES = 500_000
 _MANY_WORKERS = 8
 _KNOWN_EXECUTORS = ("LocalExecutor", "CeleryExecutor", "KubernetesExecutor")
+_LOCAL_BUNDLE: Final = "LocalDagBundle"
 _LOOK_EVERY_S = 60.0
 
 
@@ -50,7 +53,7 @@ def notices() -> list[SetUpNotice]:
     """Return everything that is missing, looked up at most once a minute."""
     with _lock:
         if not _looked or seams.monotonic() - _looked[-1][0] > _LOOK_EVERY_S:
-            _looked[:] = [(seams.monotonic(), [*_versions(), *_dag_files(), *_workers()])]
+            _looked[:] = [(seams.monotonic(), [*_versions(), *_plugins(), *_dag_files(), *_workers()])]
         return list(_looked[-1][1])
 
 
@@ -81,17 +84,48 @@ def _versions() -> Iterator[SetUpNotice]:
         )
 
 
-def _dag_files() -> Iterator[SetUpNotice]:
-    """Find DAG files that Airflow skips in silence, and those that import what it does not find."""
-    folder = Path(conf.get("core", "dags_folder", fallback=""))
-    if not folder.is_dir():
+def _plugins() -> Iterator[SetUpNotice]:
+    """Tell if nothing registers tidegate's plugins: neither its package nor a file of the plugins folder."""
+    if importlib.metadata.entry_points(group="airflow.plugins", name="tidegate"):
+        return
+    folder = Path(conf.get("core", "plugins_folder", fallback=""))
+    files = sorted(folder.glob("*.py")) if str(folder) != "." and folder.is_dir() else []
+    if not any("tidegate" in _read(file) for file in files):
         yield SetUpNotice(
-            "dags_folder",
-            f"Airflow looks for DAGs in {folder}, which is no folder",
-            "let [core] dags_folder (AIRFLOW__CORE__DAGS_FOLDER) name the dags/ of your project",
+            "plugins",
+            f"nothing in {folder} registers tidegate's plugins, and it is not installed as a package",
+            "pip install tidegate where all of Airflow's parts run, or let [core] plugins_folder name its plugins/",
             stops=True,
         )
-        return
+
+
+def _dag_folders() -> list[Path]:
+    """Return the folders of this machine that Airflow reads DAG files from. What other bundles have, such as those of
+    git, is fetched by the DAG processor alone."""
+    usual = conf.get("core", "dags_folder", fallback="")
+    try:
+        bundles = json.loads(conf.get("dag_processor", "dag_bundle_config_list", fallback="") or "")
+        local = [each for each in bundles if str(each["classpath"]).endswith(_LOCAL_BUNDLE)]
+        return [Path((each.get("kwargs") or {}).get("path") or usual) for each in local]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return [Path(usual)]  # Airflow itself tells what is wrong with it
+
+
+def _dag_files() -> Iterator[SetUpNotice]:
+    """Find DAG files that Airflow skips in silence, and those that import what it does not find."""
+    for folder in _dag_folders():
+        if folder.is_dir():
+            yield from _dag_files_of(folder)
+        else:
+            yield SetUpNotice(
+                "dags_folder",
+                f"Airflow looks for DAGs in {folder}, which is no folder",
+                "let [core] dags_folder (AIRFLOW__CORE__DAGS_FOLDER) name the dags/ of your project",
+                stops=True,
+            )
+
+
+def _dag_files_of(folder: Path) -> Iterator[SetUpNotice]:
     safe_mode = conf.getboolean("core", "dag_discovery_safe_mode", fallback=True)
     for file in sorted(folder.rglob("*.py"))[:_MOST_FILES]:
         text = _read(file)
@@ -135,7 +169,8 @@ def _not_found(text: str, folder: Path) -> list[str]:
             else []
         )
     }
-    places = [folder, Path(conf.get("core", "plugins_folder", fallback="")), Path(os.path.dirname(folder), "config")]
+    home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
+    places = [folder, Path(conf.get("core", "plugins_folder", fallback="") or folder), home / "config"]
     return sorted(root for root in roots if root and not _is_there(root, places))
 
 

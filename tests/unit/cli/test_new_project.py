@@ -32,7 +32,10 @@ def python(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
+    """An empty folder, on a machine without an Airflow that is configured."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("AIRFLOW__CORE__DAGS_FOLDER", raising=False)
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path / "no-airflow"))
     return tmp_path
 
 
@@ -101,6 +104,21 @@ def test_init_wants_a_name_or_a_folder(here, arguments, capsys):
     assert files(here) == {}
 
 
+@pytest.mark.parametrize("name", ["json", "airflow", "yaml", "jobs", "tidegate"])
+def test_a_dag_file_that_hides_a_module_from_python_is_refused(here, name, capsys):
+    """Airflow puts dags/ on Python's path."""
+    assert tidegate("new", "pipeline", name) == 2
+    assert f"such as my_{name}" in capsys.readouterr().err
+    assert tidegate("init", "shop", "--pipeline", name) == 2
+    assert files(here) == {}
+
+
+@pytest.mark.parametrize("name", ["pages"])
+def test_a_pipeline_may_be_called_like_a_part_of_it(here, name):
+    assert tidegate("init", "shop", "--pipeline", name) == 0
+    python(here / "shop", "-m", "tidegate", "plan", f"jobs.{name}:pipeline", "--json")
+
+
 @pytest.mark.parametrize("name", ["Orders", "my-orders", "class", "1st", "../orders", "", "a" * 64])
 def test_a_name_that_python_does_not_take_is_refused_with_one_that_it_takes(here, name, capsys):
     assert tidegate("new", "pipeline", name) == 2
@@ -125,10 +143,33 @@ def test_an_astro_project_gets_a_pipeline_and_is_told_what_else_to_add(here, cap
     told = json.loads(capsys.readouterr().out)
     assert files(here).items() >= mine.items()
     assert sorted(told["written"]) == sorted(set(files(here)) - set(mine))
-    assert len(list((here / "data/landing/orders").iterdir())) == 12
     whats = " ".join(each["what"] for each in told["by_hand"])
-    for wanted in ("requirements.txt: tidegate[spark,gates]", "packages.txt: openjdk", "RUN tidegate spark jars"):
+    for wanted in (
+        "requirements.txt: tidegate[spark,gates]",
+        "packages.txt: default-jre-headless",
+        "RUN tidegate spark jars",
+        ".dockerignore: include/data/",
+        "astro dev restart",
+    ):
         assert wanted in whats
+    # Of its folders containers share only dags, include, plugins and tests: others are gone with their container.
+    assert len(list((here / "include/data/landing/orders").iterdir())) == 12
+    assert not (here / "data").exists()
+    assert f"{here}/include/data/ledger" in python(here, "-m", "tidegate", "config", "--json")
+
+
+def test_what_is_done_by_hand_already_is_not_asked_for_again(here, capsys):
+    for name, text in {
+        "packages.txt": "openjdk-21-jdk\n",
+        "requirements.txt": "tidegate[spark,gates]\n",
+        "Dockerfile": "FROM runtime\nRUN tidegate spark jars\n",
+        ".dockerignore": "include/data/\n",
+        ".gitignore": "include/data/\n",
+    }.items():
+        (here / name).write_text(text)
+    assert tidegate("init", "--into", ".", "--json") == 0
+    (left,) = json.loads(capsys.readouterr().out)["by_hand"]
+    assert "astro dev restart" in left["what"]
 
 
 def test_a_plain_airflow_home_is_told_where_its_dags_are(here, capsys):
@@ -136,7 +177,37 @@ def test_a_plain_airflow_home_is_told_where_its_dags_are(here, capsys):
     (here / "requirements.txt").write_text("tidegate[spark]\n")
     assert tidegate("init", "--into", str(here), "--json") == 0
     whats = [each["what"] for each in json.loads(capsys.readouterr().out)["by_hand"]]
-    assert whats == ["Run once: tidegate spark jars", f"Let dags_folder of airflow.cfg be {here / 'dags'}"]
+    assert whats == ["Run once: tidegate spark jars", f"Run: ln -s {here / 'dags/visits.py'} /elsewhere/dags/"]
+
+
+@pytest.mark.parametrize("by", ["a variable", "airflow.cfg"])
+def test_an_airflow_whose_home_is_elsewhere_is_asked_too(here, monkeypatch, by, capsys):
+    home = here / "airflow-home"
+    home.mkdir()
+    (home / "airflow.cfg").write_text(f"[core]\ndags_folder = {home}/dags\n")
+    monkeypatch.setenv("AIRFLOW_HOME", str(home))
+    if by == "a variable":
+        monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", "/by/variable")
+    (here / "mine").mkdir()
+    assert tidegate("init", "--into", "mine", "--json") == 0
+    whats = [each["what"] for each in json.loads(capsys.readouterr().out)["by_hand"]]
+    place = "/by/variable/" if by == "a variable" else f"{home}/dags/"
+    assert whats[-1] == f"Run: ln -s {here / 'mine/dags/visits.py'} {place}"
+
+
+def test_tests_of_the_project_stay_and_the_new_one_runs_beside_them(here, capsys):
+    (here / "tests").mkdir()
+    (here / "tests/conftest.py").write_text("mine = 1\n")
+    assert tidegate("init", "--into", ".") == 0
+    assert "python -m pytest tests/test_visits.py" in capsys.readouterr().out
+    assert (here / "tests/conftest.py").read_text() == "mine = 1\n"
+
+
+def test_a_module_that_hides_the_folder_of_jobs_is_refused(here, capsys):
+    (here / "jobs.py").write_text("mine = 1\n")
+    assert tidegate("init", "--into", ".") == 1
+    assert "rename that file" in capsys.readouterr().err
+    assert files(here) == {"jobs.py": "mine = 1\n"}
 
 
 def test_settings_that_are_there_stay(here):
@@ -201,7 +272,7 @@ def test_a_folder_that_cannot_be_written_is_told_and_stays_empty(here, monkeypat
     said = capsys.readouterr().err
     assert "Permission denied" in said
     assert "chown" in said
-    assert files(here) == {}
+    assert list(here.iterdir()) == [], "or the next call would find a folder that is not empty"
 
 
 def test_secrets_are_made_for_the_owner_alone(shop):

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import keyword
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tidegate import __version__
 from tidegate.errors import Invalid, Rejected, Unavailable
 
-__all__ = ["check_module_name", "rendered", "write_new"]
+__all__ = ["check_module_name", "check_pipeline_name", "rendered", "write_new"]
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _MODULE = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_PATHS_OF_LIBRARIES = ("site-packages", "dist-packages")
+_ALWAYS_TAKEN = frozenset({"airflow", "dags", "include", "jobs", "plugins", "pyspark", "tests", "tidegate"})
 
 
 def check_module_name(name: str) -> str:
@@ -31,14 +35,34 @@ def check_module_name(name: str) -> str:
     return name
 
 
-def rendered(template: str, name: str, project: str = "") -> str:
-    """Return a template's text, with the names filled in."""
+def check_pipeline_name(name: str) -> str:
+    """Return a name that a DAG file may have, too: Airflow puts dags/ on Python's path, where dags/json.py would be
+    imported in place of `json`."""
+    check_module_name(name)
+    if name in _ALWAYS_TAKEN or name in sys.stdlib_module_names or _is_library(name):
+        raise Invalid(
+            f"dags/{name}.py would be imported in place of Python's module {name!r}",
+            expected="a name that no module has: Airflow puts dags/ on Python's path",
+            help=f"choose another name, such as my_{name}",
+            reason="BAD_NAME",
+        )
+    return name
+
+
+def _is_library(name: str) -> bool:
+    spec = importlib.util.find_spec(name)
+    return spec is not None and any(place in (spec.origin or "") for place in _PATHS_OF_LIBRARIES)
+
+
+def rendered(template: str, name: str, project: str = "", data: str = "data") -> str:
+    """Return a template's text, with the names filled in. data: the folder of the tables and records."""
     words = name.split("_")
     values = {
         "name": name,
         "Name": name.replace("_", " ").capitalize(),
         "Class": "".join(word.capitalize() for word in words),
         "project": project,
+        "data": data,
         "version": __version__,
     }
     text = (_TEMPLATES / template).read_text(encoding="utf-8")
@@ -60,12 +84,15 @@ def write_new(folder: Path, texts: Mapping[str, str], *, kept: Iterable[str] = (
             reason="THERE",
         )
     written: list[str] = []
+    made: list[Path] = []
     try:
         for name, text in texts.items():
             if name in there:
                 continue
             path = folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
+            for missing in reversed([each for each in path.parents if not each.exists()]):
+                missing.mkdir(exist_ok=True)
+                made.append(missing)
             with path.open("x", encoding="utf-8") as file:
                 written.append(name)
                 file.write(text)
@@ -73,6 +100,9 @@ def write_new(folder: Path, texts: Mapping[str, str], *, kept: Iterable[str] = (
         for name in written:
             with contextlib.suppress(OSError):
                 (folder / name).unlink()
+        for each in reversed(made):
+            with contextlib.suppress(OSError):  # somebody else has put something in it
+                each.rmdir()
         raise Unavailable(
             f"{error.filename or folder} cannot be written: {error.strerror or error}",
             expected="a folder that this user may write to",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tidegate.cli.output import Output
-from tidegate.cli.project.files import check_module_name, rendered, write_new
+from tidegate.cli.project.files import check_pipeline_name, rendered, write_new
 from tidegate.cli.project.new import pipeline_files, write_first_input
 from tidegate.cli.targets import program
 from tidegate.config import FILE_NAME
@@ -18,7 +20,10 @@ __all__ = ["add_parser", "run"]
 
 _PIPELINE = "visits"
 _REQUIREMENT = re.compile(r"^\s*tidegate\b", re.MULTILINE)
-_JAVA = "openjdk-17-jre-headless"
+_JAVA = "default-jre-headless"
+"""Of any Debian; its newer ones have no Java 17."""
+_DAGS_FOLDER = "AIRFLOW__CORE__DAGS_FOLDER"
+_CONFTEST = "tests/conftest.py"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -47,16 +52,16 @@ def run(args: argparse.Namespace, out: Output) -> int:
             help=f"{program()} init shop, or in an Airflow project: {program()} init --into .",
             reason="USAGE",
         )
-    pipeline = check_module_name(args.pipeline)
+    pipeline = check_pipeline_name(args.pipeline)
     if args.into is None:
         return _make(Path(args.name), pipeline, out)
     return _add(args.into, pipeline, out)
 
 
 def _make(folder: Path, pipeline: str, out: Output) -> int:
-    if folder.is_dir() and any(folder.iterdir()):
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise Rejected(
-            f"{folder} is not empty",
+            f"{folder} is not empty" if folder.is_dir() else f"{folder} is a file",
             expected="a new folder, or an empty one",
             help=f"choose another name; in a project that is there: {program()} init --into {folder}",
             reason="THERE",
@@ -80,10 +85,15 @@ def _add(folder: Path, pipeline: str, out: Output) -> int:
             reason="NO_SUCH_FOLDER",
         )
     folder = folder.resolve()
-    shared = {FILE_NAME: rendered(f"project/{FILE_NAME}", pipeline)}
-    written = write_new(folder, shared | pipeline_files(pipeline), kept=[FILE_NAME, "tests/conftest.py"])
+    _refuse_other_jobs(folder)
+    data = "include/data" if _is_astro(folder) else "data"
+    shared = {FILE_NAME: rendered(f"project/{FILE_NAME}", pipeline, data=data)}
+    written = write_new(folder, shared | pipeline_files(pipeline), kept=[FILE_NAME, _CONFTEST])
     write_first_input(folder, pipeline)
-    todo = list(_by_hand(folder))
+    others = _of_astro(folder, data) if _is_astro(folder) else _of_airflow(folder, pipeline, data)
+    todo = [*_packages(folder), *others]
+    if _text(folder / _CONFTEST) != pipeline_files(pipeline)[_CONFTEST]:
+        todo.append((f"Test it by: python -m pytest tests/test_{pipeline}.py", f"your {_CONFTEST} stays as it is"))
     _show(folder, written, todo, out)
     for number, (what, why) in enumerate(todo, 1):
         out.line(f"{number}. {what}", "bold")
@@ -92,29 +102,68 @@ def _add(folder: Path, pipeline: str, out: Output) -> int:
     return 0
 
 
-def _by_hand(folder: Path) -> list[tuple[str, str]]:
-    """Return what is left to do in files of yours: what, and why."""
-    todo = []
-    extras = "tidegate[spark,gates]"
-    requirements = folder / "requirements.txt"
-    if not requirements.is_file() or not _REQUIREMENT.search(requirements.read_text(encoding="utf-8")):
-        todo.append((f"Add to requirements.txt: {extras}", "your Airflow stays of the version that you have"))
-    packages = folder / "packages.txt"
-    if packages.is_file():  # Astro's layout
-        if "jre" not in packages.read_text(encoding="utf-8") and "jdk" not in packages.read_text(encoding="utf-8"):
-            todo.append((f"Add to packages.txt: {_JAVA}", "Spark needs Java where its jobs run"))
-        todo.append(("Add to the Dockerfile: RUN tidegate spark jars", "tasks of Airflow fetch no jars themselves"))
-    else:
-        todo.append(("Run once: tidegate spark jars", "tasks of Airflow fetch no jars themselves"))
-    ignore = folder / ".gitignore"
-    if (folder / ".git").exists() and (not ignore.is_file() or "/data/" not in ignore.read_text(encoding="utf-8")):
-        todo.append(("Add to .gitignore: /data/ and /.tidegate/", "records, tables and logs are there"))
-    config = folder / "airflow.cfg"
-    text = config.read_text(encoding="utf-8") if config.is_file() else ""
-    dags = re.search(r"^dags_folder\s*=\s*(.+)$", text, re.MULTILINE)
-    if dags is not None and Path(dags[1].strip()) != folder / "dags":
-        todo.append((f"Let dags_folder of airflow.cfg be {folder / 'dags'}", f"it is {dags[1].strip()} now"))
-    return todo
+def _refuse_other_jobs(folder: Path) -> None:
+    """Refuse a project in which Python would find something else as `jobs`."""
+    if (folder / "jobs.py").is_file():
+        raise Rejected(
+            f"{folder / 'jobs.py'} would be imported in place of the folder jobs/",
+            expected="a project in which `jobs` is a folder, or nothing yet",
+            help="rename that file, and what imports it",
+            reason="THERE",
+        )
+
+
+def _is_astro(folder: Path) -> bool:
+    return (folder / ".astro").is_dir() or (folder / "packages.txt").is_file()
+
+
+def _packages(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield what is left to do in files of yours: what, and why."""
+    if not _REQUIREMENT.search(_text(folder / "requirements.txt")):
+        yield "Add to requirements.txt: tidegate[spark,gates]", "your Airflow stays of the version that you have"
+
+
+def _of_astro(folder: Path, data: str) -> Iterator[tuple[str, str]]:
+    """`astro dev start` builds an image of the whole folder, and shares four folders with its containers."""
+    if not re.search(r"\b(jre|jdk)\b", _text(folder / "packages.txt")):
+        yield f"Add to packages.txt: {_JAVA}", "Spark needs Java where its jobs run"
+    if "tidegate spark jars" not in _text(folder / "Dockerfile"):
+        yield "Add to the Dockerfile: RUN tidegate spark jars", "tasks of Airflow fetch no jars themselves"
+    for name in (".dockerignore", ".gitignore"):
+        if f"{data}/" not in _text(folder / name):
+            yield f"Add to {name}: {data}/", "records and tables are there, in a folder that all containers share"
+    yield (
+        "After a change of jobs/ or tidegate.toml: astro dev restart",
+        "only dags/, include/, plugins/ and tests/ are shared with the containers; deployed, let root and data be in "
+        "an object store",
+    )
+
+
+def _of_airflow(folder: Path, pipeline: str, data: str) -> Iterator[tuple[str, str]]:
+    yield "Run once: tidegate spark jars", "tasks of Airflow fetch no jars themselves"
+    if (folder / ".git").exists() and f"/{data}/" not in _text(folder / ".gitignore"):
+        yield f"Add to .gitignore: /{data}/ and /.tidegate/", "records, tables and logs are there"
+    where, dags = _dags_folder(folder)
+    if dags is not None and dags.resolve() != folder / "dags":
+        yield f"Run: ln -s {folder / 'dags' / pipeline}.py {dags}/", f"Airflow looks for DAGs there, by {where}"
+
+
+def _dags_folder(folder: Path) -> tuple[str, Path | None]:
+    """Return where Airflow looks for DAGs, as far as it can be told without Airflow, and what says so."""
+    if given := os.environ.get(_DAGS_FOLDER):
+        return _DAGS_FOLDER, Path(given)
+    home = Path(os.environ.get("AIRFLOW_HOME") or Path.home() / "airflow")
+    for config in (folder / "airflow.cfg", home / "airflow.cfg"):
+        if found := re.search(r"^dags_folder\s*=\s*(.+)$", _text(config), re.MULTILINE):
+            return str(config), Path(os.path.expandvars(found[1].strip())).expanduser()
+    return "", None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def _show(folder: Path, written: list[str], todo: list[tuple[str, str]], out: Output) -> None:

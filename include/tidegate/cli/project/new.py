@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate.cli.output import Output
-from tidegate.cli.project.files import check_module_name, rendered, write_new
+from tidegate.cli.project.files import check_module_name, check_pipeline_name, rendered, write_new
 from tidegate.cli.targets import program
 from tidegate.config import load_settings
 from tidegate.errors import Unavailable
@@ -57,7 +57,7 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Write the files into the project's folder, and say what to do with them."""
-    name = check_module_name(args.name)
+    name = (check_pipeline_name if args.kind == "pipeline" else check_module_name)(args.name)
     project = load_settings(args.settings).project
     if args.kind == "suite":
         from tidegate.cli.quality import suite

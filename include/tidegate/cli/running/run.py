@@ -10,8 +10,8 @@ from typing import Any
 from tidegate.cli.inspect.read import as_of, print_sinks, sink_document
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.running.interrupts import Interrupts
-from tidegate.cli.running.jars import fetch_missing_jars
 from tidegate.cli.running.progress import ProgressPrinter, progress_for
+from tidegate.cli.running.spark_needs import provide_spark_needs
 from tidegate.cli.targets import Target, open_target, refuse_unknown_jobs
 from tidegate.config import Settings
 from tidegate.coordinator import Coordinator
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings, started=False)
     assert target.pipeline is not None
     refuse_submit(target.settings)
-    fetch_missing_jars(target.settings, out)
+    provide_spark_needs(target.settings, out)
     place = target.settings.place()
     coordinator = Coordinator(target.pipeline.graph(place, target.settings.mode), target.ledger, target.settings, place)
     refuse_unknown_jobs(coordinator.graph, target.settings)

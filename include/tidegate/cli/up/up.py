@@ -14,8 +14,8 @@ from typing import Any
 from tidegate import seams
 from tidegate.checkpoint.control import Suspended
 from tidegate.cli.output import Output
-from tidegate.cli.running.jars import fetch_missing_jars
 from tidegate.cli.running.run import count
+from tidegate.cli.running.spark_needs import provide_spark_needs
 from tidegate.cli.targets import program
 from tidegate.cli.up.airflow import Airflow, Dag, DagRun, failure_text, import_failure
 from tidegate.cli.up.follow import Followed, FollowedPipelines
@@ -81,7 +81,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: argparse.Namespace, out: Output) -> int:
     settings = _settings(args)
     refuse_without_airflow()
-    fetch_missing_jars(settings, out)
+    provide_spark_needs(settings, out)
     os.umask(0o077)
     home = Home(settings.project.absolute())
     home.make()
