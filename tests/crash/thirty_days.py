@@ -260,13 +260,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.crash.thirty_days", description=__doc__)
     parser.add_argument("--part", default="1/1", help="2/5: the second fifth of it")
     parser.add_argument("--days", type=int, default=DAYS)
+    parser.add_argument("--ends", action="store_true", help="of the many times that a point is passed, first and last")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     began, wrong = time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="tidegate-thirty-") as folder:
         story = Story(Path(folder), sessions("local")(), options.days)
         points = story.points()
-        wanted = [(point, points[:number].count(point)) for number, point in enumerate(points)][part - 1 :: parts]
+        wanted = [(point, points[:number].count(point)) for number, point in enumerate(points)]
+        if options.ends:
+            wanted = [(point, passed) for point, passed in wanted if passed in (0, points.count(point) - 1)]
+        wanted = wanted[part - 1 :: parts]
         print(f"{time.monotonic() - began:6.0f} s  {len(points)} points, of which {len(wanted)} are told", flush=True)
         for point, passed in wanted:
             what = story.tell(point, passed)
