@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.crash.thirty_days import Story
+from tests.crash.thirty_days import Story, a_process
 from tests.kit.sampling import ALL
-from tests.spark.mended_shop import MODULE, Shop, Shown, always_right, never
+from tests.spark.mended_shop import DAYS, MODULE, OneSession, Shop, Shown, always_right, never
 from tidegate import backfill
 from tidegate.backfill import discard, hold_pipeline, release_pipeline, swap
 from tidegate.cli.main import main
 from tidegate.errors import Rejected
+from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.testing.crashes import crash_at, crash_at_line, lines_reached, points_reached
 
 FILES = [str(path) for path in Path(backfill.__file__).parent.glob("*.py")]
@@ -65,6 +66,24 @@ def test_killed_at_every_step_of_the_swap(tmp_path: Path, caught_up: Shop, right
             assert shop.shown() == wrong, point
         shop.swap_and_discard("fix")
         assert shop.shown() == right, point
+
+
+def test_a_pipeline_does_not_wait_for_a_swap_whose_process_has_died(tmp_path: Path, caught_up: Shop) -> None:
+    shop = caught_up.copied(tmp_path / "shop")
+    with a_process(1), crash_at("S6.ack.before"):
+        shop.swap_and_discard("fix")
+    assert [entry.rollback is not None for entry in shop.coordinator().ledger.view().still_open()] == [True]
+
+    class Impatient(Observer):
+        def waiting(self, why: str) -> None:
+            raise AssertionError(why)
+
+    shop.feed(DAYS[3])
+    with a_process(1), pytest.raises(AssertionError, match="waits for checkpoint 4"):
+        run_checkpoints(shop.coordinator(), OneSession(shop.spark), Schedule(checkpoints=1), Impatient())
+    with a_process(2):
+        (outcome,) = run_checkpoints(shop.coordinator(), OneSession(shop.spark), Schedule(checkpoints=1), Impatient())
+    assert outcome.state == "completed"
 
 
 def test_the_story_of_thirty_days_can_be_told(tmp_path: Path, spark: Any) -> None:

@@ -168,17 +168,35 @@ def holder(line: OpenLine) -> str:
 
 
 def swap(
-    line: OpenLine, *, by: str, choices: Mapping[str, How], reason: str = "", wait: Callable[[str], None]
+    line: OpenLine,
+    *,
+    by: str,
+    choices: Mapping[str, How],
+    reason: str = "",
+    wait: Callable[[str], None],
+    run: str = "",
 ) -> SwappedIn:
     """Swap the line in. It must have caught up. Repeated, it continues; a line is swapped in once.
 
+    run: who swaps; by default this process. If that ends before the decision, the pipeline's next run aborts the entry.
     Raise Rejected, with every reason, if that is impossible. Then nothing has changed.
     """
+    act = _Act(by, reason, run or new_run(), choices)
     with told_if_discarded(line.live.ledger, line.name):
-        return _swap(line, by, choices, reason, wait)
+        return _swap(line, act, wait)
 
 
-def _swap(line: OpenLine, by: str, choices: Mapping[str, How], reason: str, wait: Callable[[str], None]) -> SwappedIn:
+@dataclass(frozen=True)
+class _Act:
+    """Who swaps, why, and what was chosen for tables to which others have written."""
+
+    by: str
+    reason: str
+    run: str
+    choices: Mapping[str, How]
+
+
+def _swap(line: OpenLine, act: _Act, wait: Callable[[str], None]) -> SwappedIn:
     live, ledger = line.live, line.live.ledger
     for _ in range(_TRIES):
         progress = line.progress()
@@ -195,7 +213,7 @@ def _swap(line: OpenLine, by: str, choices: Mapping[str, How], reason: str, wait
         elif isinstance(answer, lines.FillUp):
             _fill_up(line, view)
         elif isinstance(answer, rules.CreateEntry):
-            created = _create(line, answer, view, by, choices, reason)
+            created = _create(line, answer, view, act)
             if created is not None:
                 return _decide(line, created)
         else:
@@ -241,12 +259,10 @@ class _Created:
     base: Entry | None
 
 
-def _create(
-    line: OpenLine, answer: rules.CreateEntry, view: View, by: str, choices: Mapping[str, How], reason: str
-) -> _Created | None:
+def _create(line: OpenLine, answer: rules.CreateEntry, view: View, act: _Act) -> _Created | None:
     """Copy what the entry is to name, pin what it rests on, and create it. None: the number was taken."""
     live, ledger = line.live, line.live.ledger
-    proposal = examine_swap(line, choices)
+    proposal = examine_swap(line, act.choices)
     problems = [*proposal.problems, *_uncovered(line, proposal)]
     if problems:
         raise Rejected(
@@ -274,9 +290,15 @@ def _create(
     rollback = Rollback(
         target=line.record.origin,
         manifest=line.record.manifest,
-        line=SwappedLine(name=line.name, uid=line.record.uid, head=head.id, manifest=head.decision.manifest),
-        by=by,
-        reason=reason,
+        line=SwappedLine(
+            name=line.name,
+            uid=line.record.uid,
+            head=head.id,
+            manifest=head.decision.manifest,
+            swapped_by=act.run,
+        ),
+        by=act.by,
+        reason=act.reason,
         tables={change.table: change.restored for change in proposal.changes if change.restored is not None},
         suspended=control.carried_on(view, live.settings.tolerable_failed_checkpoints, but=holder(line)),
     )

@@ -20,7 +20,7 @@ _ACTIVE = ["queued", "running"]
 def gone(plan: Plan) -> str | None:
     """Return RUN_GONE if nobody will complete the checkpoint: its run is finished or deleted in Airflow, or its process
     has died. Works in tasks and, called through asgiref, in the triggerer."""
-    prefix, _, airflow_run = plan.run.partition(":")
+    prefix, _, airflow_run = plan.made_by.partition(":")
     dag_id, _, run_id = airflow_run.partition(":")  # an Airflow dag_id holds no colon
     if prefix != AIRFLOW or not run_id:
         return runs.abandoned_reason(plan)

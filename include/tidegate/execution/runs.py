@@ -27,7 +27,7 @@ def new_run() -> str:
 
 def abandoned_reason(plan: Plan) -> str | None:
     """Return RUN_GONE if the plan was made by a process of this host that no longer runs."""
-    parts = plan.run.split(":")
+    parts = plan.made_by.split(":")
     if len(parts) != 5 or parts[0] != _PREFIX or parts[1] != socket.gethostname() or not parts[2].isdigit():
         return None
     pid = int(parts[2])

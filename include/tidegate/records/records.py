@@ -588,6 +588,8 @@ class SwappedLine(Struct, frozen=True, kw_only=True):
     """The line's last checkpoint, whose content the swap brings in: a number of the line's own log."""
     manifest: Sha
     """The manifest of that checkpoint."""
+    swapped_by: str = ""
+    """The process or run that swaps. The entry's own run is the line's, whoever tries."""
 
 
 class Rollback(Struct, frozen=True, kw_only=True):
@@ -676,6 +678,12 @@ class Plan(Record, frozen=True, kw_only=True):
     code_fingerprint: str
     planning_s: float | None = None
     """How long the trigger took, until it wrote this. None: written by a version that did not record it."""
+
+    @property
+    def made_by(self) -> str:
+        """The run, or of a swap the process or run, whose end means that nobody decides the entry any more."""
+        line = self.rollback.line if self.rollback is not None else None
+        return (line.swapped_by if line is not None else "") or self.run
 
     def flaw(self) -> str | None:
         if self.base is not None and self.base >= self.id:

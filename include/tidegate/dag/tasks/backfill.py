@@ -272,7 +272,7 @@ class SwapStep(BackfillStep):
                 hold_pipeline(line, wait, task.run)
                 read_on(self, task, line, 0.0)
             note = str(wanted.act.asked.get("note") or "") if wanted.act is not None else ""
-            return swap(line, by=wanted.by, choices=choices, reason=note, wait=wait)
+            return swap(line, by=wanted.by, choices=choices, reason=note, wait=wait, run=task.run)
 
 
 class DiscardStep(BackfillStep):
