@@ -1,7 +1,9 @@
 # syntax=docker/dockerfile:1
 # tidegate with its pipelines, Airflow, Spark and Delta, as one image: `docker build -t tidegate .`
 
-FROM python:3.11-slim-bookworm AS base
+# To be built on exactly what it was built on before, name it by its digest: --build-arg PYTHON=python@sha256:…
+ARG PYTHON=python:3.11-slim-bookworm
+FROM ${PYTHON} AS base
 RUN mkdir -p /usr/share/man/man1 \
     && apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
@@ -10,7 +12,7 @@ RUN mkdir -p /usr/share/man/man1 \
 # The same set-up as on a developer's machine, from only the files that it needs: a code change installs nothing.
 FROM base AS build
 WORKDIR /opt/tidegate
-ENV UV_NO_DEV=1 UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy
+ENV UV_NO_DEV=1 UV_NO_GROUP=docs UV_NO_CACHE=1 UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy
 COPY LICENSE README.md pyproject.toml uv.lock ./
 COPY tools tools
 COPY include/tidegate/spark/jars.toml include/tidegate/spark/jars-s3.toml include/tidegate/spark/fetching.py include/tidegate/spark/

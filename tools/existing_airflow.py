@@ -34,7 +34,7 @@ from tools.matrix_versions import PLACE, ROOT, build_wheel, environment, find_py
 
 PYTHON, AIRFLOW = "3.12", "3.3"
 PACKAGES = {
-    "celery": ["apache-airflow-providers-celery", "celery[sqlalchemy]"],
+    "celery": ["apache-airflow-providers-celery", "celery[sqlalchemy]<5.7"],
     "postgres": ["apache-airflow-providers-postgres", "asyncpg"],
     "mysql": ["pymysql", "aiomysql", "cryptography"],
 }

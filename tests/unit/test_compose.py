@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomllib
 import yaml
 
 from tidegate.config import KEYS
@@ -50,6 +51,26 @@ def test_each_service_tells_its_health_or_ends_by_itself(name):
 @pytest.mark.parametrize("name", SERVICES)
 def test_images_are_pinned_to_a_version(name):
     assert re.fullmatch(r"[a-z]+:\d+\.\d+[\w.-]*", SERVICES[name]["image"])
+
+
+@pytest.mark.parametrize("file", ["Dockerfile", "include/tidegate/cli/project/templates/project/Dockerfile"])
+def test_the_image_is_built_in_stages_and_runs_as_nobody_special(file):
+    text = (ROOT / file).read_text()
+    base, build, final = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert (base, build, final) == ("${PYTHON}", "base", "base"), "what builds it is not in it"
+    assert re.search(r"^ARG PYTHON=python:3\.\d+-slim-bookworm$", text, re.MULTILINE), "a digest may be given"
+    last = text.rpartition("\nFROM ")[2]
+    assert re.findall(r"^USER (\S+)", last, re.MULTILINE) == ["1000"]
+    assert not re.search(r"^(ADD|COPY --chown)", text, re.MULTILINE), "the code is root's"
+
+
+def test_the_image_has_nothing_that_only_developers_need():
+    """tools/setup.sh installs the default groups but for these."""
+    text = (ROOT / "Dockerfile").read_text()
+    left_out = {"dev"} if "UV_NO_DEV=1" in text else set()
+    left_out |= set(re.search(r"UV_NO_GROUP=(\w+)", text)[1].split())
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["default-groups"]
+    assert set(groups) - left_out == {"build", "postgres", "run", "submit"}
 
 
 def test_the_image_has_the_version_of_the_package():
@@ -271,5 +292,7 @@ def test_the_pod_template_is_one_that_airflow_takes_and_holds_no_secret():
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
     variables = {each["name"]: each.get("value", "") for each in container["env"]}
+    api_server = variables.pop("AIRFLOW__CORE__EXECUTION_API_SERVER_URL")
+    assert re.fullmatch(r"http://[\w-]+:8080/execution/", api_server), "without it, a task asks its own pod"
     assert set(variables) <= {key.variable for key in KEYS.values()}
     assert variables["TIDEGATE_SPARK_REMOTE"] == "", "its token comes from a secret"
