@@ -82,8 +82,8 @@ first-minutes: setup ## the first minutes of a user, from an empty folder to two
 existing-airflow: setup ## a pipeline added to an Airflow that is there. LAYOUT=airflow|astro EXECUTOR=local|celery DATABASE=sqlite|postgres|mysql
 	@$(BIN)/python -m tools.existing_airflow $(if $(LAYOUT),--layout $(LAYOUT)) $(if $(EXECUTOR),--executor $(EXECUTOR)) $(if $(DATABASE),--database $(DATABASE))
 
-matrix-versions: setup ## a new project at the corners of the supported versions of Python, Airflow and Spark. CORNER=1 for one; FOLDER=/where/to
-	@$(BIN)/python -m tools.matrix_versions $(if $(CORNER),--corner $(CORNER))
+matrix-versions: setup ## a new project at the corners of the supported versions of Python, Airflow and Spark. CORNER=1 for one; WRITE=1: into docs/reference/versions.md; FOLDER=/where/to
+	@$(BIN)/python -m tools.matrix_versions $(if $(CORNER),--corner $(CORNER)) $(if $(WRITE),--write)
 
 clean: ## remove .venv, the jars and what tools left; pipelines' data stays
 	rm -rf .venv .cache build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,7 +1,8 @@
 """Runs a new project at the corners of the versions that tidegate supports, each in an environment of its own.
 
-    make matrix-versions                 all corners, and writes docs/reference/versions.md
-    make matrix-versions CORNER=4        one of them, by number or name; writes nothing
+    make matrix-versions                     all corners, one after another
+    make matrix-versions CORNER=4            one of them, by number or name
+    make matrix-versions CORNER=4 WRITE=1    and what it found goes into docs/reference/versions.md
 
 At each corner the wheel is installed with the extras airflow, spark and gates; `tidegate init` makes a project; its
 test runs, with real Spark and a gate of Great Expectations; `tidegate up` makes two checkpoints under a real Airflow;
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,7 +30,7 @@ PLACE = Path(os.environ.get("FOLDER") or ROOT / ".cache/matrix").absolute()
 PAGE = ROOT / "docs/reference/versions.md"
 START, END = "<!-- corners -->", "<!-- end of corners -->"
 PATIENCE_S = 900
-TOLD = ("apache-airflow", "pyspark", "great-expectations", "deltalake", "pyarrow", "pandas", "obstore")
+TOLD = ("apache-airflow", "pyspark", "delta-spark", "great-expectations", "deltalake", "pyarrow", "pandas", "obstore")
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ CORNERS = (
     Corner("3.13", "3.2", "4.1", ""),
     Corner("3.13", "3.3", "4.2", ""),
 )
-OURS = ("tidegate", "deltalake", "obstore", "pyspark", "great-expectations", "pyarrow", "msgspec", "pytest")
+OURS = (
+    "tidegate", "deltalake", "obstore", "pyspark", "delta-spark", "great-expectations", "pyarrow", "msgspec", "pytest",
+)  # fmt: skip
 """These are of today at every corner."""
 
 
@@ -76,6 +80,7 @@ class StepFailed(Exception):
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run a new project at the corners of the supported versions.")
     parser.add_argument("--corner", metavar="NUMBER|NAME", help="one of them: " + ", ".join(c.name for c in CORNERS))
+    parser.add_argument("--write", action="store_true", help="write what was found into docs/reference/versions.md")
     args = parser.parse_args()
     corners = [c for n, c in enumerate(CORNERS, 1) if args.corner in (None, str(n), c.name)]
     if not corners:
@@ -87,7 +92,7 @@ def main() -> int:
         results.append(run_corner(corner, wheel))
         said = results[-1].failed or f"passed, {sum(results[-1].seconds.values()):.0f} s"
         print(f"   {said}", flush=True)
-    if args.corner is None:
+    if args.write:
         write_page(results)
     passed = sum(not result.failed for result in results)
     print(f"{passed} passed, {len(results) - passed} failed")
@@ -204,16 +209,31 @@ def versions(python: Path, env: dict[str, str]) -> dict[str, str]:
 
 
 def write_page(results: list[Result]) -> None:
-    """Replace the table in docs/reference/versions.md."""
-    rows = ["| Python | Airflow | Spark | the rest | result |", "| --- | --- | --- | --- | --- |"]
-    for result in results:
-        rest = ", ".join(f"{name} {result.versions[name]}" for name in TOLD[2:] if name in result.versions)
-        airflow, spark = (result.versions.get(name, "?") for name in TOLD[:2])
-        said = "passes" if not result.failed else f"fails at {result.failed.partition(':')[0]}"
-        rows.append(f"| {result.corner.python} | {airflow} | {spark} | {rest} | {said} |")
+    """Put the rows of these corners into the table of docs/reference/versions.md; rows of others stay."""
     text = PAGE.read_text(encoding="utf-8")
-    table = f"{START}\n" + "\n".join(rows) + f"\n{END}"
-    PAGE.write_text(re.sub(f"{START}.*{END}", lambda _: table, text, flags=re.DOTALL), encoding="utf-8")
+    found = re.search(f"{START}(.*){END}", text, re.DOTALL)
+    assert found is not None, f"{PAGE} has no table"
+    rows = {corner_of(row): row for row in re.findall(r"^\| \d.*$", found[1], re.MULTILINE)}
+    rows |= {result.corner.name: row_of(result) for result in results}
+    head = ["| Python | Airflow | Spark | the rest | result |", "| --- | --- | --- | --- | --- |"]
+    table = [*head, *(rows[corner.name] for corner in CORNERS if corner.name in rows)]
+    text = text.replace(found[0], "\n".join([START, *table, END]))
+    PAGE.write_text(text, encoding="utf-8")
+
+
+def row_of(result: Result) -> str:
+    rest = ", ".join(f"{name} {result.versions[name]}" for name in TOLD[2:] if name in result.versions)
+    airflow = result.versions.get("apache-airflow", result.corner.airflow)
+    spark = result.versions.get("pyspark", result.corner.spark)
+    said = "passes" if not result.failed else f"fails at {result.failed.partition(':')[0]}"
+    day = datetime.now(timezone.utc).date()
+    return f"| {result.corner.python} | {airflow} | {spark} | {rest} | {said}, {day} |"
+
+
+def corner_of(row: str) -> str:
+    """Return the name of the corner that a row of the table tells of."""
+    python, airflow, spark = (".".join(cell.strip().split(".")[:2]) for cell in row.split("|")[1:4])
+    return Corner(python, airflow, spark, "").name
 
 
 if __name__ == "__main__":
