@@ -36,7 +36,7 @@ PYTHON, AIRFLOW = "3.12", "3.3"
 PACKAGES = {
     "celery": ["apache-airflow-providers-celery", "celery[sqlalchemy]<5.7"],
     "postgres": ["apache-airflow-providers-postgres", "asyncpg"],
-    "mysql": ["pymysql", "aiomysql", "cryptography"],
+    "mysql": ["mysqlclient", "aiomysql"],
 }
 PARTS = {
     "api-server": ["airflow", "api-server"],

@@ -96,10 +96,9 @@ def walk(folder: Path, wheel: Path, cache: Path) -> Walked:
     """Type the commands into one shell."""
     folder.mkdir(parents=True)
     env = environment(folder.parent) | {"XDG_CACHE_HOME": str(cache)}
-    # The very wheel of this checkout, whatever else has its name.
     constraints = folder.parent / "constraints.txt"
-    constraints.write_text(f"tidegate @ {wheel.as_uri()}\n")
-    env |= {"PIP_CONSTRAINT": str(constraints), "PYTHONUNBUFFERED": "1"}
+    constraints.write_text(f"tidegate=={wheel.name.split('-')[1]}\n")
+    env |= {"PIP_FIND_LINKS": str(wheel.parent), "PIP_CONSTRAINT": str(constraints), "PYTHONUNBUFFERED": "1"}
     env["PATH"] = f"{Path(sys.executable).resolve().parent}{os.pathsep}{env['PATH']}"
     shell = subprocess.Popen(
         ["/bin/sh"], cwd=folder, env=env, text=True, bufsize=1, stdin=subprocess.PIPE, stdout=subprocess.PIPE,

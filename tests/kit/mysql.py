@@ -67,7 +67,7 @@ def mysql() -> Iterator[str]:
         try:
             ready = f"port: {port}".encode()
             eventually("MySQL is ready", lambda: ready in log.read_bytes(), 120)
-            yield f"mysql+pymysql://root@127.0.0.1:{port}/{DATABASE}"
+            yield f"mysql+mysqldb://root@127.0.0.1:{port}/{DATABASE}"
         finally:
             process.terminate()
             process.wait(60)

@@ -10,6 +10,7 @@ import tomllib
 from tidegate.spark.jars import jar_list
 from tidegate.versions.python import _parse_time, parse_time
 from tidegate.versions.ranges import PYTHON, RANGES, RANGES_BY_PACKAGE, installed_version
+from tools import matrix_versions
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -33,6 +34,22 @@ def test_the_locked_versions_are_of_these_ranges():
 def test_the_package_and_the_jar_of_delta_spark_are_of_one_version():
     (version,) = {jar.version for jar in jar_list() if jar.name.startswith("delta-spark")}
     assert version in RANGES_BY_PACKAGE["delta-spark"]
+
+
+def test_a_corner_that_is_run_by_itself_replaces_its_row_and_no_other(tmp_path, monkeypatch):
+    page = tmp_path / "versions.md"
+    page.write_text(matrix_versions.PAGE.read_text())
+    monkeypatch.setattr(matrix_versions, "PAGE", page)
+    before = page.read_text().splitlines()
+    first, *_ = matrix_versions.CORNERS
+    versions = {"apache-airflow": f"{first.airflow}.99", "pyspark": f"{first.spark}.99"}
+    matrix_versions.write_page([matrix_versions.Result(first, versions, failed="test: exit code 1")])
+    new = set(page.read_text().splitlines()) - set(before)
+    assert len(page.read_text().splitlines()) == len(before)
+    (row,) = new
+    assert re.fullmatch(
+        rf"\| {first.python} \| {first.airflow}\.99 \| {first.spark}\.99 \|  \| fails at test, \S+ \|", row
+    )
 
 
 @pytest.mark.parametrize(

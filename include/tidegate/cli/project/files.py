@@ -50,7 +50,10 @@ def check_pipeline_name(name: str) -> str:
 
 
 def _is_library(name: str) -> bool:
-    spec = importlib.util.find_spec(name)
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return True  # a module without a spec
     return spec is not None and any(place in (spec.origin or "") for place in _PATHS_OF_LIBRARIES)
 
 
