@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from tests.dags import conftest as dags  # sets Airflow's environment before anything imports Airflow
 from tests.dags.server import migrate
 from tests.kit.toy_world import ToyWorld
+from tests.kit.waiting import eventually
 from tests.ui.known_dags import put_dag
 
 ROLES = ("viewer", "user", "op", "admin")
@@ -50,3 +54,20 @@ def tokens(app: Any) -> dict[str, str]:
     return {
         role: get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=role, role=role.upper())) for role in ROLES
     }
+
+
+@pytest.fixture(scope="session")
+def served(app: Any, world: ToyWorld, tokens: dict[str, str]) -> Iterator[str]:
+    """The web app on a port of this machine. Airflow makes the secret of its tokens with the first one of them."""
+    import uvicorn
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    eventually("the web app answers", lambda: server.started, 60)
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(timeout=20)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -72,23 +70,6 @@ PAYLOADS = [
     "__proto__",
     "constructor",
 ]
-
-
-@pytest.fixture(scope="module")
-def served(app: Any, world: ToyWorld) -> Iterator[str]:
-    """The web app on a port of this machine."""
-    import uvicorn
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    eventually("the web app answers", lambda: server.started, 60)
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(timeout=20)
 
 
 @pytest.fixture(scope="module")

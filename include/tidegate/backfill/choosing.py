@@ -14,7 +14,16 @@ from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.records import Json, LineRecord
 from tidegate.versions.python import UTC, parse_time
 
-__all__ = ["BEGINNING", "existing_line", "free_name", "no_backfill", "origin_of", "outlook", "stop_at"]
+__all__ = [
+    "BEGINNING",
+    "checkpoint_of",
+    "existing_line",
+    "free_name",
+    "no_backfill",
+    "origin_of",
+    "outlook",
+    "stop_at",
+]
 
 BEGINNING = "beginning"
 
@@ -46,10 +55,11 @@ def no_backfill(ledger: Ledger, name: str | None) -> Invalid:
 def origin_of(ledger: Ledger, text: str) -> int:
     """Return the checkpoint to begin after: by its number, a savepoint's name, or the last one before a time; 0: the
     beginning."""
-    return 0 if text == BEGINNING else _checkpoint(ledger, text)
+    return 0 if text == BEGINNING else checkpoint_of(ledger, text)
 
 
-def _checkpoint(ledger: Ledger, text: str) -> int:
+def checkpoint_of(ledger: Ledger, text: str) -> int:
+    """Return the checkpoint of this number, of this savepoint, or the last one before this time."""
     if text.isdecimal() and 0 < int(text[:20]) < 10**15:
         return int(text)
     try:
@@ -88,7 +98,7 @@ def stop_at(line: OpenLine, text: str) -> Entry:
             help="leave out --to; a source of your own needs `can_stop` and `context.until` (see the guide on sources)",
             reason="CANNOT_STOP",
         )
-    id = _checkpoint(line.live.ledger, text)
+    id = checkpoint_of(line.live.ledger, text)
     entry = line.live.real_entry(id)
     if entry is None or not entry.completed or not line.can_stop_at(id):
         raise Invalid(

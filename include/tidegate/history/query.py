@@ -44,7 +44,7 @@ LONGEST = 200
 _LIVE = 1_000
 """At most this many entries are read from the ledger. It has more only if the history is lost, or was never written."""
 SORTS: Final = ("state", "undone_by", *COLUMNS)
-PERCENTILES: Final = (0.5, 0.9, 0.95, 0.99)
+PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 UNDONE = "rolled back"
 ENDED = frozenset({"ROLLED_BACK", "STOPPED"})
 """Reasons of aborts that are no failures: somebody went back, or cancelled the pipeline, while the checkpoint ran."""
@@ -87,15 +87,13 @@ class CheckpointHistory:
     def rows(self) -> pa.Table:
         """All rows by id, without details, but with `state` and `undone_by`, which depend on later rollbacks."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         last, shelf = self._shelf()
         table = pa.concat_tables([shelf, rows_table(self._live(last), COLUMNS)])
         undone = _undone(table)
-        outcomes = table["outcome"].to_pylist()
-        pairs = zip(undone, outcomes, strict=True)
-        states = [outcome if rollback is None else UNDONE for rollback, outcome in pairs]
-        with_states = table.append_column("state", pa.array(states, pa.string()))
-        return with_states.append_column("undone_by", pa.array(undone, pa.int64()))
+        states = pc.if_else(pc.is_null(undone), table["outcome"].combine_chunks(), UNDONE)
+        return table.append_column("state", states).append_column("undone_by", undone)
 
     def page(self, criteria: HistoryFilter) -> HistoryPage:
         """The rows of one page, without details."""
@@ -129,15 +127,14 @@ class CheckpointHistory:
 
     def counts(self) -> dict[str, int]:
         """As Flink's overview counts."""
-        states = self.rows["state"].to_pylist()
-        tally = {name: states.count(name) for name in set(states)}
+        import pyarrow.compute as pc
+
+        tally = _tally(self.rows["state"])
         undecided = tally.get("open", 0) + tally.get("held", 0)
-        undone = sum(
-            state == UNDONE and outcome == "completed"
-            for state, outcome in zip(states, self.rows["outcome"].to_pylist(), strict=True)
-        )
-        restored = self.rows["outcome"].to_pylist().count("rollback")
-        ended_early = sum(reason in ENDED for reason in self.rows["reason"].to_pylist())
+        undone = _tally(self.rows.filter(pc.field("state") == UNDONE)["outcome"]).get("completed", 0)
+        restored = _tally(self.rows["outcome"]).get("rollback", 0)
+        reasons = _tally(self.rows["reason"])
+        ended_early = sum(reasons.get(reason, 0) for reason in ENDED)
         completed, failed = tally.get("completed", 0) + undone, tally.get("aborted", 0) - ended_early
         return {
             "triggered": completed + failed + ended_early + undecided + restored,
@@ -152,11 +149,22 @@ class CheckpointHistory:
 
     def newest(self, *states: str) -> CheckpointView | None:
         """The last checkpoint in one of these states."""
-        rows = self.page(HistoryFilter(states=states, limit=1)).rows
-        return self.one(rows[0].id) if rows else None
+        import pyarrow.compute as pc
+
+        last = pc.max(_filtered(self.rows, HistoryFilter(states=states))["id"]).as_py()
+        return self.one(last) if last is not None else None
+
+    def neighbours(self, id: int) -> tuple[int | None, int | None]:
+        """The ids before and after it; None: there is none."""
+        import pyarrow.compute as pc
+
+        ids = self.rows["id"]
+        before, after = ids.filter(pc.less(ids, id)), ids.filter(pc.greater(ids, id))
+        return pc.max(before).as_py(), pc.min(after).as_py()
 
     def summary(self, criteria: HistoryFilter | None = None) -> dict[str, dict[str, float] | None]:
-        """Min, avg, p50, p90, p95, p99 and max of each measure, over completed checkpoints; None: never measured."""
+        """Min, avg, percentiles from p50 to p99.9 and max of each measure, over completed checkpoints; None: never
+        measured."""
         import pyarrow.compute as pc
 
         rows = _filtered(self.rows, criteria or HistoryFilter())
@@ -248,20 +256,30 @@ def _newer(journal: Journal, snapshot: Snapshot, older: pa.Table) -> pa.Table:
 # -- rows ----------------------------------------------------------------------------------------------
 
 
-def _undone(rows: pa.Table) -> list[int | None]:
+def _undone(rows: pa.Table) -> pa.Array:
     """For each row, the rollback since which it no longer counts: `rolled_back_by` for all rows at once."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    ids, outcomes = rows["id"].to_pylist(), rows["outcome"].to_pylist()
     backs = rows.filter(pc.field("outcome") == "rollback")
+    if not backs.num_rows:
+        return pa.nulls(rows.num_rows, pa.int64())
     undone_by: dict[int, int] = {}
     below: int | None = None
     for rollback, target in reversed(list(zip(backs["id"].to_pylist(), backs["back_to"].to_pylist(), strict=True))):
         if below is None or rollback < below:
             undone_by |= dict.fromkeys(range(target + 1, rollback), rollback)
             below = target + 1
+    pairs = zip(rows["id"].to_pylist(), rows["outcome"].to_pylist(), strict=True)
     counted = ("completed", "rollback")
-    return [undone_by.get(id) if outcome in counted else None for id, outcome in zip(ids, outcomes, strict=True)]
+    return pa.array([undone_by.get(id) if outcome in counted else None for id, outcome in pairs], pa.int64())
+
+
+def _tally(column: pa.ChunkedArray) -> dict[str, int]:
+    """How often each value occurs."""
+    import pyarrow.compute as pc
+
+    return {pair["values"]: pair["counts"] for pair in pc.value_counts(column).to_pylist()}
 
 
 def _filtered(rows: pa.Table, criteria: HistoryFilter) -> pa.Table:
@@ -289,8 +307,8 @@ def _spread(column: pa.ChunkedArray) -> dict[str, float] | None:
     measured = column.drop_null()
     if not len(measured):
         return None
-    values = pc.quantile(measured, q=[0.0, *PERCENTILES, 1.0]).to_pylist()
-    names = ["min", *(f"p{round(q * 100)}" for q in PERCENTILES), "max"]
+    values = pc.quantile(measured, q=[0.0, *PERCENTILES.values(), 1.0]).to_pylist()
+    names = ["min", *PERCENTILES, "max"]
     return dict(zip(names, values, strict=True)) | {"avg": pc.mean(measured).as_py(), "count": len(measured)}
 
 

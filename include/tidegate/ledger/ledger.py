@@ -27,6 +27,7 @@ from tidegate.records.records import (
     Decision,
     Discarded,
     Filled,
+    JobNote,
     LatestHint,
     LineCompared,
     LineDiscarded,
@@ -375,6 +376,10 @@ class Ledger(EntryLog):
         """Leave a hint of the last error that a run met."""
         texts = {name: without_logins(getattr(trouble, name)) for name in ("what", "expected", "help")}
         self.store.replace("trouble.json", encode(msgspec.structs.replace(trouble, **texts)))
+
+    def hint_progress(self, note: JobNote) -> None:
+        """Tell whoever watches what an attempt at a job is doing."""
+        self.store.replace(f"progress/{note.job}.json", encode(note))
 
     def hint_tried(self, tried: Tried) -> None:
         """Remember that these stores were tested, so that nobody tests them again."""

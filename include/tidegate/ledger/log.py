@@ -27,6 +27,7 @@ from tidegate.records.records import (
     Discarded,
     Filled,
     Handle,
+    JobNote,
     LatestHint,
     Manifest,
     Overtaken,
@@ -299,6 +300,10 @@ class EntryLog(ManualRecords):
     def trouble(self) -> Trouble | None:
         """Return the last error of a run that no checkpoint records. It may have been resolved since."""
         return self._read_hint("trouble.json", Trouble)
+
+    def progress(self, job: str) -> JobNote | None:
+        """Return what an attempt at the job was doing when it last said so: perhaps at an earlier checkpoint."""
+        return self._read_hint(f"progress/{job}.json", JobNote)
 
     def tried(self) -> frozenset[str]:
         """Return the object stores that were tested before."""

@@ -20,6 +20,7 @@
     kept.json                RetainedCount    a hint: the number of completed entries in a range of ids
     audit/<time>-<attempt>.json Act           an action that somebody took on the pages; .done.json: Acted
     trouble.json             Trouble          a hint: the last error that no checkpoint records
+    progress/<job>.json      JobNote          a hint: what an attempt at a job is doing
     told.json                Told             a hint: what the pipeline's hooks were notified of
     waiting/<sha of run>.json WaitingRun      a hint: a run waits for a checkpoint, and how urgent it is
     tried.json               Tried            a hint: the stores that were shown to keep conditional puts
@@ -58,6 +59,7 @@ __all__ = [
     "Hold",
     "Id",
     "InFlight",
+    "JobNote",
     "JobStats",
     "Json",
     "Kind",
@@ -996,6 +998,32 @@ class Trouble(Record, frozen=True, kw_only=True):
     help: str
     unplanned: int = 0
     """The number of runs in a row that ended and could not plan a checkpoint."""
+
+
+class JobNote(Record, frozen=True, kw_only=True):
+    """What an attempt at a job is doing. `created` is when it was so.
+
+    A hint, for whoever watches: the next one replaces it, and losing it does no harm.
+    """
+
+    title: ClassVar[str] = "progress"
+
+    id: Id
+    job: str
+    started: str
+    step: str
+    """The step that it is at; "": between two of them."""
+    step_s: float
+    """For how long by then."""
+    seconds: dict[str, float]
+    """How long each step took that is over."""
+    taken: dict[str, Amount]
+    """By source, what it reads."""
+    tasks_done: int | None = None
+    """Of the query that Spark works at, the tasks that are over, how many it has by now, and what they have read. Null:
+    Spark does not tell, or works at none."""
+    tasks: int | None = None
+    bytes_read: int | None = None
 
 
 Rank: TypeAlias = Literal["savepoint", "manual", "periodic"]

@@ -16,8 +16,8 @@ from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires
 from fastapi import Depends, HTTPException, Request
 
 from tidegate.records.names import backfill_dag
-from tidegate.ui.pipelines import is_known
-from tidegate.versions.airflow import answering, team_of
+from tidegate.ui.pipelines import is_known, tagged
+from tidegate.versions.airflow import answering, conf, team_of, teams_of
 
 __all__ = ["ANSWER", "BACKFILL", "EDIT", "LOGGED_IN", "READ", "TRIGGER", "VALUES", "Readable"]
 
@@ -27,15 +27,32 @@ def same_origin(request: Request) -> None:
     from; a client that sends a token in a header is no browser."""
     if request.headers.get("authorization", "").lower().startswith("bearer "):
         return
-    origin = request.headers.get("origin")
-    forwarded = request.headers.get("x-forwarded-host")
-    if not origin or urlsplit(origin).netloc not in {request.headers.get("host"), forwarded} - {None}:
+    origin = urlsplit(request.headers.get("origin", ""))
+    hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None}
+    if origin.netloc not in hosts or origin.scheme not in _schemes(request, origin.netloc):
         raise HTTPException(403, "this request does not come from Airflow's own pages")
 
 
+def _schemes(request: Request, host: str) -> set[str]:
+    """Return how Airflow's own pages are reached. Behind a proxy that ends TLS and does not say so, only Airflow's
+    configuration knows."""
+    ours = urlsplit(str(conf.get("api", "base_url", fallback="")))
+    by_configuration = {"https"} if (ours.scheme, ours.netloc) == ("https", host) else set()
+    return {request.headers.get("x-forwarded-proto") or request.url.scheme} | by_configuration
+
+
 def readable(user: GetUserDep) -> set[str]:
-    """The DAGs that the user may see. (Airflow's own dependency looks for the auth manager in its own app only.)"""
-    return get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    """The pipelines whose runs the user may see, by their DAGs. (Airflow's own dependency looks for the auth manager in
+    its own app only.)"""
+    auth = get_auth_manager()
+    visible = auth.get_authorized_dag_ids(user=user, method="GET") & tagged()
+    details = {dag_id: DagDetails(id=dag_id, **team) for dag_id, team in teams_of(visible).items()}
+    runs = DagAccessEntity.RUN
+    return {
+        dag_id
+        for dag_id, its in details.items()
+        if auth.is_authorized_dag(method="GET", access_entity=runs, details=its, user=user)
+    }
 
 
 Readable = Annotated[set[str], Depends(readable)]

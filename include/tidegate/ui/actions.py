@@ -24,6 +24,7 @@ from tidegate.errors import Rejected, Unavailable
 from tidegate.history.query import LONGEST
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.record_files import RecordStamp
+from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle import savepoint
 from tidegate.records.names import airflow_run, backfill_dag
 from tidegate.records.records import REQUEST, Act, Acted
@@ -88,9 +89,11 @@ class AskedRollback(ActionRequest):
 
 class AskedRelease(ActionRequest):
     """Rows that wait in a gate's quarantine: all, or these, or those that broke one of these rules. `correct`: values,
-    as texts, that columns get on their way on; null makes one null."""
+    as texts, that columns get on their way on; null makes one null. `shown`: how many rows the user was told that these
+    are. If they are others by now, nothing is done."""
 
     gate: Name
+    shown: Annotated[int, Field(ge=0)] | None = None
     ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=LONGEST)] = []
     rules: list[Annotated[str, Field(max_length=200)]] = []
     correct: Annotated[dict[Text, Text | None], Field(max_length=100)] = {}
@@ -101,6 +104,8 @@ class AskedBackfill(ActionRequest):
     """As `tidegate backfill` takes it: without begin_after, the backfill that there is continues."""
 
     begin_after: Annotated[str, Field(max_length=200, description="A checkpoint, a savepoint, a time, beginning")] = ""
+    to: Annotated[str, Field(max_length=200, description="Where to stop, for a look at a part")] = ""
+    larger: Annotated[int, Field(ge=1, le=1_000_000, description="Times as much in a checkpoint as is allowed")] = 1
     name: Name | None = None
     dry_run: bool = False
     pause: Annotated[float, Field(ge=0, description="Seconds between two of its checkpoints")] = 0.0
@@ -236,7 +241,8 @@ def release(pipeline: Of, body: AskedRelease, user: GetUserDep) -> ActionAnswer:
     """Release rows from quarantine: they continue after their gate with the next checkpoint. Or discard them."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        words = {"discard": body.discard, "ids": body.ids, "rules": body.rules, "correct": body.correct}
+        words: dict[str, Any] = {"discard": body.discard, "ids": body.ids, "rules": body.rules}
+        words |= {"correct": body.correct, "shown": body.shown}
         created, count = quarantined.request(pipeline, ledger, body.gate, by=act.by, note=body.note, **words)
         done = "discarded" if body.discard else "released"
         rows = "1 row is" if count == 1 else f"{count:,} rows are"
@@ -247,11 +253,15 @@ def release(pipeline: Of, body: AskedRelease, user: GetUserDep) -> ActionAnswer:
 
 @router.post("/dags/{dag_id}/actions/backfill", dependencies=BACKFILL)
 def backfill(pipeline: Of, body: AskedBackfill, user: GetUserDep) -> ActionAnswer:
-    """Compute again what the pipeline has made, or continue with that, by a run of its DAG for backfills."""
+    """Compute again what the pipeline has made, or continue with that, by a run of its DAG for backfills. A checkpoint
+    that is not there is refused before there is a run."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        words: dict[str, Any] = {"from": body.begin_after, "name": body.name, "pause": body.pause, "note": body.note}
-        conf = {name: value for name, value in words.items() if value} | ({"dry_run": True} if body.dry_run else {})
+        _refuse_unknown(ledger, body)
+        words: dict[str, Any] = {"from": body.begin_after, "to": body.to, "name": body.name, "pause": body.pause}
+        words |= {"note": body.note, "dry_run": body.dry_run}
+        conf = {name: value for name, value in words.items() if value}
+        conf |= {"larger": body.larger} if body.larger > 1 else {}
         return _run(pipeline, conf, user.get_name(), "the backfill", dag_id=backfill_dag(pipeline.dag_id))
 
     return _audited(pipeline, "backfill", body, user.get_name(), do)
@@ -342,6 +352,19 @@ def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
             help="look at the proposal again, then decide",
             reason="NOT_SHOWN",
         )
+
+
+def _refuse_unknown(ledger: Ledger, body: AskedBackfill) -> None:
+    """Refuse a backfill from or to a checkpoint that is not there. The run looks at all else: it has the code."""
+    from tidegate.backfill.choosing import checkpoint_of, origin_of
+
+    begin_after, to = body.begin_after.strip(), body.to.strip()
+    ids = [origin_of(ledger, begin_after)] if begin_after else []
+    ids += [checkpoint_of(ledger, to)] if to else []
+    for id in filter(None, ids):
+        if not ledger.is_retained(id):
+            help = "the page History shows which are kept"
+            raise no_such_checkpoint(ledger.pipeline, id, expected="one that is retained", help=help)
 
 
 def _run(

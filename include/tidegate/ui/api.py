@@ -9,11 +9,13 @@ import msgspec
 from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, Path, Query, Request
 
+from tidegate import seams
 from tidegate.history.query import LONGEST, SORTS, HistoryFilter
 from tidegate.history.row import MEASURES, PLOTTED
 from tidegate.records.records import Act, Acted, Kind, State
 from tidegate.ui import quarantined, shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
+from tidegate.ui.listing import BUDGET_S, list_pipelines
 from tidegate.ui.own_airflow import notices
 from tidegate.ui.pipelines import Known, known, known_pipelines
 from tidegate.ui.shapes import answers
@@ -24,6 +26,7 @@ router = APIRouter()
 
 Of = Annotated[Known, Depends(known)]
 Id = Annotated[int, Path(ge=1, le=99_999_999, description="A checkpoint's number")]
+Numbered = Annotated[int, Query(ge=1, le=99_999_999, description="A checkpoint's number")]
 
 
 @router.get("/openapi.json", dependencies=LOGGED_IN, include_in_schema=False)
@@ -41,10 +44,13 @@ def me(user: GetUserDep) -> dict[str, Any]:
 
 @router.get("/pipelines", dependencies=LOGGED_IN, **answers(shapes.PipelinesAnswer))
 def pipelines(readable: Readable) -> dict[str, Any]:
-    """All pipelines that the user may see: health, last completed checkpoint and its age, failures in a row, lag."""
-    rows = [views.listed(known_pipeline) for known_pipeline in known_pipelines(readable)]
+    """All pipelines whose runs the user may see: health, last completed checkpoint and its age, failures in a row, lag,
+    owner and tags. With very many, the first answers do not know all of them yet."""
+    until = seams.monotonic() + BUDGET_S
+    found, has_all = known_pipelines(readable, until)
+    rows, is_current = list_pipelines(found, until)
     told = [{"what": each.what, "help": each.help, "stops": each.stops} for each in notices()]
-    return {"pipelines": rows, "total": len(rows), "notices": told}
+    return {"pipelines": rows, "total": len(rows), "complete": has_all and is_current, "notices": told}
 
 
 @router.get("/dags/{dag_id}/overview", dependencies=READ, **answers(shapes.Overview))
@@ -114,7 +120,7 @@ def of_run(pipeline: Of, run_id: str) -> dict[str, Any]:
 
 @router.get("/dags/{dag_id}/summary", dependencies=READ, **answers(shapes.Summary))
 def summary(pipeline: Of, since: datetime | None = None, until: datetime | None = None) -> dict[str, Any]:
-    """Min, avg, p50, p90, p95, p99 and max of durations, sizes, rows and lag, over completed checkpoints."""
+    """Min, avg, p50, p90, p95, p99, p99.9 and max of durations, sizes, rows and lag, over completed checkpoints."""
     return {"measures": pipeline.past().summary(HistoryFilter(since=since, until=until))}
 
 
@@ -142,7 +148,7 @@ def plots(
 
 
 @router.get("/dags/{dag_id}/compare", dependencies=READ, **answers(shapes.Compared))
-def compare(pipeline: Of, before: Annotated[int, Query(ge=1)], after: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
+def compare(pipeline: Of, before: Numbered, after: Numbered) -> dict[str, Any]:
     """Compare two checkpoints."""
     return views.compared(pipeline, before, after)
 
@@ -166,7 +172,7 @@ def quarantine_rows(
 
 
 @router.get("/dags/{dag_id}/rollback", dependencies=READ, **answers(shapes.WayBackAnswer))
-def rollback(pipeline: Of, to: Annotated[int, Query(ge=1)]) -> dict[str, Any]:
+def rollback(pipeline: Of, to: Numbered) -> dict[str, Any]:
     """Propose a rollback to a checkpoint: what it would do. Nothing is changed."""
     return views.way_back(pipeline, to)
 

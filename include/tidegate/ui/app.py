@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections.abc import Awaitable, Callable
+from html import escape
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
+from fastapi.exception_handlers import http_exception_handler
+from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 
 from tidegate import seams
@@ -14,7 +20,7 @@ from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.history.metrics import Metric, figures, metrics
 from tidegate.history.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.ui import actions, api, pages
-from tidegate.ui.access import LOGGED_IN, Readable
+from tidegate.ui.access import LOGGED_IN, VALUES, Readable
 from tidegate.ui.pipelines import Known, known_pipelines
 
 __all__ = ["ERRORS", "error_answer", "make_app", "router"]
@@ -62,7 +68,8 @@ router = APIRouter()
 )
 def scrape(readable: Readable) -> Response:
     """Prometheus' text format: what `tidegate metrics` prints. One that cannot be read hides no other."""
-    by_pipeline = {pipeline.card.pipeline: _metrics(pipeline) for pipeline in known_pipelines(readable)}
+    found, _ = known_pipelines(readable)
+    by_pipeline = {pipeline.card.pipeline: _metrics(pipeline) for pipeline in found}
     return Response(prometheus_text(by_pipeline), media_type=CONTENT_TYPE)
 
 
@@ -85,6 +92,10 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+REVALIDATED = {"Cache-Control": "private, no-cache", "Vary": "Cookie, Authorization"}
+"""Of answers that a browser may keep and must ask for again. Those that quote rows are kept nowhere."""
+_MOMENT = re.compile(rb'"now":"[^"]*"')
+"""It differs in each answer; a client has it from the header Date."""
 
 
 def make_app() -> FastAPI:
@@ -102,12 +113,57 @@ def make_app() -> FastAPI:
     app.include_router(actions.router, prefix="/api/v1", tags=["act"], responses=ERRORS)
     app.include_router(pages.router, include_in_schema=False)
     app.add_exception_handler(TidegateError, error_answer)
+    app.add_exception_handler(HTTPException, _refusal)
     app.middleware("http")(_guarded)
     return app
 
 
-async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    answer = await call_next(request)
+async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Any:
+    answer: Any = await call_next(request)
+    if request.method == "GET" and answer.status_code == 200 and not _quotes_rows(request):
+        answer = await _unless_known(request, answer)
     for name, value in HEADERS.items():
         answer.headers.setdefault(name, value)
     return answer
+
+
+def _quotes_rows(request: Request) -> bool:
+    route = request.scope.get("route")
+    return not isinstance(route, APIRoute) or any(each in VALUES[-1:] for each in route.dependencies)
+
+
+async def _unless_known(request: Request, answer: Any) -> Any:
+    """Answer with no more than "as it was" to a client that has the same answer already."""
+    if answer.headers.get("content-type") != "application/json":
+        return answer
+    body = b"".join([chunk async for chunk in answer.body_iterator])
+    tag = f'W/"{hashlib.sha256(_MOMENT.sub(b"", body)).hexdigest()[:32]}"'
+    headers = REVALIDATED | {"ETag": tag}
+    if request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type="application/json", headers=headers)
+
+
+_TO_LOGIN = "const { body } = document; const { pathname, search, hash } = parent.location; " + (
+    "parent.location.replace(body.dataset.login + encodeURIComponent(pathname + search + hash));"
+)
+_TO_LOGIN_HASH = base64.b64encode(hashlib.sha256(_TO_LOGIN.encode()).digest()).decode()
+_LOGIN_PAGE = """<!doctype html>
+<html lang="en">
+  <head><meta charset="utf-8"><title>Not logged in</title></head>
+  <body data-login="{login}?next=">
+    <p>You are not logged in, or your login has expired. <a href="{login}" target="_top">Log in</a></p>
+    <script>{script}</script>
+  </body>
+</html>
+"""
+
+
+async def _refusal(request: Request, error: Any) -> Response:
+    """Lead whoever opens a page without a login to Airflow's, and from there back to the page."""
+    if error.status_code != 401 or "text/html" not in request.headers.get("accept", ""):
+        return await http_exception_handler(request, error)
+    login = f"{request.scope.get('root_path', '').removesuffix('/tidegate')}/api/v2/auth/login"
+    page = _LOGIN_PAGE.format(login=escape(login), script=_TO_LOGIN)
+    policy = CSP.replace("script-src 'self'", f"script-src 'sha256-{_TO_LOGIN_HASH}'")
+    return HTMLResponse(page, 401, {"Content-Security-Policy": policy})

@@ -121,7 +121,7 @@ _BACKFILL = {
     },
 }
 _WHOLE = _ROW | {"details": {"detail": "", "missing": [], "timeout_s": 600.0}, "kept": True}
-_SPREAD = {"min": 3.1, "avg": 4.0, "p50": 3.9, "p90": 4.8, "p95": 5.0, "p99": 5.2, "max": 5.3, "count": 7}
+_SPREAD = {"min": 3.1, "avg": 4.0, "p50": 3.9, "p90": 4.8, "p95": 5.0, "p99": 5.2, "p999": 5.3, "max": 5.3, "count": 7}
 
 EXAMPLES: Final[dict[str, Any]] = {
     "Me": {"name": "mia"},
@@ -130,9 +130,10 @@ EXAMPLES: Final[dict[str, Any]] = {
             _WELL
             | {"dag": "orders", "pipeline": "orders", "age_seconds": 31.5, "lag_seconds": 3608.3, "failures": 0}
             | {"last_completed": {name: _ROW[name] for name in ("id", "decided", "seconds", "rows_out", "run")}}
-            | {"counts": _COUNTS}
+            | {"in_progress": 0, "owner": "mia", "tags": ["sales"]}
         ],
         "total": 1,
+        "complete": True,
         "notices": [
             {
                 "what": "LocalExecutor starts up to 32 workers of 150 MB each",
@@ -161,6 +162,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "Checkpoints": {"checkpoints": [_ROW], "total": 7, "limit": 1, "offset": 0, "problem": ""},
     "Checkpoint": _WHOLE
     | {
+        "progress": {},
         "savepoints": ["before-prices"],
         "run_id": "scheduled__2026-03-01T10:11:00+00:00",
         "before": 6,

@@ -11,6 +11,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import HTMLResponse, Response
 
 from tidegate.history.row import MEASURES, PLOTTED
+from tidegate.records.records import KINDS, STATES
 from tidegate.ui.access import LOGGED_IN, READ
 
 __all__ = ["router"]
@@ -35,8 +36,9 @@ _DECLARED = {
     name: [measure.label[:1].upper() + measure.label[1:], measure.unit, measure.help]
     for name, measure in MEASURES.items()
 }
-_MEASURES_JS = (
-    f"export const DECLARED = {json.dumps(_DECLARED, indent=2)};\nexport const PLOTTED = {json.dumps(PLOTTED)};\n"
+_MEASURES_JS = "".join(
+    f"export const {name} = {json.dumps(value, indent=2)};\n"
+    for name, value in (("DECLARED", _DECLARED), ("PLOTTED", PLOTTED), ("STATES", STATES), ("KINDS", KINDS))
 ).encode()
 
 router = APIRouter(default_response_class=HTMLResponse)

@@ -92,8 +92,13 @@ def _alone() -> Iterator[None]:
         _reading.release()
 
 
-def request(pipeline: Known, ledger: Ledger, gate: str, **words: Any) -> tuple[Request, int]:
-    """Ask for what is to become of rows; answers with the request, and how many rows it is about."""
+def request(
+    pipeline: Known, ledger: Ledger, gate: str, *, shown: int | None = None, **words: Any
+) -> tuple[Request, int]:
+    """Ask for what is to become of rows; answers with the request, and how many rows it is about.
+
+    shown: how many the user was told that there are. Rows may have come since, which nobody has looked at.
+    """
     reader = open_quarantine(ledger.home, _gate(pipeline, gate), pipeline.options)
     created, count = None, 0
     if reader is not None:
@@ -106,6 +111,13 @@ def request(pipeline: Known, ledger: Ledger, gate: str, **words: Any) -> tuple[R
             expected="rows that wait",
             help="the page Quarantine shows them",
             reason="NO_ROWS",
+        )
+    if shown is not None and shown != count:
+        raise Rejected(
+            f"{count:,} rows are meant by now, and you were shown {shown:,}: some have come since, or have left",
+            expected="the rows that you were shown",
+            help="look at them again, then decide",
+            reason="MORE_SINCE",
         )
     return ask(ledger, created), count
 

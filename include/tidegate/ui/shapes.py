@@ -41,6 +41,31 @@ class Whole(Row):  # type: ignore[valid-type,misc]
     kept: bool = Field(description="Whether its records are still there; else this is from the history")
 
 
+class ProgressAnswer(BaseModel):
+    """What an attempt at a job was doing when it last said so, which a short one never does."""
+
+    format: int
+    attempt: str
+    created: str
+    age_seconds: float
+    id: int
+    job: str
+    started: str
+    step: str = Field(description="Empty: it is between two")
+    step_s: float
+    seconds: dict[str, float] = Field(description="How long each step took that is over")
+    taken: dict[str, dict[str, int | None]] = Field(description="By source, the rows, bytes and files that it reads")
+    tasks_done: int | None = Field(description="Of the query that Spark works at")
+    tasks: int | None
+    bytes_read: int | None
+
+
+class WithProgress(Whole):
+    """A checkpoint that is open or held."""
+
+    progress: dict[str, ProgressAnswer] = Field(description="By job without an ack")
+
+
 class Me(BaseModel):
     """The user."""
 
@@ -94,7 +119,9 @@ class Listed(ConditionAnswer):
     age_seconds: float | None = None
     lag_seconds: float | None = None
     failures: int = Field(0, description="In a row, since the last completed one")
-    counts: CountsAnswer | None = None
+    in_progress: int = Field(0, description="Checkpoints that are planned and not decided")
+    owner: str
+    tags: list[str] = Field(description="Of its DAG, without `tidegate`")
 
 
 class NoticeAnswer(BaseModel):
@@ -110,6 +137,7 @@ class PipelinesAnswer(BaseModel):
 
     pipelines: list[Listed]
     total: int
+    complete: bool = Field(description="Whether each is told as it is now; if not, ask again: it continues from there")
     notices: list[NoticeAnswer] = Field(description="What this Airflow lacks for pipelines")
 
 
@@ -195,7 +223,7 @@ class Overview(BaseModel):
     suspended: HeldAnswer | None
     counts: CountsAnswer
     latest: LatestAnswer
-    open: list[Whole]
+    open: list[WithProgress]
     savepoints: list[Named]
     backfills: list[BackfillAnswer]
     history_problem: str
@@ -223,7 +251,7 @@ class Tasks(BaseModel):
     complete: str
 
 
-class Checkpoint(Whole):
+class Checkpoint(WithProgress):
     """One checkpoint, however old."""
 
     savepoints: list[str]
@@ -276,6 +304,7 @@ class Spread(BaseModel):
     p90: float
     p95: float
     p99: float
+    p999: float = Field(description="p99.9")
     max: float
     count: int
 

@@ -11,7 +11,7 @@ import msgspec
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.located import tables_now
-from tidegate.errors import Rejected, TidegateError
+from tidegate.errors import Rejected
 from tidegate.history import health as condition
 from tidegate.history.details import CheckpointDetails
 from tidegate.history.lines import LineStatus, line_statuses
@@ -29,14 +29,16 @@ from tidegate.records.records import Json, Verdict
 from tidegate.ui.pipelines import Known
 
 __all__ = [
+    "age",
     "checkpoint",
     "compared",
     "configuration",
     "graph",
-    "listed",
+    "look_and_tell",
     "overview",
     "row_of_run",
     "samples",
+    "short",
     "way_back",
 ]
 
@@ -45,24 +47,6 @@ SAMPLES, LETTERS = 20, 256
 _ALARMING = frozenset({"hold", "abort"})
 """Verdicts that a person should look at."""
 _RUN = re.compile(rf"airflow:(?![^:]+{BACKFILL}:)([^:]+):(.*?)(?: \(cleared [0-9]+\))?", re.DOTALL)
-
-
-def listed(pipeline: Known) -> Json:
-    """A pipeline in one line of the list. A damaged one does not keep the others from being shown."""
-    row: Json = {"dag": pipeline.dag_id, "pipeline": pipeline.card.pipeline}
-    try:
-        history = pipeline.past()
-        last = history.newest("completed")
-        return row | {
-            **_condition(pipeline, history.ledger),
-            "last_completed": _short(last),
-            "age_seconds": _age(last.decided) if last is not None else None,
-            "lag_seconds": last.lag_seconds if last is not None else None,
-            "failures": _failed_since(history, last.id if last is not None else 0),
-            "counts": history.counts(),
-        }
-    except TidegateError as error:
-        return row | {"state": "damaged", "good": False, "said": error.what, "cause": "", "remedy": [error.help]}
 
 
 def overview(pipeline: Known) -> Json:
@@ -78,7 +62,7 @@ def overview(pipeline: Known) -> Json:
         "started": ledger.begun() is not None,
         "by_interval": pipeline.card.by_interval,
         "gates": list(pipeline.card.gates),
-        "condition": _condition(pipeline, ledger),
+        "condition": look_and_tell(pipeline, ledger)[1],
         "suspended": msgspec.to_builtins(control.suspended(view, pipeline.card.tolerable_failed_checkpoints)),
         "counts": history.counts(),
         "latest": {
@@ -87,7 +71,7 @@ def overview(pipeline: Known) -> Json:
             "restored": _document(history.newest("rollback")),
             "savepoint": _savepoint(named[-1]) if named else None,
         },
-        "open": [_document(history.one(row.id)) for row in undecided],
+        "open": [_with_progress(history, history.one(row.id)) for row in undecided],
         "savepoints": [_savepoint(found) for found in named],
         "backfills": [_backfill(status) for status in line_statuses(ledger, pipeline.options)],
         "history_problem": history.problem,
@@ -109,7 +93,7 @@ def _backfill(status: LineStatus) -> Json:
         "reached": status.reached,
         "reached_at": status.reached_at,
         "pending": len(status.pending),
-        "behind_seconds": _age(status.oldest_pending),
+        "behind_seconds": age(status.oldest_pending),
         "swapped": status.swapped,
         "refused": status.refused,
         "compared": None
@@ -129,9 +113,9 @@ def checkpoint(pipeline: Known, id: int) -> Json:
     """All that is known of one checkpoint."""
     history = pipeline.past()
     view = _view(pipeline, history, id)
-    document = view.document()
+    document = _with_progress(history, view)
     document["details"]["tables"] = _tables(pipeline, history, view)
-    before, after = _neighbours(history, id)
+    before, after = history.neighbours(id)
     return document | {
         "savepoints": [found.name for found in savepoint.savepoints(history.ledger) if found.entry == id],
         "run_id": _run_id(view.run),
@@ -140,6 +124,18 @@ def checkpoint(pipeline: Known, id: int) -> Json:
         "tasks": _tasks(pipeline),
         "now": seams.now().isoformat(timespec="milliseconds"),
     }
+
+
+def _with_progress(history: CheckpointHistory, view: CheckpointView | None) -> Json:
+    """A checkpoint, and what its jobs were doing when they last said so."""
+    assert view is not None, "it is listed"
+    document: Json = view.document()
+    document["progress"] = {}
+    for job in view.details.missing if view.decided is None else ():
+        note = history.ledger.progress(job)
+        if note is not None and note.id == view.id:
+            document["progress"][job] = msgspec.to_builtins(note) | {"age_seconds": age(note.created)}
+    return document
 
 
 def _view(pipeline: Known, history: CheckpointHistory, id: int) -> CheckpointView:
@@ -324,12 +320,13 @@ def _document(view: CheckpointView | None) -> Json | None:
 # -- small parts ---------------------------------------------------------------------------------------
 
 
-def _condition(pipeline: Known, ledger: Ledger) -> Json:
+def look_and_tell(pipeline: Known, ledger: Ledger) -> tuple[condition.Observations, Json]:
+    """Return what is seen of the pipeline, and its health as the API tells it."""
     observed = condition.look(ledger, pipeline, lambda plan: None)
     health = condition.condition(observed, _say(pipeline.card.pipeline))
     document = {"state": health.state, "good": health.good, "said": health.said, "cause": health.cause}
     document |= {"remedy": list(health.remedy), "entry": health.entry, "reason": health.reason}
-    return document | _whose(pipeline, observed, health)
+    return observed, document | _whose(pipeline, observed, health)
 
 
 def _whose(pipeline: Known, observed: condition.Observations, health: condition.Health) -> Json:
@@ -368,19 +365,16 @@ def _say(pipeline: str) -> condition.Command:
     return say
 
 
-def _short(view: CheckpointView | None) -> Json | None:
+def short(view: CheckpointView | None) -> Json | None:
+    """A checkpoint in the list of pipelines."""
     names = ("id", "decided", "seconds", "rows_out", "run")
     return {name: getattr(view, name) for name in names} if view is not None else None
 
 
-def _age(text: str | None) -> float | None:
+def age(text: str | None) -> float | None:
+    """The seconds since a moment."""
     moment = moment_of(text)
     return round((seams.now() - moment).total_seconds(), 1) if moment is not None else None
-
-
-def _failed_since(history: CheckpointHistory, id: int) -> int:
-    rows = history.page(HistoryFilter(states=("aborted",), limit=200)).rows
-    return sum(row.id > id for row in rows)
 
 
 def _savepoint(found: savepoint.Savepoint) -> Json:
@@ -393,13 +387,6 @@ def _savepoint(found: savepoint.Savepoint) -> Json:
         "at": pin.created,
         "kept": found.there,
     }
-
-
-def _neighbours(history: CheckpointHistory, id: int) -> tuple[int | None, int | None]:
-    """The ids before and after it."""
-    ids = history.rows["id"].to_pylist()
-    place = ids.index(id)
-    return (ids[place - 1] if place else None), (ids[place + 1] if place + 1 < len(ids) else None)
 
 
 def _run_id(run: str) -> str | None:

@@ -30,6 +30,7 @@ __all__ = [
     "gauge",
     "run_arguments",
     "team_of",
+    "teams_of",
 ]
 
 HAS_QUESTIONS: Final = VERSION >= (3, 1)
@@ -70,6 +71,16 @@ def team_of(dag_id: str) -> dict[str, Any]:
     from airflow.models.dag import DagModel
 
     return {"team_name": DagModel.get_team_name(dag_id)}
+
+
+def teams_of(dag_ids: set[str]) -> dict[str, dict[str, Any]]:
+    """Return the team of each of these DAGs, as `team_of` does, with one query."""
+    if VERSION < (3, 1):
+        return {dag_id: {} for dag_id in dag_ids}
+    from airflow.models.dag import DagModel
+
+    teams = DagModel.get_dag_id_to_team_name_mapping(sorted(dag_ids))
+    return {dag_id: {"team_name": teams.get(dag_id)} for dag_id in dag_ids}
 
 
 def answering() -> Any:

@@ -48,7 +48,7 @@ def test_the_pages_get_the_declaration():
     for name, measure in MEASURES.items():
         assert f'"{name}"' in script
         assert measure.help in script
-    plotted = json.loads(script.partition("PLOTTED = ")[2].rstrip(";\n"))
+    plotted = json.loads(script.partition("PLOTTED = ")[2].partition(";\n")[0])
     assert plotted == [name for name, measure in MEASURES.items() if measure.plotted]
 
 

@@ -14,7 +14,9 @@ from tidegate.history.row import MEASURES
 
 __all__ = ["add_parser", "run"]
 
-COLUMNS = ("min", "avg", "p50", "p90", "p95", "p99", "max")
+_SAME = ("min", "avg", "p50", "p90", "p95", "p99")
+COLUMNS = {name: name for name in _SAME} | {"p999": "p99.9", "max": "max"}
+"""A spread's figures, with their titles."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             values = [measure_text(measure, spread[column]) for column in COLUMNS]
             rows.append([measure.label, f"{spread['count']:,}", *values])
     if rows:
-        out.table(["of completed ones", "n", *COLUMNS], rows, right=["n", *COLUMNS])
+        out.table(["of completed ones", "n", *COLUMNS.values()], rows, right=["n", *COLUMNS.values()])
     if reasons:
         failures = [[reason["reason"], reason["count"], reason["last"]] for reason in reasons]
         out.table(["aborted because", "n", "last"], failures, right=["n", "last"])

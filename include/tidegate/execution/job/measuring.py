@@ -35,6 +35,13 @@ class JobMeter:
         self._steps: list[StepStats] = []
         self._spark: SparkMeter = Unmetered()
         self._began = seams.monotonic()
+        self._open: tuple[str, float] | None = None
+        """The phase that is open, and when it began."""
+
+    def at_work(self) -> tuple[str, float]:
+        """Return the phase that is open, and for how many seconds by now; ("", 0): none is."""
+        opened = self._open
+        return (opened[0], round(seams.monotonic() - opened[1], 3)) if opened is not None else ("", 0.0)
 
     @contextlib.contextmanager
     def watching(self, spark: SparkSession | None) -> Iterator[None]:
@@ -49,9 +56,11 @@ class JobMeter:
         self._spark.enter(number)
         began = seams.monotonic()
         self._steps.append(StepStats(name=phase, after_s=round(began - self._began, 3), seconds=0.0))
+        self._open = phase, began
         try:
             yield
         finally:
+            self._open = None
             took = seams.monotonic() - began
             self.seconds[phase] = self.seconds.get(phase, 0.0) + took
             self._steps[number] = msgspec.structs.replace(self._steps[number], seconds=round(took, 3))

@@ -34,6 +34,7 @@ from tidegate.execution.job.exchange import Exchange, memory_of_base
 from tidegate.execution.job.gates import GateRunner
 from tidegate.execution.job.measuring import JobMeter
 from tidegate.execution.job.operators import OperatorRunner
+from tidegate.execution.job.progress_notes import noting_progress
 from tidegate.execution.job.small_input import is_small, planned_simply
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -206,7 +207,7 @@ class Attempt:
 
     def do(self, spark: SparkSession, prev: Handle | None) -> Ack:
         """Read, run, stage and acknowledge."""
-        with self.measuring.watching(spark):
+        with self.measuring.watching(spark), self.noting_progress(spark):
             with self.released_on_failure(), self.fenced_if_ended(), translated():
                 seams.fault("S3.inputs.after")
                 streams = self.read(spark)
@@ -219,6 +220,10 @@ class Attempt:
                 self.verify_again()
                 self.refuse_ended()
             return self.ack(staged, prev)
+
+    def noting_progress(self, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
+        """Note what is being done, for whoever watches."""
+        return noting_progress(self.coordinator.ledger, self.id, self.measuring, self.staging.attempt, spark)
 
     def planned(self, spark: SparkSession) -> contextlib.AbstractContextManager[None]:
         """Let Spark plan as suits the amount of input."""

@@ -71,7 +71,7 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
   dialog.showModal();
 }
 
-function input({ name, kind = "text", required, pattern, options, value = "" }) {
+function input({ name, kind = "text", required, pattern, options, min, step, value = "" }) {
   if (options)
     return h(
       "select",
@@ -84,6 +84,8 @@ function input({ name, kind = "text", required, pattern, options, value = "" }) 
     id: `field-${name}`,
     required,
     pattern,
+    min,
+    step,
     maxlength: "1000",
     value,
     autocomplete: "off",
@@ -219,14 +221,18 @@ export function releaseRows(dag, page, { ids, rules, discard }) {
         : "They continue after their gate with the next checkpoint, once, and are not judged again.",
     ),
     fields: [...(discard ? [] : correction), NOTE],
-    make: ({ column, value, note, null: isNull }) => ({
-      gate: page.gate,
-      ids,
-      rules,
-      discard,
-      note,
-      correct: column ? { [column]: isNull ? null : value } : {},
-    }),
+    make: ({ column, value, note, null: isNull }) => {
+      if (!column && (value || isNull)) throw new Error("Choose the column that is to get the new value.");
+      return {
+        gate: page.gate,
+        ids,
+        rules,
+        discard,
+        note,
+        shown: ids.length ? ids.length : page.complete ? page.total : null,
+        correct: column ? { [column]: isNull ? null : value } : {},
+      };
+    },
   });
 }
 

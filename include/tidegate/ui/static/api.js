@@ -15,34 +15,66 @@ export class Refused extends Error {
   }
 }
 
-async function answer(response) {
-  let body = null;
-  try {
-    body = await response.json();
-  } catch {
-    body = null;
+// The server is away, or a proxy answers in its place: it may be back in a moment.
+export class Unreachable extends Error {
+  constructor() {
+    super("Airflow's web server does not answer.");
+    this.help = "try again in a moment";
   }
-  if (!response.ok) throw new Refused(response.status, body);
-  return body;
 }
 
-export const get = async (path) =>
-  answer(await fetch(`${base}/api/v1${path}`, { headers: { Accept: "application/json" } }));
+async function answer(asked) {
+  const response = await asked.catch(() => {
+    throw new Unreachable();
+  });
+  const body = await response.json().catch(() => null);
+  if (response.ok && body !== null) {
+    // An answer that the browser has kept is as new as the server says that it is.
+    const date = response.headers.get("Date");
+    return date && body.now ? { ...body, now: new Date(date).toISOString() } : body;
+  }
+  if (response.status === 401) return login();
+  if (response.ok || ([502, 503, 504].includes(response.status) && !body?.error)) throw new Unreachable();
+  throw new Refused(response.status, body);
+}
 
-export const post = async (path, body) =>
+export const get = (path) =>
+  answer(fetch(`${base}/api/v1${path}`, { headers: { Accept: "application/json" }, cache: "no-cache" }));
+
+export const post = (path, body) =>
   answer(
-    await fetch(`${base}/api/v1${path}`, {
+    fetch(`${base}/api/v1${path}`, {
       method: "POST",
       headers: { "Content-Type": "application/json", Accept: "application/json" },
       body: JSON.stringify(body),
     }),
   );
 
+// Airflow's own page around a frame; null: there is none.
+export const outer = window.parent === window ? null : window.parent;
+
+// To Airflow's login, and from there back to what is shown now. A login that is not accepted is not tried for ever.
+const TRIED = "tidegate: at the login since";
+const LOGIN_PAUSE_MS = 10_000;
+let leaving = null;
+
+function login() {
+  if (leaving) return leaving;
+  const { pathname, search, hash } = (outer ?? window).location;
+  const address = `${airflow}/api/v2/auth/login?next=${encodeURIComponent(pathname + search + hash)}`;
+  if (Date.now() - Number(sessionStorage.getItem(TRIED)) < LOGIN_PAUSE_MS)
+    throw new Refused(401, { error: { what: "Your login has expired.", help: `log in again: ${address}` } });
+  sessionStorage.setItem(TRIED, String(Date.now()));
+  (outer ?? window).location.assign(address);
+  leaving = new Promise(() => {});
+  return leaving;
+}
+
 export const dagPath = (dag) => `/dags/${encodeURIComponent(dag)}`;
 
 // A frame must not navigate the page around it. So the link is added to that page, and clicked there.
 export function toAirflow(path) {
-  const page = window.parent === window ? document : window.parent.document;
+  const page = (outer ?? window).document;
   const link = page.createElement("a");
   link.setAttribute("href", airflow + path);
   page.body.append(link);
@@ -58,12 +90,11 @@ export const outside = (path, text, id) =>
       id,
       href: airflowHref(path),
       onclick:
-        window.parent === window
-          ? null
-          : (event) => {
-              event.preventDefault();
-              toAirflow(path);
-            },
+        outer &&
+        ((event) => {
+          event.preventDefault();
+          toAirflow(path);
+        }),
     },
     text,
   );

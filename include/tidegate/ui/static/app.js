@@ -1,6 +1,7 @@
 // Chooses the page, and redraws it when its data has changed.
-import { get, dagPath, base, Refused } from "./api.js";
-import { h, replace, badge } from "./dom.js";
+import { get, dagPath, base, outer, Refused, Unreachable } from "./api.js";
+import { h, patch, replace, badge } from "./dom.js";
+import { clock } from "./format.js";
 import { buttons } from "./actions.js";
 import { banner, overview } from "./overview.js";
 import { history } from "./history.js";
@@ -38,6 +39,7 @@ const main = document.getElementById("main");
 const path = decodeURI(location.pathname.slice(base.length + 1)).split("/");
 let timer = 0;
 let drawnKey = "";
+let drawnPage = "";
 let turn = 0;
 
 // Splits "#/history?sort=seconds&offset=20" into page, id and query.
@@ -64,35 +66,56 @@ function wrong(error) {
   );
 }
 
-// Redraws the page. The focused element keeps the focus: it is found again by its id.
-function draw(...children) {
-  const focused = document.activeElement?.id;
-  const typed = document.activeElement?.value;
-  const scrolled = window.scrollY;
-  replace(main, ...children);
-  const redrawn = focused && focused !== "main" ? document.getElementById(focused) : null;
-  if (redrawn) {
-    redrawn.focus({ preventScroll: true });
-    if (typeof typed === "string" && redrawn.tagName === "INPUT") redrawn.value = typed;
+// Another page is drawn anew; the same one is made like its new data, so that nothing moves that has not changed.
+function draw(page, ...children) {
+  if (page === drawnPage) {
+    patch(main, ...children);
+    return;
   }
-  window.scrollTo(0, scrolled);
+  replace(main, ...children);
+  drawnPage = page;
+}
+
+const LIVE_MS = 10_000;
+const SHORTEST_PAUSE_MS = 2000;
+const LONGEST_PAUSE_MS = 30_000;
+let lostSince = null;
+let pause = SHORTEST_PAUSE_MS;
+
+// A small notice that leaves the page as it is, and goes by itself. Returns when to try again.
+function lost() {
+  lostSince ??= new Date().toISOString();
+  const text = `No connection to Airflow since ${clock(lostSince)} UTC. What is shown is of before; trying again …`;
+  if (!document.getElementById("connection"))
+    document.body.append(h("div", { id: "connection", class: "toast lost", role: "status" }, text));
+  pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
+  return pause / 2;
+}
+
+function found() {
+  document.getElementById("connection")?.remove();
+  [lostSince, pause] = [null, SHORTEST_PAUSE_MS];
 }
 
 async function refresh(onlyIfChanged) {
   const ownTurn = ++turn;
   clearTimeout(timer);
-  let wait = 10000;
+  let wait = LIVE_MS;
   try {
     const view = path[0] === "pipelines" ? await listed() : await ofDag(decodeURIComponent(path[1] ?? ""));
     if (ownTurn !== turn) return;
+    found();
     wait = view.wait ?? wait;
     const text = JSON.stringify([location.hash, view.key]);
-    if (!onlyIfChanged || text !== drawnKey) draw(...view.draw());
+    if (!onlyIfChanged || text !== drawnKey) draw(view.page ?? location.hash, ...view.draw());
     drawnKey = text;
   } catch (error) {
     if (ownTurn !== turn) return;
-    drawnKey = "";
-    draw(wrong(error));
+    if (error instanceof Unreachable) wait = lost();
+    else {
+      drawnKey = "";
+      draw(`wrong ${location.hash}`, wrong(error));
+    }
   }
   if (wait && !document.hidden) timer = setTimeout(() => refresh(true), wait);
 }
@@ -111,10 +134,14 @@ async function ofDag(dag) {
     [at.page, at.id] = ["checkpoint", String(checkpoint)];
   }
   const page = Object.hasOwn(PAGES, at.page) && at.page !== "pipelines" ? PAGES[at.page] : overview;
-  const failed = (error) => ({ key: error.message, draw: () => [wrong(error)] });
+  const failed = (error) => {
+    if (error instanceof Unreachable) throw error;
+    return { key: error.message, page: `wrong ${location.hash}`, draw: () => [wrong(error)] };
+  };
   const [about, view] = await Promise.all([get(`${dagPath(dag)}/overview`), page({ dag, at, go }).catch(failed)]);
   return {
     key: [ageless(about), view.key],
+    page: view.page ?? `${at.page}/${at.id ?? ""}`,
     wait: view.wait,
     draw: () => [...frame(dag, at, about), ...view.draw(about)],
   };
@@ -171,7 +198,25 @@ function frame(dag, at, about) {
   ];
 }
 
+// Airflow's page around a frame shows the view's address as its own: it can be copied, and survives a reload.
+function tellAddress() {
+  if (!outer || outer.location.hash === location.hash) return;
+  const { pathname, search } = outer.location;
+  outer.history.replaceState(outer.history.state, "", `${pathname}${search}${location.hash}`);
+}
+
+function takeAddress() {
+  if (outer.location.hash.startsWith("#/") && outer.location.hash !== location.hash)
+    location.replace(outer.location.hash);
+}
+
+if (outer) {
+  takeAddress();
+  outer.addEventListener("hashchange", takeAddress);
+  window.addEventListener("pagehide", () => outer.removeEventListener("hashchange", takeAddress));
+}
 window.addEventListener("hashchange", () => {
+  tellAddress();
   window.scrollTo(0, 0);
   refresh(false);
 });
@@ -187,4 +232,12 @@ document.addEventListener("keydown", (event) => {
     else element.click();
   }
 });
-refresh(false).then(() => Object.keys(LATER).forEach((page) => scriptOf(page).catch(() => null)));
+// A reload comes back to where somebody has read.
+const PLACE = "tidegate: the place before a reload";
+window.addEventListener("pagehide", () => sessionStorage.setItem(PLACE, `${window.scrollY} ${location.href}`));
+function scrollBack() {
+  const [scrolled, ...address] = (sessionStorage.getItem(PLACE) ?? "").split(" ");
+  if (address.join(" ") === location.href) window.scrollTo(0, Number(scrolled));
+}
+
+refresh(false).then(scrollBack).then(() => Object.keys(LATER).forEach((page) => scriptOf(page).catch(() => null)));

@@ -10,7 +10,26 @@ const FROM = {
   required: true,
 };
 const named = () => ({ name: "name", label: "Name (optional)", pattern: NAME }); // actions.js may be read after this file
-const PAUSE = { name: "pause", label: "Pause between two of its checkpoints, in seconds", kind: "number", value: "0" };
+const PAUSE = {
+  name: "pause",
+  label: "Pause between two of its checkpoints, in seconds",
+  kind: "number",
+  value: "0",
+  min: "0",
+  step: "any",
+};
+const TO = {
+  name: "to",
+  label: "Stop at (optional): when it has read what this checkpoint had, for a look at a part; the next run reads the rest",
+};
+const LARGER = {
+  name: "larger",
+  label: "Read so many times as much in a checkpoint as the sources' bounds allow",
+  kind: "number",
+  value: "1",
+  min: "1",
+  step: "1",
+};
 const since = (line) => (line.origin ? `checkpoint #${line.origin}` : "the beginning");
 
 export function backfillButton(dag, about) {
@@ -32,13 +51,17 @@ export function backfillButton(dag, about) {
           ),
           fields: [
             FROM,
+            TO,
+            LARGER,
             named(),
             PAUSE,
             { name: "dry_run", label: "Dry run: only tell what it would read and change", kind: "checkbox" },
             NOTE,
           ],
-          make: ({ begin_after, name, pause, dry_run, note }) => ({
+          make: ({ begin_after, to, larger, name, pause, dry_run, note }) => ({
             begin_after,
+            to,
+            larger: Number(larger),
             pause: Number(pause),
             dry_run,
             note,
@@ -113,7 +136,7 @@ function actions(dag, line, about) {
   return h(
     "div",
     { class: "bar" },
-    about.may.swap && !line.refused && swapIn(dag, line),
+    about.may.swap && !line.refused && !line.swapped && swapIn(dag, line),
     about.may.backfill &&
       !line.refused &&
       !line.swapped &&
@@ -127,8 +150,14 @@ function actions(dag, line, about) {
               verb: "Continue",
               path: path(dag, "backfill"),
               body: h("p", {}, "A run reads what it has not read yet, and compares its tables."),
-              fields: [PAUSE, NOTE],
-              make: ({ pause, note }) => ({ name, pause: Number(pause), note }),
+              fields: [TO, LARGER, PAUSE, NOTE],
+              make: ({ to, larger, pause, note }) => ({
+                name,
+                to,
+                larger: Number(larger),
+                pause: Number(pause),
+                note,
+              }),
             }),
         },
         "Continue",

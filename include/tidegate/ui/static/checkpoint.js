@@ -1,7 +1,7 @@
 // One checkpoint: its input, the work of each job, operator and gate, and its tables.
 import { get, dagPath, outside, runPath } from "./api.js";
-import { badge, card, facts, h, table } from "./dom.js";
-import { bytes, count, durations, none, seconds, time } from "./format.js";
+import { badge, card, facts, folded, h, section, table } from "./dom.js";
+import { bytes, count, durations, none, rows as rowsText, seconds, time } from "./format.js";
 import { answers, disposeOf, goBack, nameIt } from "./actions.js";
 import { lanes } from "./lanes.js";
 import { banner, examples, findings } from "./overview.js";
@@ -63,7 +63,7 @@ function drawn(dag, row, about, brokenRules) {
       goBack(dag, row, about),
     ),
     why(dag, row, about, brokenRules),
-    card("Barriers", lanes(row, row.now)),
+    card("Barriers", lanes(row, row.now, about.latest.completed?.seconds)),
     h(
       "div",
       { class: "grid" },
@@ -82,8 +82,8 @@ function drawn(dag, row, about, brokenRules) {
           ["Records", row.kept ? "in the ledger" : "deleted by retention: this is from the history"],
         ]),
       ),
-      card("Durations", facts([...durations(row), ["Timeout", seconds(d.timeout_s)]])),
-      card(
+      section("Durations", facts([...durations(row), ["Timeout", seconds(d.timeout_s)]])),
+      section(
         "Data",
         facts([
           ["Rows in", count(row.rows_in)],
@@ -108,7 +108,7 @@ function drawn(dag, row, about, brokenRules) {
         ]),
       ),
     ),
-    card(
+    section(
       "Sources",
       table(
         [
@@ -124,15 +124,12 @@ function drawn(dag, row, about, brokenRules) {
           },
           { head: "Rows", right: true, cell: ([name]) => count(taken(d, name)?.rows) },
           { head: "Bytes", right: true, cell: ([name]) => bytes(taken(d, name)?.bytes) },
-          { head: "More input waits", cell: ([, part]) => (part.more ? "yes" : "no") },
-          ...(Object.values(d.sources).some((part) => part.pace)
-            ? [{ head: "Why so much", text: true, cell: ([, part]) => part.pace?.why ?? "" }]
-            : []),
-          { head: "From", cell: ([, part]) => h("code", {}, short(part.start)) },
-          { head: "To", cell: ([, part]) => h("code", {}, short(part.end)) },
+          { head: "Waits still", text: true, cell: ([, part]) => waiting(part) },
         ],
         Object.entries(d.sources),
+        { stack: true, key: ([name]) => name },
       ),
+      folded("Positions", positions(d)),
     ),
     card("Jobs", jobs(d, row, log), steps(d)),
     Object.keys(d.gates).length > 0 &&
@@ -141,7 +138,7 @@ function drawn(dag, row, about, brokenRules) {
         Object.entries(d.gates).map(([name, verdict]) => gate(dag, row, [name, verdict], log(`gate_${name}`))),
       ),
     Object.keys(d.states).length > 0 &&
-      card(
+      section(
         "State",
         table(
           [
@@ -152,9 +149,10 @@ function drawn(dag, row, about, brokenRules) {
             { head: "Files", right: true, cell: ([, size]) => count(size.files) },
           ],
           Object.entries(d.states),
+          { stack: true, key: ([name]) => name },
         ),
       ),
-    card(
+    section(
       "Sinks",
       table(
         [
@@ -164,13 +162,14 @@ function drawn(dag, row, about, brokenRules) {
           { head: "Rows published", right: true, cell: ([, at]) => count(at.rows) },
           { head: "Where", cell: ([, at]) => h("code", {}, at.uri) },
         ],
-        Object.entries(d.tables),
-        { empty: "Not on any table." },
+        Object.entries(d.tables).filter(([name]) => !OWN.test(name)),
+        { empty: "Not on any table.", stack: true, key: ([name]) => name },
       ),
+      Object.keys(d.tables).some((name) => OWN.test(name)) && folded("Tables of its own", ownTables(d)),
     ),
-    card(
+    section(
       "Manifest",
-      later("Show the manifest", async () =>
+      later(`manifest ${row.id}`, "Show the manifest", async () =>
         h(
           "pre",
           {},
@@ -185,6 +184,42 @@ const short = (value) => {
   const text = JSON.stringify(value) ?? "";
   return text.length > 160 ? `${text.slice(0, 160)} …` : text;
 };
+
+function positions(d) {
+  return table(
+    [
+      { head: "Source", cell: ([name]) => name },
+      { head: "From", text: true, cell: ([, part]) => h("code", {}, short(part.start)) },
+      { head: "To", text: true, cell: ([, part]) => h("code", {}, short(part.end)) },
+    ],
+    Object.entries(d.sources),
+    { caption: "From and to", stack: true },
+  );
+}
+
+// What lay at a source when the checkpoint was planned, beyond what it took.
+function waiting({ lag, more }) {
+  const texts = [
+    lag?.rows && `up to ${rowsText(lag.rows)}`,
+    lag?.seconds && `the oldest for ${seconds(lag.seconds)}`,
+  ];
+  return texts.filter(Boolean).join(", ") || (more ? "more" : "nothing");
+}
+
+// State and quarantine lie in tables, too, and are nobody's sink.
+const OWN = /^(state|quarantine)\./;
+function ownTables(d) {
+  return table(
+    [
+      { head: "Table", cell: ([name]) => name },
+      { head: "Version", right: true, cell: ([, at]) => (at.log_hash ? count(at.version) : "none") },
+      { head: "Where", cell: ([, at]) => h("code", {}, at.uri) },
+    ],
+    Object.entries(d.tables).filter(([name]) => OWN.test(name)),
+    { stack: true },
+  );
+}
+
 const taken = (d, name) =>
   Object.values(d.jobs)
     .map((job) => job.taken?.[name])
@@ -201,7 +236,7 @@ function jobs(d, row, log) {
     .map(([name, at]) => [name, null, at]);
   const rows = [...Object.entries(d.jobs), ...d.missing.map((name) => [name, null]), ...passed];
   const state = ([, ack, at]) =>
-    ack ? badge("completed") : at ? badge("passed") : badge(row.decided === null ? "open" : "aborted");
+    ack ? badge("acked") : at ? badge("passed") : badge(row.decided === null ? "open" : "aborted");
   const inFlight = ([name]) => {
     const at = d.behind?.[name];
     return at
@@ -236,10 +271,10 @@ function jobs(d, row, log) {
         : []),
       { head: "Idle sources", cell: ([, ack]) => ack?.idle.join(", ") ?? "" },
       { head: "Attempt", cell: ([, ack]) => h("code", {}, ack?.attempt ?? "") },
-      { head: "", cell: ([name]) => log(`job_${name}`) },
+      { head: "Log", cell: ([name]) => log(`job_${name}`) },
     ],
     rows,
-    { empty: "This entry has no jobs." },
+    { empty: "This entry has no jobs.", stack: true, key: ([name]) => name },
   );
 }
 
@@ -284,8 +319,9 @@ function steps(d) {
       .map(([figure, number]) => `${figure} ${count(number)}`)
       .join(", ");
   return (
-    rows.length > 0 && [
-      h("h3", {}, "Steps"),
+    rows.length > 0 &&
+    folded(
+      `Steps (${rows.length})`,
       table(
         [
           { head: "Job", cell: (row) => row.job },
@@ -303,8 +339,9 @@ function steps(d) {
           { head: "Counted", cell: counted },
         ],
         rows,
+        { caption: "Steps", key: (row) => `${row.job} ${row.step}` },
       ),
-    ]
+    )
   );
 }
 
@@ -358,27 +395,21 @@ function gate(dag, row, [name, verdict], log) {
         ],
         verdict.broken,
       ),
-    later("Show the findings, with values", values),
+    later(`findings ${row.id} ${name}`, "Show the findings, with values", values),
   );
 }
 
-function later(title, make) {
-  const holder = h("div", {});
-  const button = h(
-    "button",
-    {
-      onclick: async () => {
-        button.disabled = true;
-        try {
-          holder.replaceChildren(await make());
-        } catch (error) {
-          holder.replaceChildren(h("p", { class: "said" }, error.message));
-          button.disabled = false;
-        }
-      },
-    },
-    title,
-  );
-  holder.append(button);
-  return holder;
+// What is loaded when a reader asks for it, and then stays: it does not change any more.
+function later(key, title, make) {
+  const onclick = async ({ currentTarget: button }) => {
+    const holder = button.parentElement;
+    button.disabled = true;
+    try {
+      holder.replaceChildren(await make());
+    } catch (error) {
+      button.disabled = false;
+      holder.replaceChildren(button, h("p", { class: "said" }, error.message));
+    }
+  };
+  return h("div", { "data-key": key, "data-kept": key }, h("button", { onclick }, title));
 }

@@ -1,12 +1,21 @@
 // Builds elements from plain values. Text always becomes text nodes, so stored data can never become markup.
 const SVG = "http://www.w3.org/2000/svg";
+const HANDLERS = Symbol("handlers");
+const GIVEN = Symbol("the value that it was drawn with");
+
+// One listener per kind, which calls the newest handler: so a redraw can exchange it on an element that stays.
+function listen(element, kind, handler) {
+  element[HANDLERS] ??= {};
+  if (!(kind in element[HANDLERS])) element.addEventListener(kind, (event) => element[HANDLERS][kind]?.(event));
+  element[HANDLERS][kind] = handler;
+}
 
 function fill(element, properties, children) {
   for (const [name, value] of Object.entries(properties ?? {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) listen(element, name.slice(2), value);
     else if (name === "href") element.setAttribute("href", safe(value));
-    else if (name === "value") element.value = value;
+    else if (name === "value") element.value = element[GIVEN] = value;
     else element.setAttribute(name, value === true ? "" : String(value));
   }
   append(element, children);
@@ -34,8 +43,69 @@ export function replace(element, ...children) {
   append(element, children);
 }
 
+// Makes an element's children like these, and leaves alone what is like them already. So a redraw closes nothing that
+// a reader has opened, and moves neither the focus, nor a selection, nor what has been scrolled.
+export function patch(element, ...children) {
+  const wanted = document.createElement(element.nodeName);
+  append(wanted, children);
+  patchChildren(element, [...wanted.childNodes]);
+}
+
+const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.dataset.key || node.id || "" : "");
+const alike = (shown, wanted) => shown.nodeName === wanted.nodeName && keyOf(shown) === keyOf(wanted);
+
+function patchChildren(parent, wanted) {
+  const left = [...parent.childNodes];
+  const nodes = wanted.map((child) => {
+    const place = left.findIndex((node) => alike(node, child));
+    if (place < 0) return child;
+    const [node] = left.splice(place, 1);
+    patchNode(node, child);
+    return node;
+  });
+  left.forEach((node) => node.remove());
+  nodes.forEach((node, place) => {
+    if (parent.childNodes[place] !== node) parent.insertBefore(node, parent.childNodes[place] ?? null);
+  });
+}
+
+function patchNode(shown, wanted) {
+  if (shown.nodeType !== Node.ELEMENT_NODE) {
+    if (shown.data !== wanted.data) shown.data = wanted.data;
+    return;
+  }
+  if (shown.dataset.kept && shown.dataset.kept === wanted.dataset.kept) return; // a reader has had it loaded
+  patchAttributes(shown, wanted);
+  for (const kind of Object.keys(shown[HANDLERS] ?? {})) shown[HANDLERS][kind] = wanted[HANDLERS]?.[kind];
+  for (const [kind, handler] of Object.entries(wanted[HANDLERS] ?? {})) listen(shown, kind, handler);
+  const { value } = wanted; // of a select: as long as it has its options
+  patchChildren(shown, [...wanted.childNodes]);
+  patchValue(shown, wanted, value);
+}
+
+function patchAttributes(shown, wanted) {
+  const stays = (name) => name === "style" || (name === "open" && shown.nodeName === "DETAILS");
+  for (const { name } of [...shown.attributes])
+    if (!stays(name) && !wanted.hasAttribute(name)) shown.removeAttribute(name);
+  for (const { name, value } of wanted.attributes)
+    if (!stays(name) && shown.getAttribute(name) !== value) shown.setAttribute(name, value);
+  // The content policy forbids style attributes, not styles.
+  if (shown.style.cssText !== wanted.style.cssText) shown.style.cssText = wanted.style.cssText;
+}
+
+// What somebody is typing or choosing stays.
+function patchValue(shown, wanted, value) {
+  if (!/^(INPUT|SELECT|TEXTAREA)$/.test(shown.nodeName) || shown === document.activeElement) return;
+  if (shown.type === "checkbox") shown.checked = wanted.checked;
+  else if (shown.nodeName === "SELECT") shown.value = value;
+  else if (shown[GIVEN] !== wanted[GIVEN]) shown.value = wanted[GIVEN] ?? "";
+  shown[GIVEN] = wanted[GIVEN];
+}
+
 // A table. columns: [{head, cell(row), right, sort, title}]; stack: on a phone each row is a card, not a line.
-export function table(columns, rows, { empty = "Nothing here.", sorted = null, caption = "", stack = false } = {}) {
+// key(row): tells a row from the others, so that one that is new moves none that a reader looks at.
+export function table(columns, rows, options = {}) {
+  const { empty = "Nothing here.", sorted = null, caption = "", stack = false, key = () => null } = options;
   if (!rows.length) return h("p", { class: "quiet" }, empty);
   const head = columns.map((column) => {
     const order = sorted && column.sort === sorted.by ? sorted.order : null;
@@ -53,7 +123,7 @@ export function table(columns, rows, { empty = "Nothing here.", sorted = null, c
   const body = rows.map((row) =>
     h(
       "tr",
-      {},
+      { "data-key": key(row) },
       columns.map((column) =>
         h(
           "td",
@@ -79,7 +149,23 @@ export function table(columns, rows, { empty = "Nothing here.", sorted = null, c
   );
 }
 
-export const card = (title, ...children) => h("section", { class: "card" }, title && h("h2", {}, title), ...children);
+const cardKey = (title) => [title].flat(Infinity).map((part) => part?.textContent ?? part).join("");
+export const card = (title, ...children) =>
+  h("section", { class: "card", "data-key": title && `card ${cardKey(title)}` }, title && h("h2", {}, title), ...children);
+
+// What is folded until a reader opens it, and stays as the reader has it through redraws.
+export const folded = (title, ...children) =>
+  h("details", { "data-key": `folded ${cardKey(title)}` }, h("summary", {}, title), ...children);
+
+// A card that is folded on a phone, where it would push the rest out of sight.
+const PHONE = matchMedia("(max-width: 640px)");
+export const section = (title, ...children) =>
+  h(
+    "details",
+    { class: "card", "data-key": `card ${title}`, open: !PHONE.matches },
+    h("summary", {}, h("h2", {}, title)),
+    ...children,
+  );
 
 export function facts(pairs) {
   const present = pairs.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== "–");
@@ -93,6 +179,7 @@ export function facts(pairs) {
 
 const TONES = {
   completed: "good",
+  acked: "good",
   well: "good",
   pass: "good",
   resumed: "good",

@@ -2,8 +2,8 @@
 import { get, dagPath } from "./api.js";
 import { badge, h, table } from "./dom.js";
 import { bytes, count, none, seconds, time } from "./format.js";
+import { KINDS, STATES } from "./measures.js";
 
-const STATES = ["completed", "aborted", "open", "held", "rollback", "rolled back", "suspended", "resumed"];
 const chosen = new Set();
 
 export async function history({ dag, at, go }) {
@@ -13,6 +13,7 @@ export async function history({ dag, at, go }) {
     offset: "0",
     limit: "20",
     state: "",
+    kind: "",
     text: "",
     ...Object.fromEntries(at.query),
   };
@@ -55,7 +56,7 @@ function drawn(page, filters, change, go) {
       onchange: (event) => {
         if (event.target.checked) chosen.add(row.id);
         else chosen.delete(row.id);
-        comparing.disabled = chosen.size !== 2;
+        document.getElementById("compare").disabled = chosen.size !== 2;
       },
     });
   // Columns without any value are left out.
@@ -74,6 +75,7 @@ function drawn(page, filters, change, go) {
         onchange: (event) => change({ text: event.target.value }),
       }),
       select("state", STATES, "all states"),
+      select("kind", KINDS, "all kinds"),
       select("limit", ["20", "50", "100", "200"]),
       comparing,
       h("span", { class: "quiet" }, `${count(page.total)} in all`),
@@ -143,8 +145,9 @@ function drawn(page, filters, change, go) {
       ],
       page.checkpoints,
       {
-        empty: filters.text || filters.state ? "No checkpoint matches." : "No checkpoint yet. The first run makes one.",
+        empty: filters.text || filters.state || filters.kind ? "No checkpoint matches." : "No checkpoint yet. The first run makes one.",
         sorted: { by: filters.sort, order: filters.order, change: sort },
+        key: (row) => `row ${row.id}`,
       },
     ),
     h(

@@ -1,13 +1,16 @@
-// The timeline of a checkpoint: how long each job waited, computed and staged.
+// The timeline of a checkpoint: how long each job waited, computed and staged. Of an open one: what its jobs do now.
 import { h } from "./dom.js";
-import { clock, seconds } from "./format.js";
+import { bytes, clock, count, seconds } from "./format.js";
 
 const moment = (text) => (text ? new Date(text).getTime() / 1000 : null);
 const WRITES = /^(stage|send) /;
 
-export function lanes(row, now) {
+// usual: how many seconds the last completed one took, so that an open one does not look as if it were done.
+export function lanes(row, now, usual = null) {
   const begin = moment(row.planned);
-  const end = Math.max(moment(row.published) ?? 0, moment(row.decided) ?? moment(now) ?? 0, begin + 0.001);
+  const open = row.decided === null;
+  const until = open ? Math.max(moment(now) ?? 0, begin) : Math.max(moment(row.published) ?? 0, moment(row.decided));
+  const end = Math.max(until, begin + 0.001, open && usual ? begin + usual : 0);
   const part = (from, to, kind, title) => {
     const element = h("i", { class: kind, title });
     element.style.left = `${(100 * Math.max(from - begin, 0)) / (end - begin)}%`;
@@ -28,10 +31,22 @@ export function lanes(row, now) {
       part(acked - writing, acked, "stage-part", `staged ${seconds(writing)}, acked at ${clock(ack.acked)}`),
     );
   };
-  const missing = (name) => lane(name, true, row.decided === null && part(begin, end, "process-part", "no ack yet"));
+  const missing = (name) => {
+    const note = Object.hasOwn(row.progress ?? {}, name) ? row.progress[name] : null; // a job may be called __proto__
+    const began = moment(note?.started) ?? begin;
+    return [
+      lane(
+        name,
+        open,
+        open && began > begin && part(begin, began, "wait-part", `waited ${seconds(began - begin)}`),
+        open && part(began, until, "process-part", "no ack yet"),
+      ),
+      note && doing(note, now),
+    ];
+  };
   const passed = Object.keys(row.details.behind ?? {})
     .filter((name) => !(name in row.details.jobs))
-    .map((name) => lane(`${name} (passed)`, false, part(begin, end, "wait-part", "the checkpoint has overtaken it")));
+    .map((name) => lane(`${name} (passed)`, false, part(begin, until, "wait-part", "the checkpoint has overtaken it")));
   const decided = moment(row.decided);
   return h(
     "div",
@@ -49,7 +64,12 @@ export function lanes(row, now) {
     h(
       "p",
       { class: "quiet small" },
-      `${clock(row.planned)} to ${clock(row.published ?? row.decided ?? now)} UTC`,
+      open
+        ? [
+            `since ${clock(row.planned)} UTC, for ${seconds(until - begin)}`,
+            usual && `; the last completed one took ${seconds(usual)}`,
+          ]
+        : `${clock(row.planned)} to ${clock(row.published ?? row.decided)} UTC`,
       [
         ["wait-part", "waiting"],
         ["process-part", "computing"],
@@ -59,6 +79,33 @@ export function lanes(row, now) {
     ),
   );
 }
+
+// What a job was doing when it last said so.
+function doing(note, now) {
+  const heard = moment(now) - moment(note.created);
+  const sizes = Object.values(note.taken);
+  const total = (figure) => {
+    const known = sizes.map((size) => size[figure]).filter((value) => value !== null);
+    return known.length ? known.reduce((sum, value) => sum + value, 0) : null;
+  };
+  const share = note.tasks ? ` (${Math.floor((100 * note.tasks_done) / note.tasks)} %)` : "";
+  const texts = [
+    note.step ? `at "${note.step}" for ${seconds(note.step_s + Math.max(heard, 0))}` : "between two steps",
+    note.tasks !== null && `${count(note.tasks_done)} of ${count(note.tasks)} tasks${share}`,
+    note.bytes_read ? `${bytes(note.bytes_read)} read` : null,
+    total("rows") !== null && `${count(total("rows"))} rows in`,
+    total("bytes") !== null && `${bytes(total("bytes"))} in`,
+    Object.keys(note.seconds).length > 0 && `${count(Object.keys(note.seconds).length)} steps done`,
+  ];
+  return h(
+    "p",
+    { class: "quiet small doing" },
+    texts.filter(Boolean).join(" · "),
+    heard > SILENT_S && h("b", {}, ` · not heard of for ${seconds(heard)}`),
+  );
+}
+
+const SILENT_S = 15; // it says something every few seconds
 
 function lane(name, busy, ...parts) {
   return h(

@@ -1,5 +1,5 @@
 // The pipeline's state and remedy, counts, open checkpoints, and the latest of each kind, as in Flink's overview.
-import { get, dagPath, outside, runPath } from "./api.js";
+import { get, dagPath, outside, runPath, Unreachable } from "./api.js";
 import { badge, card, facts, h } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
 import { answers, disposeOf } from "./actions.js";
@@ -11,7 +11,7 @@ export async function overview({ dag }) {
   const brokenRules = await findings(dag, about.condition);
   const wait = about.open.length ? 1500 : 4000;
   return {
-    key: [about.counts, about.open, about.condition, quarantine, brokenRules],
+    key: [about, about.open.length ? about.now : null, quarantine, brokenRules],
     wait,
     draw: () => drawn(dag, about, quarantine, brokenRules),
   };
@@ -21,7 +21,10 @@ export async function overview({ dag }) {
 export async function findings(dag, { entry, gates }) {
   const all = await Promise.all(
     (gates ?? []).map((gate) =>
-      get(`${dagPath(dag)}/checkpoints/${entry}/gates/${encodeURIComponent(gate)}`).catch(() => ({ rules: [] })),
+      get(`${dagPath(dag)}/checkpoints/${entry}/gates/${encodeURIComponent(gate)}`).catch((error) => {
+        if (error instanceof Unreachable) throw error;
+        return { rules: [] };
+      }),
     ),
   );
   return all.flatMap(({ rules }) => rules.filter((rule) => !rule.success && rule.values.length > 0));
@@ -104,7 +107,7 @@ function drawn(dag, about, quarantine, brokenRules) {
       card(
         ["Checkpoint ", h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`), " ", badge(row.state)],
         row.state === "held" && answers(dag, row, about, []),
-        lanes(row, about.now),
+        lanes(row, about.now, about.latest.completed?.seconds),
       ),
     ),
     backfills(dag, about),

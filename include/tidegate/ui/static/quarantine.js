@@ -22,6 +22,8 @@ export async function quarantine({ dag, at, go }) {
     ...(filters.rule ? { rule: filters.rule } : {}),
   });
   const page = await get(`${dagPath(dag)}/quarantine/${encodeURIComponent(filters.gate)}?${query}`);
+  const shown = new Set(page.rows.map((row) => row.id));
+  for (const id of chosen) if (!shown.has(id)) chosen.delete(id); // of another gate, or released by now
   return {
     key: [gates, page],
     wait: page.complete ? 8000 : 2000,
@@ -57,8 +59,8 @@ function drawn(dag, about, gates, page, filters, change) {
       onchange: (event) => {
         if (event.target.checked) chosen.add(row.id);
         else chosen.delete(row.id);
-        release.textContent = `Release ${choice()}`;
-        discardButton.textContent = `Discard ${choice()}`;
+        document.getElementById("act-release-rows")?.replaceChildren(`Release ${choice()}`);
+        document.getElementById("act-discard-rows")?.replaceChildren(`Discard ${choice()}`);
       },
     });
   const cell = (name) => (row) => {
@@ -110,7 +112,7 @@ function drawn(dag, about, gates, page, filters, change) {
           ...page.columns.map((name) => ({ head: name, cell: cell(name) })),
         ],
         page.rows,
-        { empty: "No rows wait." },
+        { empty: "No rows wait.", key: (row) => `row ${row.id}` },
       ),
     ),
     h(

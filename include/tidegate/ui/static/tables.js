@@ -20,6 +20,7 @@ export async function summary({ dag, at, go }) {
     ["p90", "p90"],
     ["p95", "p95"],
     ["p99", "p99"],
+    ["p999", "p99.9"],
     ["max", "Max"],
   ];
   const choice = h(
