@@ -78,7 +78,7 @@ def test_workers_do_it_where_they_can_and_the_algebra_gives_the_same_where_they_
     assert sum(by_workers["once"].values()) > 3
     assert sum(by_workers["paid"].values()) > 3
     monkeypatch.setattr(folding, "fold_rows", refuse_algebra)
-    monkeypatch.setattr("tidegate.operators.join.join.fold_rows", lambda *_, **__: None)
+    monkeypatch.setattr("tidegate.operators.join.folded.fold_rows", lambda *_, **__: None)
     monkeypatch.setattr("tidegate.operators.deduplicate.fold_rows", lambda *_, **__: None)
     assert rows(play_in_four(tmp_path / "algebra", spark)) == by_workers
 
@@ -109,7 +109,7 @@ def test_few_rows_that_meet_many_or_end_many_are_left_to_spark_too(
     wanted = rows(to_the_end(tmp_path / "unlimited"))
     left = counted_algebra(monkeypatch)
     with monkeypatch.context() as few_pairs:
-        few_pairs.setattr("tidegate.operators.join.join.MOST_PAIRS", 0)
+        few_pairs.setattr("tidegate.operators.join.folded.MOST_PAIRS", 0)
         assert rows(to_the_end(tmp_path / "pairs")) == wanted
     assert left, "no join found too many pairs"
     left.clear()
@@ -136,7 +136,7 @@ def test_a_state_of_an_earlier_version_is_regrouped_once_and_goes_on(
     play = SmallPipeline(tmp_path / "old", spark, paid_orders)
     with monkeypatch.context() as earlier:
         earlier.setattr(KeyedState, "__init__", as_before)
-        earlier.setattr("tidegate.operators.join.join.fold_rows", lambda *_, **__: None)
+        earlier.setattr("tidegate.operators.join.folded.fold_rows", lambda *_, **__: None)
         earlier.setattr("tidegate.operators.deduplicate.fold_rows", lambda *_, **__: None)
         for begin in (0, 2):
             play.feed(ORDERS[begin : begin + 2], "orders")
@@ -191,6 +191,6 @@ def test_odd_columns_come_through_both_ways(
             only_workers.setattr(IntervalJoin, "_by_algebra", refuse_algebra)
         found = joined(tmp_path / "one")
     assert len(found) >= 4
-    monkeypatch.setattr("tidegate.operators.join.join.fold_rows", lambda *_, **__: None)
+    monkeypatch.setattr("tidegate.operators.join.folded.fold_rows", lambda *_, **__: None)
     monkeypatch.setattr("tidegate.operators.deduplicate.fold_rows", lambda *_, **__: None)
     assert joined(tmp_path / "other") == found

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.kit.sampling import in_turn, some_of
+from tests.kit.sampling import in_turn, turn_of
 from tests.spark.graphs import GRAPHS
+from tests.spark.graphs_of_joins import JOINS
 from tests.spark.random_cuts import Graph, Story, counted, told
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
@@ -26,10 +27,10 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 
 
-CUT = list(zip(GRAPHS, ("crash", "twice", "early"), strict=True))
+CUT = list(zip((*GRAPHS, *JOINS), ("crash", "twice", "early", "crash"), strict=True))
 
 
-@pytest.mark.parametrize(("graph", "fault"), some_of(CUT, 3, 1), ids=str)
+@pytest.mark.parametrize(("graph", "fault"), turn_of(CUT, 4), ids=str)
 def test_tables_are_right_however_the_events_are_cut_and_attempts_crash(
     tmp_path: Path, spark: Any, graph: Graph, fault: str
 ) -> None:

@@ -43,7 +43,7 @@ class ByHand:
     @property
     def gives(self) -> bool:
         """True if the change may have rows for downstream stages."""
-        return self.stage.operator.updates
+        return self.stage.name in self.graph.updating
 
     @cached_property
     def _known(self) -> tuple[frozenset[str], frozenset[str]]:

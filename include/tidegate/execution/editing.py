@@ -98,7 +98,7 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
     def edit(operating: OperatorRunner, streams: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         return operating.edit(stage, part, changed, streams, spark)
 
-    by_hand = ByHand(coordinator.graph, stage, check, edit, needs_input=stage.operator.updates)
+    by_hand = ByHand(coordinator.graph, stage, check, edit, needs_input=uid in coordinator.graph.updating)
     return _checkpoint(coordinator, spark, by_hand)
 
 

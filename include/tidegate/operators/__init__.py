@@ -3,12 +3,14 @@
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator, OperatorContext, Watermarks
 from tidegate.operators.deduplicate import Deduplicate
+from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.join.join import IntervalJoin, LatestJoin, TableJoin
 from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.window.window import Window
 
 __all__ = [
     "Aggregate",
+    "AsOfJoin",
     "Deduplicate",
     "IntervalJoin",
     "Latest",

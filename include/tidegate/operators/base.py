@@ -193,6 +193,16 @@ class Operator(ABC):
         return None
 
     @property
+    def whole_by(self) -> frozenset[str]:
+        """Columns of its rows: all rows that agree in one of them come in one checkpoint, and no more ever will."""
+        return frozenset()
+
+    @property
+    def gives_old_rows_of(self) -> tuple[int, ...]:
+        """The inputs whose rows it keeps for any time and emits then: nobody can go by their event time any more."""
+        return ()
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """The names of its keyed states."""
         return ("",)
@@ -211,6 +221,10 @@ class Operator(ABC):
     def updates(self) -> bool:
         """True if its output replaces rows that it emitted before, by key. False: emitted rows are final."""
         return False
+
+    def updates_over(self, over_updates: bool) -> bool:
+        """Return `updates` for these inputs. over_updates: one of them replaces rows."""
+        return self.updates
 
     @property
     def gives_all(self) -> bool:

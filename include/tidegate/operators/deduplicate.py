@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.deduplicate_by_workers import FirstRows, RowsApart
+from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import columns_of, key_problems, need_keys, refuse_own, same
 from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time, split_late
 from tidegate.records.names import listed, quoted
@@ -28,6 +29,8 @@ from tidegate.state.lateness import on_time_sql, passed_before_sql
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+    from tidegate.state.record import Ttl
+
 __all__ = ["Deduplicate"]
 
 
@@ -36,10 +39,17 @@ class Deduplicate(Operator):
 
     kind: ClassVar[str] = "deduplicate"
 
-    def __init__(self, by: Sequence[str], within: str | None = None, event_time: str | None = None) -> None:
+    def __init__(
+        self,
+        by: Sequence[str],
+        within: str | None = None,
+        event_time: str | None = None,
+        expiry: Expiry = NEVER,
+    ) -> None:
         self.by = listed(by)
         self.within = within
         self.event_time = event_time
+        self.expiry = expiry
 
     @property
     def told_by(self) -> list[str]:
@@ -48,10 +58,13 @@ class Deduplicate(Operator):
     @property
     def uses_event_time(self) -> bool:
         """True if it needs watermarks."""
-        return self.within is not None
+        return self.within is not None or self.expiry.uses_event_time
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time)
+        return time_problems(columns[0], self.event_time) if self.within is not None else []
+
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+        return self.expiry.ttl(context)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -67,10 +80,10 @@ class Deduplicate(Operator):
 
     @property
     def known_by(self) -> list[str] | None:
-        return self.by if self.within is None else None
+        return self.by if self.within is None and self.expiry == NEVER else None
 
     def describe(self) -> Json:
-        return {"by": self.by, "within": self.within, "event_time": self.event_time}
+        return {"by": self.by, "within": self.within, "event_time": self.event_time} | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
         return {"by": self.by, "within a time": self.within is not None, "event_time": [self.event_time]}
@@ -80,10 +93,12 @@ class Deduplicate(Operator):
         if self.within is not None:
             bounds = bounds_in(self.within)
             problems += [bounds] if isinstance(bounds, str) else []
-        return problems
+            if self.expiry.after is not None:
+                problems.append("within says how long a key is remembered, and state_ttl too: leave one out")
+        return problems + self.expiry.problems()
 
     def interval_problems(self) -> list[str]:
-        return []
+        return self.expiry.interval_problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows = inputs[0]
@@ -111,7 +126,7 @@ class Deduplicate(Operator):
         if self.within is None:
             times = self._time(rows, context)
             at = times[-1] if times else F.lit(None).cast("long")
-            state = Remembered(context.state(self.by), keys)
+            state = Remembered(context.state(self.by, ttl=self.ttl("", context)), keys)
             work = FirstRows(self.by, columns)
         else:
             bounds, now = bounds_in(self.within), context.watermarks.now_micros
@@ -139,7 +154,7 @@ class Deduplicate(Operator):
         from pyspark.sql import functions as F
 
         key_columns = list(map(quoted, self.by))
-        state = context.state(self.by)
+        state = context.state(self.by, ttl=self.ttl("", context))
         time = self._time(rows, context)
         row = F.min_by(F.struct(*columns_of(rows)), F.struct(*time, row_id(rows))).alias("_row")
         firsts = rows.groupBy(*key_columns).agg(row)

@@ -43,6 +43,12 @@ class Expiry:
             problems.append(f'ttl_time is {self.time!r}: say "processing" or "event"')
         return problems
 
+    def update_problems(self) -> list[str]:
+        """Return the problems of the declaration if an input replaces rows."""
+        if self.after is None:
+            return []
+        return ["state_ttl: a row that is taken back after it has expired would not be found: leave it out"]
+
     def interval_problems(self) -> list[str]:
         """Return the problems of the declaration in an interval pipeline."""
         if self.after is None:

@@ -38,6 +38,7 @@ __all__ = [
 OWN = (
     *("_group", "_checkpoint", "_deleted", "_touched"),
     *("_row", "_at", "_n", "_was", "_now", "_before", "_copy", "_matched", "_new", "_top", "_hit", "_first", "_aside"),
+    "_arriving",
 )
 """Names that operators and states use in addition to a row's own columns."""
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import (
     columns_of,
     key_problems,
@@ -22,13 +23,15 @@ from tidegate.operators.inputs import (
     same,
 )
 from tidegate.operators.join.sides import side_rows
-from tidegate.operators.ranking import RANK, By, first_rows, ranked
+from tidegate.operators.ranking import RANK, By, first_rows, rank_problems, ranked, ranked_first
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.row_id import row_id
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from tidegate.state.record import Ttl
 
 __all__ = ["Latest", "TopN"]
 
@@ -38,9 +41,10 @@ class Latest(Operator):
 
     kind: ClassVar[str] = "latest"
 
-    def __init__(self, by: Sequence[str], order_by: Sequence[str]) -> None:
+    def __init__(self, by: Sequence[str], order_by: Sequence[str], expiry: Expiry = NEVER) -> None:
         self.by = listed(by)
         self.order_by = listed(order_by)
+        self.expiry = expiry
 
     @property
     def told_by(self) -> list[str]:
@@ -54,15 +58,30 @@ class Latest(Operator):
     def takes_updates(self) -> bool:
         return True
 
+    @property
+    def uses_event_time(self) -> bool:
+        """True if its rows expire by event time."""
+        return self.expiry.uses_event_time
+
+    @property
+    def forgets(self) -> bool:
+        return self.expiry.after is not None
+
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+        return self.expiry.ttl(context)
+
+    def update_problems(self) -> list[str]:
+        return self.expiry.update_problems()
+
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == set(self.by)
 
     @property
     def known_by(self) -> list[str] | None:
-        return self.by
+        return self.by if self.expiry == NEVER else None
 
     def describe(self) -> Json:
-        return {"by": self.by, "order_by": self.order_by}
+        return {"by": self.by, "order_by": self.order_by} | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
         return {"by": self.by, "order_by": self.order_by, "over a stream that replaces rows": over_updates}
@@ -77,10 +96,10 @@ class Latest(Operator):
                     f"order_by has {text!r}: name columns, of which the greatest counts; for another order "
                     'take top_n(1, order_by="amount asc")'
                 )
-        return problems
+        return problems + self.expiry.problems()
 
     def interval_problems(self) -> list[str]:
-        return []
+        return self.expiry.interval_problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
@@ -112,7 +131,7 @@ class Latest(Operator):
         from pyspark.sql import functions as F
 
         key_columns, columns = list(map(quoted, self.by)), columns_of(rows)
-        state = context.state(self.by)
+        state = context.state(self.by, ttl=self.ttl("", context))
         candidates = self._greatest(rows.withColumn("_new", F.lit(True)), rows)
         before = None
         if not state.is_empty:
@@ -143,14 +162,30 @@ class Latest(Operator):
 
 
 class TopN(Operator):
-    """The `n` rows of each key that come first in `order_by`: the greatest, unless it says asc. Null comes last."""
+    """The `n` rows of each key that come first in `order_by`: the greatest, unless it says asc. Null comes last.
+
+    at_once: all rows of a key come in one checkpoint, as those of a closed window do. Then what is given is final, and
+    nothing is kept.
+    """
 
     kind: ClassVar[str] = "top-n"
 
-    def __init__(self, n: int, by: Sequence[str], order_by: Sequence[str]) -> None:
+    def __init__(
+        self,
+        n: int,
+        by: Sequence[str],
+        order_by: Sequence[str],
+        rank: str = "row_number",
+        *,
+        at_once: bool = False,
+        expiry: Expiry = NEVER,
+    ) -> None:
         self.n = n
         self.by = listed(by)
         self.order_by = listed(order_by)
+        self.rank = rank
+        self.at_once = at_once
+        self.expiry = expiry
 
     @property
     def told_by(self) -> list[str]:
@@ -158,24 +193,45 @@ class TopN(Operator):
 
     @property
     def updates(self) -> bool:
-        return True
+        return not self.at_once
+
+    @property
+    def whole_by(self) -> frozenset[str]:
+        return frozenset(self.by) if self.at_once else frozenset()
 
     @property
     def takes_updates(self) -> bool:
         return True
 
+    @property
+    def uses_event_time(self) -> bool:
+        """True if its rows expire by event time."""
+        return self.expiry.uses_event_time
+
+    @property
+    def forgets(self) -> bool:
+        return self.expiry.after is not None
+
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+        return self.expiry.ttl(context)
+
+    def update_problems(self) -> list[str]:
+        return self.expiry.update_problems()
+
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
-        return not over_updates and set(keys) == {*self.by, RANK}
+        return not over_updates and self.rank == "row_number" and set(keys) == {*self.by, RANK}
 
     def describe(self) -> Json:
-        return {"n": self.n, "by": self.by, "order_by": self.order_by}
+        rank = {} if self.rank == "row_number" else {"rank": self.rank}
+        return {"n": self.n, "by": self.by, "order_by": self.order_by} | rank | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
         order = [f"{term.name} {'asc' if term.ascending else 'desc'}" for term in map(_by, self.order_by)]
-        return {"n": self.n, "by": self.by, "order_by": order, "over a stream that replaces rows": over_updates}
+        meaning: Json = {"n": self.n, "by": self.by, "order_by": order}
+        return meaning | {"rank": self.rank, "over a stream that replaces rows": over_updates}
 
     def problems(self) -> list[str]:
-        problems = key_problems(self.by)
+        problems = key_problems(self.by) + rank_problems(self.rank)
         if isinstance(self.n, bool) or not isinstance(self.n, int) or not 1 <= self.n <= 10_000:
             problems.append(f"n is {self.n!r}: how many rows of a key are wanted, 1 to 10000")
         if not self.order_by:
@@ -185,10 +241,10 @@ class TopN(Operator):
                 problems.append(
                     f'order_by has {text!r}: write a column, and asc or desc behind it, such as "amount desc"'
                 )
-        return problems
+        return problems + self.expiry.problems()
 
     def interval_problems(self) -> list[str]:
-        return []
+        return self.expiry.interval_problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
@@ -196,7 +252,10 @@ class TopN(Operator):
         need_columns(rows, [term.name for term in self._order[:-1]], "order_by", context)
         refuse_own(rows, context)
         refuse_own(rows, context, [RANK])
-        now, before = ranked(rows, withdrawn, self.by, self._order, self.n, context)
+        if self.at_once and withdrawn is None:
+            named = rows.withColumn("_row", row_id(rows))
+            return {"": ranked_first(named, self.by, self._order, self.n, self.rank).drop("_row")}
+        now, before = ranked(rows, withdrawn, self.by, self._order, self.n, context, self.rank, self.ttl("", context))
         return {"": now, "-": before}
 
     @property
@@ -207,15 +266,23 @@ class TopN(Operator):
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         stored = states[""]
-        return None if stored is None else _first_held(stored, inputs[0], self.by, self._order, self.n, context)
+        if stored is None:
+            return None
+        return _first_held(stored, inputs[0], self.by, self._order, self.n, context, self.rank)
 
 
 def _first_held(
-    stored: DataFrame, rows: DataFrame, by: Sequence[str], order: Sequence[By], n: int, context: OperatorContext
+    stored: DataFrame,
+    rows: DataFrame,
+    by: Sequence[str],
+    order: Sequence[By],
+    n: int,
+    context: OperatorContext,
+    rank: str = "row_number",
 ) -> DataFrame:
     """Return the first rows of each key among those that a state holds. rows: the input, for its columns."""
     stored = recalled(context.state([*by, "_row"]), stored, side_rows(rows, rows, by), context)
-    return first_rows(stored, by, order, n, rows.columns)
+    return first_rows(stored, by, order, n, rows.columns, rank)
 
 
 def _by(text: str) -> By:

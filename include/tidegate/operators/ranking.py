@@ -2,6 +2,13 @@
 
 A row is kept once, with how many copies of it there are. Only the first rows are, unless the input takes rows back:
 then all are kept, for any may come first again.
+
+    rank           rows that are equal in the order
+    "row_number"   are told apart by all that they hold: 1, 2, 3, 4
+    "rank"         have the same, and the next one is as far behind as there are rows before it: 1, 2, 2, 4
+    "dense_rank"   have the same, and the next one the next number: 1, 2, 2, 3
+
+With the last two there may be more than `n` rows of a key, and the order must be one of the user's columns alone.
 """
 
 from __future__ import annotations
@@ -18,10 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tidegate.operators.base import OperatorContext
+    from tidegate.state.record import Ttl
 
-__all__ = ["RANK", "By", "first_rows", "ranked"]
+__all__ = ["RANK", "RANKS", "By", "first_rows", "placed_rows", "rank_problems", "ranked", "ranked_first"]
 
 RANK: Final = "rank"
+RANKS: Final = ("row_number", "rank", "dense_rank")
 COUNTED: Final = (("_n", "_now"), ("_was", "_before"))
 """The number of copies of a row, and the number of rows before it: now, and at the base."""
 
@@ -42,6 +51,12 @@ class By:
         return column.asc_nulls_last() if self.ascending else column.desc_nulls_last()
 
 
+def rank_problems(rank: object) -> list[str]:
+    """Return what is wrong with a declared way to number rows."""
+    expected = " or ".join(f'"{name}"' for name in RANKS)
+    return [] if rank in RANKS else [f"rank={rank!r}: expected {expected}"]
+
+
 def ranked(
     rows: DataFrame,
     withdrawn: DataFrame | None,
@@ -49,46 +64,92 @@ def ranked(
     order: Sequence[By],
     n: int,
     context: OperatorContext,
+    rank: str = "row_number",
+    ttl: Ttl | None = None,
 ) -> tuple[DataFrame, DataFrame]:
     """Return the rows that have entered the first `n` of their key, with `rank`; and those that have left them.
 
-    gone: the rows that the input takes back; None: it takes none back.
+    withdrawn: the rows that the input takes back; None: it takes none back.
     """
     changes = changed_rows(rows, withdrawn, by, context)
     touched = context.persist(changes.select(*map(quoted, by)).distinct())
-    affected = met(context.state([*by, "_row"]), changes, touched, by, withdrawn is not None, context)
-    affected = context.persist(_placed(affected, by, order, COUNTED))
+    affected = met(context.state([*by, "_row"], ttl=ttl), changes, touched, by, withdrawn is not None, context)
+    affected = context.persist(placed_rows(affected, by, order, COUNTED, rank))
     _put(affected, withdrawn is not None, n, context, by)
     # Of one row: where its copies stand, from which place to which.
-    now, before = (f"{place}, least({place} + greatest({count}, 0), {n})" for count, place in COUNTED)
+    most = str(n) if rank == "row_number" else "9223372036854775807"
+    now, before = (f"{place}, least({place} + greatest({count}, 0), {most})" for count, place in COUNTED)
     moved = affected.where(f"NOT struct({now}) <=> struct({before})")
-    return tuple(_first(moved, counts, rows.columns, n) for counts in COUNTED)  # type: ignore[return-value]
+    return tuple(_first(moved, counts, rows.columns, n, rank) for counts in COUNTED)  # type: ignore[return-value]
 
 
-def first_rows(stored: DataFrame, by: Sequence[str], order: Sequence[By], n: int, columns: Sequence[str]) -> DataFrame:
-    """Return the first `n` of all stored rows of each key, with `rank`."""
-    return _first(_placed(stored, by, order, COUNTED[:1]), COUNTED[0], columns, n)
+def first_rows(
+    stored: DataFrame,
+    by: Sequence[str],
+    order: Sequence[By],
+    n: int,
+    columns: Sequence[str],
+    rank: str = "row_number",
+) -> DataFrame:
+    """Return the first `n` of all stored rows of each key, with `rank`. `_n` is the number of copies of each."""
+    return _first(placed_rows(stored, by, order, COUNTED[:1], rank), COUNTED[0], columns, n, rank)
 
 
-def _placed(rows: DataFrame, by: Sequence[str], order: Sequence[By], counted: Sequence[tuple[str, str]]) -> DataFrame:
-    """Add to each row the number of rows of its key that come before it."""
+def ranked_first(rows: DataFrame, by: Sequence[str], order: Sequence[By], n: int, rank: str) -> DataFrame:
+    """Return the first `n` rows of each key, with `rank`, of rows that are all there."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    above = Window.partitionBy(*map(quoted, by)).orderBy(*(term.column for term in order))
-    above = above.rowsBetween(Window.unboundedPreceding, -1)
+    terms = order if rank == "row_number" else order[:-1]
+    in_order = Window.partitionBy(*map(quoted, by)).orderBy(*(term.column for term in terms))
+    number = {"row_number": F.row_number, "rank": F.rank, "dense_rank": F.dense_rank}[rank]()
+    return rows.withColumn(RANK, number.over(in_order)).where(f"{RANK} <= {n}")
+
+
+def placed_rows(
+    rows: DataFrame,
+    by: Sequence[str],
+    order: Sequence[By],
+    counted: Sequence[tuple[str, str]] = COUNTED[:1],
+    rank: str = "row_number",
+) -> DataFrame:
+    """Add to each row the number of rows of its key that come before it; with dense ranks the number of their ranks.
+
+    counted: how many copies of each row there are, and the name of what is added. The last term of `order` tells rows
+    apart that are equal in the others.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    keys = list(map(quoted, by))
+    in_order = Window.partitionBy(*keys).orderBy(*(term.column for term in order))
+    above = in_order.rowsBetween(Window.unboundedPreceding, -1)
+    equals = Window.partitionBy(*keys, *(quoted(term.name) for term in order[:-1]))
+    ahead_of = equals.orderBy(order[-1].column).rowsBetween(Window.unboundedPreceding, -1)
+    to_equals = Window.partitionBy(*keys).orderBy(*(term.column for term in order[:-1]))
     for count, place in counted:
-        place_of = F.coalesce(F.sum(F.greatest(F.col(count), F.lit(0))).over(above), F.lit(0))
-        rows = rows.withColumn(place, place_of.cast("long"))
+        copies = F.greatest(F.col(count), F.lit(0))
+        if rank == "dense_rank":
+            ahead = F.coalesce(F.sum(copies).over(ahead_of), F.lit(0))
+            rows = rows.withColumn("_first", ((copies > 0) & (ahead == 0)).cast("long"))
+            ranks = F.sum("_first").over(to_equals.rangeBetween(Window.unboundedPreceding, Window.currentRow))
+            rows = rows.withColumn(place, F.greatest(ranks - 1, F.lit(0)).cast("long")).drop("_first")
+            continue
+        rows = rows.withColumn(place, F.coalesce(F.sum(copies).over(above), F.lit(0)).cast("long"))
+        if rank == "rank":
+            rows = rows.withColumn(place, F.min(place).over(equals))
     return rows
 
 
-def _first(rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n: int) -> DataFrame:
+def _first(rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n: int, rank: str) -> DataFrame:
     """Return each row that is among the first `n`, as often as it occurs, with `rank`."""
     from pyspark.sql import functions as F
 
     count, place = counted
-    ranks = F.explode(F.expr(f"sequence(INT({place}) + 1, INT(least({place} + {count}, {n})))"))
+    if rank == "row_number":
+        ranks = F.explode(F.expr(f"sequence(INT({place}) + 1, INT(least({place} + {count}, {n})))"))
+    else:
+        ranks = F.explode(F.expr(f"array_repeat(INT({place}) + 1, INT({count}))"))
     ranked = rows.where(f"{count} > 0 AND {place} < {n}").withColumn(RANK, ranks)
     return ranked.select(*map(quoted, columns), RANK)
 

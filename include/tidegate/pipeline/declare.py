@@ -17,6 +17,7 @@ from tidegate.operators.base import Operator
 from tidegate.operators.broadcast import Broadcast
 from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.expiry import Expiry
+from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.join.join import How, IntervalJoin, LatestJoin, TableJoin
 from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.process.process import Process
@@ -34,7 +35,7 @@ from tidegate.pipeline.hooks import (
     once_each,
 )
 from tidegate.records.codec import sha256
-from tidegate.records.names import check_name
+from tidegate.records.names import check_name, listed
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sinks.base import Sink
@@ -245,27 +246,57 @@ class Stream:
         by: str | Sequence[str],
         within: str | None = None,
         event_time: str | None = None,
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
         uid: str | None = None,
     ) -> Stream:
         """Keep the first row of each key: `deduplicate(by="order_id", within="1 day")`.
 
         within: rows less than this apart in event time are duplicates, and late rows go to the output "late"; without
         it, keys are remembered permanently. event_time: the column with the time, if its source does not name one.
+        state_ttl: without `within`, how long after its first row a key is remembered. ttl_time: as for `aggregate`.
         """
-        return self.apply(Deduplicate([by] if isinstance(by, str) else by, within, event_time), uid=uid)
+        keys, expiry = [by] if isinstance(by, str) else by, Expiry(state_ttl, ttl_time)
+        return self.apply(Deduplicate(keys, within, event_time, expiry), uid=uid)
 
-    def latest(self, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None) -> Stream:
-        """Keep the row of each key that is the greatest in `order_by`, to be upserted."""
-        return self.apply(Latest(by, order_by), uid=uid)
+    def latest(
+        self,
+        *,
+        by: str | Sequence[str],
+        order_by: str | Sequence[str],
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
+        uid: str | None = None,
+    ) -> Stream:
+        """Keep the row of each key that is the greatest in `order_by`, to be upserted.
+
+        state_ttl: how long after its last change a key is forgotten. ttl_time: as for `aggregate`.
+        """
+        return self.apply(Latest(by, order_by, Expiry(state_ttl, ttl_time)), uid=uid)
 
     def top_n(
-        self, n: int, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None
+        self,
+        n: int,
+        *,
+        by: str | Sequence[str],
+        order_by: str | Sequence[str],
+        rank: str = "row_number",
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
+        uid: str | None = None,
     ) -> Stream:
         """Keep the first `n` rows of each key, numbered in `rank`: `top_n(3, by="country", order_by="amount desc")`.
 
-        To be upserted by the key and `rank`.
+        To be upserted by the key and `rank`. Of a window's results, by `window_start` or `window_end` (and more), they
+        are final, and nothing is kept: all rows of a closed window come in one checkpoint.
+
+        rank: how rows that are equal in `order_by` are numbered: "row_number" 1, 2, 3, 4 (told apart by all that they
+            hold), "rank" 1, 2, 2, 4, "dense_rank" 1, 2, 2, 3. With the last two there may be more than `n` rows.
+        state_ttl: how long after it came a row is forgotten. ttl_time: as for `aggregate`.
         """
-        return self.apply(TopN(n, by, order_by), uid=uid)
+        whole = self.pipeline._whole_by(self.name)
+        at_once = not whole.isdisjoint(listed(by))
+        return self.apply(TopN(n, by, order_by, rank, at_once=at_once, expiry=Expiry(state_ttl, ttl_time)), uid=uid)
 
     def broadcast(self, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None) -> Stream:
         """Keep a small lookup table for stages: the newest row of each key so far, complete in every checkpoint.
@@ -283,40 +314,113 @@ class Stream:
 
     def join(
         self,
-        other: Stream | None = None,
-        *,
+        *others: Stream,
         table: str | None = None,
         on: str | Sequence[str] | Mapping[str, str],
         within: str | tuple[str, str] | None = None,
+        as_of: bool = False,
         how: How = "inner",
-        prefix: str | None = None,
-        event_time: str | tuple[str, str] | None = None,
+        prefix: str | Sequence[str | None] | None = None,
+        event_time: str | Sequence[str | None] | None = None,
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
         uid: str | None = None,
     ) -> Stream:
-        """Join two streams by key; or this stream and a Delta table, `table="tables/customers"`.
+        """Join streams by key; or this stream and a Delta table, `table="tables/customers"`.
+
+            orders.join(payments, on="id")                                  # all pairs that there are, for ever
+            orders.join(payments, on="id", within=("-5 min", "1 hour"))     # pairs that are near in time
+            orders.join(rates, on="currency", as_of=True)                   # the rate that held when the order was made
+            orders.join(payments, parcels, on="id")                         # three of a kind: one join after the other
 
         on: columns that both have; or, where the names differ, {"seller": "id"}: this stream's name, then the other's.
             A key is output once, under this stream's name.
         table: its path. Every attempt at a checkpoint reads the version that was current when it was planned.
-        within: how far apart in event time: "1 hour" before or after, or ("-10 min", "1 hour") from how much earlier to
-            how much later the other's row may be. Without it both streams are kept permanently, and the output is the
-            join of all rows so far, whose rows replace each other: to be upserted.
-        how: "inner", "left" (also this stream's rows without a partner, once none can come any more), or "full".
-        prefix: put before the other's column names that this stream has, too.
-        event_time: the column with the time, or one for each side, if the sources do not name it.
+        within: how far apart in event time, inclusive: "1 hour" before or after, or ("-10 min", "1 hour") from how much
+            earlier to how much later the other's row may be. Without it all streams are kept permanently. If they only
+            add rows, so do inner and semi joins; otherwise the output is the join of all rows so far, whose rows
+            replace each other: to be upserted.
+        as_of: the other stream brings versions: each row meets the newest one of its key that is not newer in event
+            time than the row. It waits until the watermark has passed it, and is output once.
+        how: "inner", "left" (also this stream's rows without a partner, with `within` once none can come any more),
+            "right", "full", "semi" (this stream's rows that have a partner, and no more), "anti" (those without one).
+        prefix: put before the other's column names that this stream has, too; for several streams one for each.
+        event_time: the column with the time, or one for each stream, this one first, if the sources do not name it.
+        state_ttl: without `within`, how long after it came a row is forgotten, with as_of a version. ttl_time: as for
+            `aggregate`.
         """
-        if (other is None) == (table is None) or (table is not None and (within, event_time) != (None, None)):
+        if bool(others) == (table is not None) or (
+            table is not None and (within, event_time, as_of) != (None, None, False)
+        ):
             raise Invalid(
-                "a join is with another stream or with a table, and a table has no within and no event_time",
+                "a join is with other streams or with a table, and a table has no within, no as_of and no event_time",
                 expected='orders.join(payments, on="id", …) or orders.join(table="tables/customers", on="id", …)',
                 help="name one of the two",
                 reason="BAD_PIPELINE",
             )
-        if other is None:
-            return self.apply(TableJoin(str(table), on, how, prefix), uid=uid)
-        if within is None:
-            return self.apply(LatestJoin(on, how, prefix), other, uid=uid)
-        return self.apply(IntervalJoin(on, within, how, prefix, event_time), other, uid=uid)
+        if as_of and within is not None:
+            raise Invalid(
+                "a join as of event time looks for one version, and has no bounds: it has as_of=True and "
+                f"within={within!r}",
+                expected="one of the two",
+                help="leave out within; a stage after it may drop rows whose version is too old",
+                reason="BAD_PIPELINE",
+            )
+        prefixes = _one_for_each("prefix", prefix, len(others) or 1)
+        if table is not None:
+            return self.apply(TableJoin(table, on, how, prefixes[0]), uid=uid)
+        if len(others) > 1 and how in ("right", "full"):
+            raise Invalid(
+                f"a join of {len(others) + 1} streams has how={how!r}, and which rows are then without a partner "
+                "depends on the order",
+                expected='"inner", "left", "semi" or "anti" for several streams',
+                help=f'join two of them, and the result with the next: a.join(b, …, how="{how}").join(c, …)',
+                reason="BAD_PIPELINE",
+            )
+        if state_ttl is not None and within is not None:
+            raise Invalid(
+                f"a join has within={within!r}, which says how long rows are kept, and state_ttl={state_ttl!r}",
+                expected="one of the two",
+                help="leave out state_ttl",
+                reason="BAD_PIPELINE",
+            )
+        expiry = Expiry(state_ttl, ttl_time)
+        return self._joined(others, on, within, prefixes, event_time, how, uid, expiry, as_of=as_of)
+
+    def _joined(
+        self,
+        others: Sequence[Stream],
+        on: str | Sequence[str] | Mapping[str, str],
+        within: str | tuple[str, str] | None,
+        prefixes: Sequence[str | None],
+        event_time: str | Sequence[str | None] | None,
+        how: How,
+        uid: str | None,
+        expiry: Expiry,
+        *,
+        as_of: bool,
+    ) -> Stream:
+        """Join this stream with one after the other. Bounds in time are seen from this stream's rows."""
+        many = len(others) > 1
+        times: list[str | None] = [None] * (len(others) + 1)
+        if event_time is not None:
+            times = _one_for_each("event_time", event_time, len(others) + 1)
+        if many and times[0] is None and (within is not None or as_of):
+            times[0] = self.pipeline._event_time_of(self.name)
+        joined = self
+        for place, (other, prefix) in enumerate(zip(others, prefixes, strict=True), 1):
+            pair = (times[0], times[place])
+            chosen = None if pair == (None, None) else pair
+            operator: Operator
+            if as_of:
+                operator = AsOfJoin(on, how, prefix, chosen, expiry)
+            elif within is None:
+                operator = LatestJoin(on, how, prefix, expiry)
+            else:
+                operator = IntervalJoin(on, within, how, prefix, chosen)
+            name = f"{uid}-{place}" if uid and place < len(others) else uid
+            joined = joined.apply(operator, other, uid=name)
+        return joined
 
     def gate(self, gate: Gate, *, name: str | None = None) -> Stream:
         """Judge these rows before they count. Returns the stream of the rows that pass.
@@ -351,6 +455,20 @@ def _spark_keys(job: str, spark: Mapping[str, object] | None) -> Mapping[str, ob
             reason="BAD_PIPELINE",
         )
     return spark
+
+
+def _one_for_each(parameter: str, given: str | Sequence[str | None] | None, count: int) -> list[str | None]:
+    """Return one value for each of `count` streams. A single one is for all of them."""
+    if given is None or isinstance(given, str):
+        return [given] * count
+    if not isinstance(given, list | tuple) or len(given) != count:
+        raise Invalid(
+            f"{parameter}={given!r}, in a join of {count} of them",
+            expected=f"one text, or {count}, None where nothing is to be said",
+            help=f"say {parameter} for each stream, in their order",
+            reason="BAD_PIPELINE",
+        )
+    return list(given)
 
 
 def job_of(inputs: Sequence[Stream | str]) -> str | None:
@@ -535,6 +653,28 @@ class Pipeline:
         jobs = given if isinstance(given, Mapping) else {}
         before = jobs.get(name)
         self.settings["jobs"] = {**jobs, name: {**(before if isinstance(before, Mapping) else {}), **said}}
+
+    def _whole_by(self, stream: str) -> frozenset[str]:
+        """Return `Operator.whole_by` of the operator that makes a stream. A gate lets rows pass in their checkpoint, or
+        never, unless it sets them aside: then they may be released later."""
+        makers = {stage.name: stage for stage in self._stages}
+        maker = makers.get(stream)
+        while isinstance(maker, GateNode) and not getattr(maker.gate, "quarantines", True):
+            maker = makers.get(maker.input)
+        return maker.operator.whole_by if isinstance(maker, OperatorNode) else frozenset()
+
+    def _event_time_of(self, stream: str) -> str | None:
+        """Return the column of event time that a stream's sources declare, if they agree on one."""
+        makers = {name: stage for stage in self._stages for name in stage.produces}
+        columns, seen, waiting = set(), set[str](), [stream]
+        while waiting:
+            name = waiting.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            waiting += makers[name].inputs if name in makers else ()
+            columns |= {source.event_time for source in self._sources if source.name == name and source.event_time}
+        return columns.pop() if len(columns) == 1 else None
 
     def _ungated(self, stream: str) -> str:
         """Return the stream before all gates that it has passed."""

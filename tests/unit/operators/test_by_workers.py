@@ -155,6 +155,36 @@ def test_a_join_gives_what_plain_python_gives_however_its_rows_are_cut(
     assert emitted == expected(everything, low, high, outer, ends)
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(st.tuples(st.booleans(), KEYS, st.integers(0, 1)), max_size=8), max_size=5))
+def test_a_join_without_bounds_gives_each_pair_once_and_forgets_nothing(batches: list[list[tuple[Any, ...]]]) -> None:
+    states: list[dict[Any, dict[str, Any]]] = [{}, {}]
+    kept = [(name, kind) for name, kind in KEPT if name not in ("_at", "_matched")]
+    everything: list[list[dict[str, Any]]] = [[], []]
+    emitted = Counter[Any]()
+    sides = [
+        JoinSide({"v": alias}, ((name, "v"),), ends=None, outer=False)
+        for alias, name in (("l0", "left"), ("r0", "right"))
+    ]
+    for batch in batches:
+        rows = [
+            {FROM_RIGHT: right, "k": k, "_at": 0, "_row": f"{k}{v}", ("r0" if right else "l0"): v}
+            for right, k, v in batch
+        ]
+        work = JoinInWorkers(["k"], (sides[0], sides[1]), 0, 0, None, nulls_wait=False, timed=False)
+        folded = work(table(rows, JOINED), [stored(state, kept) for state in states])
+        for rows_given in folded.given:
+            emitted.update((row["k"], row["left"], row["right"]) for row in rows_given.to_pylist())
+        for row in rows:
+            everything[row[FROM_RIGHT]].append(row)
+        for place, state in enumerate(states):
+            changes = folded.changes[place].select([*(name for name, _ in kept), "_deleted"])
+            apply(state, changes, ["k", "_row"])
+            held = Counter({key: row["_n"] for key, row in state.items()})
+            assert held == Counter((row["k"], row["_row"]) for row in everything[place] if row["k"] is not None)
+    assert emitted == expected(everything, 0, 0, [False, False], [None, None])
+
+
 def expected(
     sides: list[list[dict[str, Any]]], low: int, high: int, outer: list[bool], ends: list[Any]
 ) -> Counter[Any]:

@@ -111,7 +111,7 @@ class OperatorRunner:
             removed.selectExpr("*", f"true AS {DELETED}")
         )
         state.put(whole, deletes=True)
-        if not operator.updates:
+        if stage.name not in self.coordinator.graph.updating:
             return {}
         frames = [streams[name] for name in stage.inputs]
         before_rows, now = (operator.shown({**states, part: rows}, frames, context) for rows in (before, after))

@@ -1,7 +1,8 @@
-"""The interval join as workers compute it: both sides in one pass, for one range of key groups.
+"""Joins of two streams as workers compute them: both sides in one pass, for one range of key groups.
 
-The rows are those of `IntervalJoin` in DataFrame algebra: pairs in which at least one row is new, and for an outer side
-the rows for which it no longer waits. Both sides are kept under their keys and an id of all that a row holds.
+The rows are those of `IntervalJoin` and `LatestJoin` in DataFrame algebra: pairs in which at least one row is new, and
+for an outer side the rows for which it no longer waits. Both sides are kept under their keys and an id of all that a
+row holds.
 """
 
 from __future__ import annotations
@@ -54,11 +55,14 @@ class JoinInWorkers:
     """Whether rows with null keys are kept, although they match nothing."""
     most_pairs: int = 1 << 62
     """The most pairs that a worker finds. More are left to Spark, which spills."""
+    timed: bool = True
+    """Whether times matter. If not, all rows are of one time, and their states hold none."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         import numpy as np
 
         counts = {"late": 0, "without_time": 0}
+        stored = stored if self.timed else [_of_one_time(rows) for rows in stored]
         sides = [_Rows(self, place, self._arrived(arrived, place, counts), stored[place]) for place in (0, 1)]
         left_of, right_of = _pairs(self, *sides)
         settled = [rows.settle(met) for rows, met in zip(sides, (left_of, right_of), strict=True)]
@@ -175,6 +179,15 @@ class _Rows:
 
     def _masks(self) -> tuple[Any, Any, Any]:
         return ~self.is_new, self.is_new, self.was_matched
+
+
+def _of_one_time(rows: pa.Table) -> pa.Table:
+    """Return stored rows with what the state of a join without bounds does not hold."""
+    import numpy as np
+    import pyarrow as pa
+
+    rows = rows.append_column("_at", pa.array(np.zeros(rows.num_rows, np.int64)))
+    return rows.append_column("_matched", pa.array(np.zeros(rows.num_rows, bool)))
 
 
 def _any(mask: Any, of: Any, count: int) -> Any:

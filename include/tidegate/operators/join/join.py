@@ -1,10 +1,14 @@
 """Rows of two streams that belong together, or of a stream and a table.
 
-IntervalJoin   pairs whose event times are within bounds. What one side has is kept until the other side can bring
-               nothing for it any more; then it is forgotten, and left and full joins give what found no partner.
-LatestJoin     pairs of what both sides hold now, for ever, also where they replace rows: so it replaces rows itself.
+IntervalJoin   pairs whose event times are within bounds, which are inclusive. What one side has is kept until the other
+               side can bring nothing for it any more; then it is forgotten, and outer joins give what found no partner.
+LatestJoin     pairs of what both sides hold now, for ever, also where they replace rows: then it replaces rows itself.
+               Where both sides only add rows, so do inner and semi joins: a pair that there is stays.
 
 TableJoin      the rows of a table, as of the version that the plan names. It remembers nothing.
+
+A semi join gives each row of the left side that has a partner, an anti join each that has none; of the right side they
+keep the keys.
 
 The first two keep each side as rows under the keys and an id of all that a row holds, with how often it is there. So
 copies are told from repetitions of an attempt, and a key may have any number of rows without any of them being
@@ -14,46 +18,43 @@ rewritten for another. Null keys meet nothing, as in SQL.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import recalled, same
-from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
+from tidegate.operators.join.folded import Nearness, joined_by_workers
 from tidegate.operators.join.sides import (
+    LEFT_ONLY,
     On,
     Side,
     changed_rows,
     check_sides,
     copies,
     joined_columns,
+    left_columns,
     met,
-    names_from_right,
     side_rows,
 )
 from tidegate.operators.join.time_bounds import bounds_in, need_time, split_late
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.delta.source import DeltaTable
-from tidegate.spark.event_time import time_micros, time_problems
+from tidegate.spark.event_time import time_problems
 from tidegate.spark.known import is_known_empty
-from tidegate.spark.row_id import row_id
-from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructField
 
     from tidegate.sources.base import SourceContext
+    from tidegate.state.record import Ttl
 
 __all__ = ["How", "IntervalJoin", "LatestJoin", "TableJoin"]
 
-How = Literal["inner", "left", "full"]
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+HOWS: Final = ("inner", "left", "right", "full", "semi", "anti")
 EVERY_FILE = 1_000_000_000
 """An offset that no table reaches: a version is read whole."""
-
-
-MOST_PAIRS = 10_000_000
-"""The most pairs that a worker of an interval join finds. More are left to Spark, which spills."""
 
 
 def join_problems(on: On, how: str, allowed: Sequence[str]) -> list[str]:
@@ -65,7 +66,8 @@ def join_problems(on: On, how: str, allowed: Sequence[str]) -> list[str]:
 
 
 class IntervalJoin(Operator):
-    """`within`: how much earlier and later the other side's row may be. `event_time`: one column, or one for each.
+    """`within`: how much earlier and later the other side's row may be, inclusive. `event_time`: one column, or one for
+    each.
 
     Rows that are late, or have no time, are the outputs "late-left" and "late-right".
     """
@@ -78,7 +80,7 @@ class IntervalJoin(Operator):
         within: object,
         how: How = "inner",
         prefix: str | None = None,
-        event_time: str | tuple[str, str] | None = None,
+        event_time: str | tuple[str | None, str | None] | None = None,
     ) -> None:
         self.keys = On.of(on)
         self.on = self.keys.left
@@ -129,7 +131,7 @@ class IntervalJoin(Operator):
 
     def problems(self) -> list[str]:
         bounds = bounds_in(self.within)
-        problems = join_problems(self.keys, self.how, ("inner", "left", "full"))
+        problems = join_problems(self.keys, self.how, HOWS)
         if len(self.times) != 2:
             problems.append(f"event_time={self.times!r}: give one column, or one for each side")
         return problems + ([bounds] if isinstance(bounds, str) else [])
@@ -151,8 +153,8 @@ class IntervalJoin(Operator):
         times[1] = self.keys.renamed(inputs[1]).get(times[1], times[1])
         is_empty = all(map(is_known_empty, inputs))
         inputs = [inputs[0], self.keys.turned(inputs[1], context)]
-        check_sides(inputs, self.on, self.prefix, context)
-        if context.taken.isdisjoint(self.outputs):
+        check_sides(inputs, self.on, self.prefix, context, self.how)
+        if context.taken.isdisjoint(self.outputs) and self.how not in LEFT_ONLY:
             joined = self._by_workers(inputs, times, bounds, context, is_empty=is_empty)
             if joined is not None:
                 return {"": joined}
@@ -168,71 +170,13 @@ class IntervalJoin(Operator):
         is_empty: bool,
     ) -> DataFrame | None:
         """Return the result as workers compute it. None: they cannot."""
-        from pyspark.sql import types as T
-
-        fields = [{field.name: field for field in frame.schema.fields} for frame in inputs]
-        values = [[name for name in side if name not in self.on] for side in fields]
-        results = [dict(zip(values[0], values[0], strict=True)), names_from_right(values[0], values[1], self.prefix)]
-        aliases = [
-            {name: f"_tidegate_{mark}{n}" for n, name in enumerate(names)}
-            for mark, names in zip("lr", values, strict=True)
-        ]
-        keys = [fields[0][name] for name in self.on]
-        own = [T.StructField(name, kind) for name, kind in (("_at", T.LongType()), ("_n", T.LongType()))]
-        own.append(T.StructField("_matched", T.BooleanType()))
-        sides, states = [], []
-        for place, part in enumerate(self.parts):
-            ends = self._ends(place, bounds, context)
-            named = tuple((result, name) for name, result in results[place].items())
-            sides.append(JoinSide(aliases[place], named, ends, self._is_outer(place)))
-            stored = [*keys, T.StructField("_row", T.StringType()), *(fields[place][n] for n in values[place]), *own]
-            state = context.state([*self.on, "_row"], part, grouped_by=self.on)
-            states.append(Remembered(state, stored, "_at", None if is_empty and not context.watermarks.moved else ends))
-        work = JoinInWorkers(
-            on=self.on,
-            sides=(sides[0], sides[1]),
-            low=bounds[0],
-            high=bounds[1],
-            late=context.watermarks.before_micros,
-            nulls_wait=self.how != "inner",
-            most_pairs=MOST_PAIRS,
+        near = Nearness(
+            (times[0], times[1]),
+            bounds,
+            (self._ends(0, bounds, context), self._ends(1, bounds, context)),
+            (self._is_outer(0), self._is_outer(1)),
         )
-        given = [*keys]
-        for place, names in enumerate(results):
-            given += [T.StructField(new, fields[place][name].dataType) for name, new in names.items()]
-        batch = self._batch(inputs, times, aliases, fields, context)
-        arriving = [*keys, own[0], T.StructField("_row", T.StringType()), T.StructField(FROM_RIGHT, T.BooleanType())]
-        for side, names in zip(fields, aliases, strict=True):
-            arriving += [T.StructField(alias, side[name].dataType) for name, alias in names.items()]
-        folded = fold_rows(batch, arriving, self.on, states, work, given, is_empty=is_empty)
-        if folded is None:
-            return None
-        context.count(folded.counts)
-        return folded.rows
-
-    def _batch(
-        self,
-        inputs: Sequence[DataFrame],
-        times: Sequence[str],
-        aliases: Sequence[Mapping[str, str]],
-        fields: Sequence[Mapping[str, StructField]],
-        context: OperatorContext,
-    ) -> DataFrame:
-        """Return the rows of both sides in one frame: a side's columns under aliases, those of the other null."""
-        from pyspark.sql import functions as F
-
-        frames = []
-        for place, frame in enumerate(inputs):
-            columns = [F.col(quoted(name)) for name in self.on]
-            columns.append(time_micros(frame, times[place], f"operator {context.uid!r}").alias("_at"))
-            columns.append(row_id(frame).alias("_row"))
-            columns.append(F.lit(place == 1).alias(FROM_RIGHT))
-            for side, names in enumerate(aliases):
-                for name, alias in names.items():
-                    value = F.col(quoted(name)) if side == place else F.lit(None).cast(fields[side][name].dataType)
-                    columns.append(value.alias(alias))
-            frames.append(frame.select(*columns))
-        return frames[0].unionAll(frames[1])
+        return joined_by_workers(inputs, self.on, self.prefix, self.parts, near, context, is_empty=is_empty)
 
     def _ends(self, place: int, bounds: tuple[int, int], context: OperatorContext) -> int | None:
         """Return the time before which rows of a side can no longer match any other. None: there is no watermark."""
@@ -240,12 +184,14 @@ class IntervalJoin(Operator):
         return None if now is None else (now - bounds[1] if place == 0 else now + bounds[0])
 
     def _is_outer(self, place: int) -> bool:
-        return self.how == "full" or (self.how == "left" and place == 0)
+        return self.how == "full" or self.how == ("left", "right")[place]
 
     def _by_algebra(
         self, inputs: Sequence[DataFrame], times: Sequence[str], bounds: tuple[int, int], context: OperatorContext
     ) -> Mapping[str, DataFrame]:
         (on_left, late_left), (on_right, late_right) = (split_late(inputs[n], times[n], context) for n in (0, 1))
+        if self.how in LEFT_ONLY:  # of the right side they keep no more than they look at
+            inputs = [inputs[0], inputs[1].select(*map(quoted, dict.fromkeys([*self.on, times[1]])))]
         arrived = [self._arrived(on_left, inputs[0], context), self._arrived(on_right, inputs[1], context)]
         keys = [frame.select(*map(quoted, self.on)) for frame in arrived]
         touched = context.persist(keys[0].unionAll(keys[1]).distinct())
@@ -255,7 +201,8 @@ class IntervalJoin(Operator):
                 context.state([*self.on, "_row"], part, grouped_by=self.on),
                 self._ends(place, bounds, context),
             )
-            sides.append(Side(state, self.on, arrived[place], touched, ends, self._is_outer(place)))
+            notes = self._is_outer(place) or (self.how in LEFT_ONLY and place == 0)
+            sides.append(Side(state, self.on, arrived[place], touched, ends, notes))
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         result = self._result(sides, columns, bounds, context)
         return {"": result, "late-left": late_left, "late-right": late_right}
@@ -274,6 +221,8 @@ class IntervalJoin(Operator):
         )
         near = F.expr(f"r._at - l._at BETWEEN {bounds[0]}L AND {bounds[1]}L AND (l._new OR r._new)")
         pairs = context.persist(left_rows.join(right_rows, same(self.on, asides, nulls=False) & near).select("l", "r"))
+        if self.how in LEFT_ONLY:
+            return self._of_left(sides, pairs, columns[0], context)
         result = joined_columns(copies(pairs, "l._n * r._n"), self.on, columns, self.prefix)
         for side, mine, theirs, frame in zip(sides, ("l", "r"), ("r", "l"), (right, left), strict=True):
             alone = side.put(pairs.select(f"{mine}.*"), context)
@@ -283,25 +232,47 @@ class IntervalJoin(Operator):
                 result = result.unionByName(joined_columns(lone, self.on, columns, self.prefix))
         return result
 
+    def _of_left(
+        self, sides: Sequence[Side], pairs: DataFrame, columns: Sequence[str], context: OperatorContext
+    ) -> DataFrame:
+        """Return the left side's rows that have found a partner now; for an anti join those that no longer can."""
+        from pyspark.sql import functions as F
+
+        alone = sides[0].put(pairs.select("l.*"), context)
+        sides[1].put(pairs.select("r.*"), context)
+        rows = sides[0].found if self.how == "semi" else alone
+        if rows is None:
+            assert sides[0].met is not None
+            rows = sides[0].met.where("false")
+        return left_columns(copies(rows, "_n").select(F.struct("*").alias("l")), self.on, columns)
+
     def _arrived(self, on_time: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:
         """Return this checkpoint's rows of one side, one for all copies of a row."""
-        if self.how == "inner":
+        if self.how in ("inner", "semi"):
             on_time = on_time.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in self.on))
         return context.persist(side_rows(on_time, like, self.on, extra=["_at"]))
 
 
 class LatestJoin(Operator):
-    """The current rows of both sides, joined by their keys. Both sides are kept without a limit."""
+    """The current rows of both sides, joined by their keys. Both sides are kept without a limit.
+
+    Where neither side replaces rows, what an inner or a semi join has given stays: it only gives what is new.
+    """
 
     kind: ClassVar[str] = "join"
 
     def __init__(
-        self, on: str | Sequence[str] | Mapping[str, str], how: How = "inner", prefix: str | None = None
+        self,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: How = "inner",
+        prefix: str | None = None,
+        expiry: Expiry = NEVER,
     ) -> None:
         self.keys = On.of(on)
         self.on = self.keys.left
         self.how = how
         self.prefix = prefix
+        self.expiry = expiry
 
     @property
     def told_by(self) -> list[str]:
@@ -315,47 +286,107 @@ class LatestJoin(Operator):
     def updates(self) -> bool:
         return True
 
+    def updates_over(self, over_updates: bool) -> bool:
+        return over_updates or self.how not in ("inner", "semi")
+
+    @property
+    def gives_old_rows_of(self) -> tuple[int, ...]:
+        return (0, 1)
+
     @property
     def takes_updates(self) -> bool:
         return True
 
+    @property
+    def uses_event_time(self) -> bool:
+        """True if its rows expire by event time."""
+        return self.expiry.uses_event_time
+
+    @property
+    def forgets(self) -> bool:
+        return self.expiry.after is not None
+
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+        return self.expiry.ttl(context)
+
+    def update_problems(self) -> list[str]:
+        return self.expiry.update_problems()
+
     def describe(self) -> Json:
-        return {"on": self.keys.texts, "how": self.how, "prefix": self.prefix}
+        return {"on": self.keys.texts, "how": self.how, "prefix": self.prefix} | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
         return {"on": self.keys.texts, "how": self.how}
 
     def problems(self) -> list[str]:
-        problems = join_problems(self.keys, self.how, ("inner", "left"))
-        if self.how == "full":
-            problems[-1] += ", or within=… for a full join of what is near in time"
-        return problems
+        return join_problems(self.keys, self.how, HOWS) + self.expiry.problems()
 
     def interval_problems(self) -> list[str]:
-        return []
+        return self.expiry.interval_problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        from pyspark.sql import functions as F
-
-        inputs = [inputs[0], self.keys.turned(inputs[1], context)]
-        check_sides(inputs, self.on, self.prefix, context)
-        on = list(map(quoted, self.on))
+        right = self.keys.turned(inputs[1], context)
+        check_sides([inputs[0], right], self.on, self.prefix, context, self.how)
+        is_empty = all(map(is_known_empty, inputs))
+        inputs = [inputs[0], self.keys.looked_at(right, self.how)]
         gone_left, gone_right = context.withdrawn or (None, None)
         if gone_right is not None:
-            gone_right = self.keys.turned(gone_right, context)
-        changes = [
-            changed_rows(inputs[0], gone_left, self.on, context),
-            changed_rows(inputs[1], gone_right, self.on, context),
-        ]
+            gone_right = self.keys.looked_at(self.keys.turned(gone_right, context), self.how)
+        if self.updates_over(gone_left is not None or gone_right is not None):
+            return self._replacing(inputs, (gone_left, gone_right), context)
+        if self.how == "inner" and (joined := self._by_workers(inputs, context, is_empty=is_empty)) is not None:
+            return {"": joined}
+        return {"": self._adding(inputs, context)}
+
+    # -- both sides only add rows --------------------------------------------------------------------
+
+    def _by_workers(self, inputs: Sequence[DataFrame], context: OperatorContext, *, is_empty: bool) -> DataFrame | None:
+        """Return the new pairs as workers compute them. None: they cannot."""
+        if self.expiry.after is not None:
+            return None
+        return joined_by_workers(inputs, self.on, self.prefix, self.parts, None, context, is_empty=is_empty)
+
+    def _adding(self, inputs: Sequence[DataFrame], context: OperatorContext) -> DataFrame:
+        """Return the pairs in which at least one row is new; of a semi join the rows that have a partner only now."""
+        from pyspark.sql import functions as F
+
+        known = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in self.on)
+        changes = [changed_rows(frame.where(known), None, self.on, context) for frame in inputs]
+        keys = [frame.select(*map(quoted, self.on)) for frame in changes]
+        touched = context.persist(keys[0].unionAll(keys[1]).distinct())
+        left, right = (self._side(part, changes[place], touched, context) for place, part in enumerate(self.parts))
+        left_rows = left.select(*map(quoted, self.on), F.struct("*").alias("l"))
+        asides = [f"_aside{n}" for n in range(len(self.on))]
+        right_rows = right.select(
+            *(F.col(quoted(k)).alias(n) for k, n in zip(self.on, asides, strict=True)), F.struct("*").alias("r")
+        )
+        met_now = same(self.on, asides, nulls=False) & F.expr("(l._touched OR r._touched)")
+        pairs = left_rows.join(right_rows, met_now).select("l", "r")
+        columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
+        if self.how == "semi":  # of the right side there is one row for each key
+            fresh = "IF(r._was > 0, l._n - l._was, l._n)"
+            return left_columns(copies(pairs.where(f"{fresh} > 0"), fresh), self.on, columns[0])
+        return joined_columns(copies(pairs, "l._n * r._n - l._was * r._was"), self.on, columns, self.prefix)
+
+    # -- a side replaces rows, or the join does ---------------------------------------------------------
+
+    def _replacing(
+        self, inputs: Sequence[DataFrame], withdrawn: Sequence[DataFrame | None], context: OperatorContext
+    ) -> Mapping[str, DataFrame]:
+        from pyspark.sql import functions as F
+
+        on = list(map(quoted, self.on))
+        changes = [changed_rows(inputs[place], withdrawn[place], self.on, context) for place in (0, 1)]
         left_keys, right_keys = (
             frame.select(*on, F.lit(place == 1).alias("_new")) for place, frame in enumerate(changes)
         )
         touched = left_keys.unionAll(right_keys).groupBy(*on).agg(F.max("_new").alias("_new"))
         touched = context.persist(touched)
         left, right = (self._side(part, changes[place], touched, context) for place, part in enumerate(self.parts))
-        changed_keys = touched.select(*(F.col(name).alias(f"_aside{n}") for n, name in enumerate(on)), "_new")
-        left = left.join(changed_keys, same(self.on, [f"_aside{n}" for n in range(len(on))], nulls=True))
-        left = left.where("_new OR _touched").drop("_new", *(f"_aside{n}" for n in range(len(on))))
+        if self.how not in ("right", "full"):  # there a row of the right side depends on all of the left ones
+            changed_keys = touched.select(*(F.col(name).alias(f"_aside{n}") for n, name in enumerate(on)), "_new")
+            left = left.join(changed_keys, same(self.on, [f"_aside{n}" for n in range(len(on))], nulls=True))
+            left = left.where("_new OR _touched").drop("_new", *(f"_aside{n}" for n in range(len(on))))
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         return {"": self._pairs(left, right, columns, "_n"), "-": self._pairs(left, right, columns, "_was")}
 
@@ -363,10 +394,10 @@ class LatestJoin(Operator):
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         sides = []
-        inputs = [inputs[0], self.keys.turned(inputs[1], context)]
+        inputs = [inputs[0], self.keys.looked_at(self.keys.turned(inputs[1], context), self.how)]
         for part, frame in zip(self.parts, inputs, strict=True):
             like, rows = side_rows(frame, frame, self.on), states[part]
-            state = context.state([*self.on, "_row"], part)
+            state = context.state([*self.on, "_row"], part, grouped_by=self.on)
             sides.append(like if rows is None else recalled(state, rows, like, context))
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         return self._pairs(sides[0], sides[1], columns, "_n")
@@ -375,7 +406,8 @@ class LatestJoin(Operator):
         """Store a side's changes; return its rows under the changed keys, with the number of copies before and now."""
         from pyspark.sql import functions as F
 
-        state = context.state([*self.on, "_row"], part)
+        ttl = self.ttl(part, context)
+        state = context.state([*self.on, "_row"], part, ttl=ttl, grouped_by=self.on)
         withdrawn = context.withdrawn[self.parts.index(part)] if context.withdrawn else None
         affected = context.persist(met(state, changes, touched, self.on, withdrawn is not None, context))
         stored = affected.where("_touched").drop("_was", "_touched")
@@ -392,8 +424,12 @@ class LatestJoin(Operator):
         right_rows = right_rows.select(
             *(F.col(k).alias(n) for k, n in zip(on, asides, strict=True)), F.struct("*").alias("r")
         )
+        if self.how in LEFT_ONLY:
+            alone = left_rows.join(right_rows, same(self.on, asides, nulls=False), f"left_{self.how}").select("l")
+            return left_columns(copies(alone, f"l.{count}"), self.on, columns[0])
         pairs = left_rows.join(right_rows, same(self.on, asides, nulls=False), self.how).select("l", "r")
-        return joined_columns(copies(pairs, f"l.{count} * coalesce(r.{count}, 1)"), self.on, columns, self.prefix)
+        both = f"coalesce(l.{count}, 1L) * coalesce(r.{count}, 1L)"
+        return joined_columns(copies(pairs, both), self.on, columns, self.prefix)
 
 
 class TableJoin(Operator):
@@ -426,7 +462,7 @@ class TableJoin(Operator):
         return {"table": self.table.path, "on": self.keys.texts, "how": self.how, "prefix": self.prefix}
 
     def problems(self) -> list[str]:
-        return join_problems(self.keys, self.how, ("inner", "left")) + self.table.problems()
+        return join_problems(self.keys, self.how, ("inner", "left", "semi", "anti")) + self.table.problems()
 
     def fix_inputs(self, context: SourceContext) -> Json:
         return self.table.plan(None, context).splits
@@ -441,11 +477,14 @@ class TableJoin(Operator):
         splits, location = context.fixed
         self.table.verify(splits, location)
         table = self.keys.turned(self.table.read(context.spark, splits, location), context)
-        check_sides([inputs[0], table], self.on, self.prefix, context)
+        check_sides([inputs[0], table], self.on, self.prefix, context, self.how)
         asides = [f"_aside{n}" for n in range(len(self.on))]
         left_rows = inputs[0].select(*map(quoted, self.on), F.struct("*").alias("l"))
         keys = (F.col(quoted(k)).alias(n) for k, n in zip(self.on, asides, strict=True))
         table_rows = table.select(*keys, F.struct("*").alias("r"))
-        pairs = left_rows.join(table_rows, same(self.on, asides, nulls=False), self.how).select("l", "r")
         columns = [[name for name in frame.columns if name not in self.on] for frame in (inputs[0], table)]
+        equal = same(self.on, asides, nulls=False)
+        if self.how in LEFT_ONLY:
+            return {"": left_columns(left_rows.join(table_rows, equal, f"left_{self.how}"), self.on, columns[0])}
+        pairs = left_rows.join(table_rows, equal, self.how).select("l", "r")
         return {"": joined_columns(pairs, self.on, columns, self.prefix)}

@@ -19,18 +19,22 @@ if TYPE_CHECKING:
     from tidegate.state.keyed import KeyedState
 
 __all__ = [
+    "LEFT_ONLY",
     "On",
     "Side",
     "changed_rows",
     "check_sides",
     "copies",
     "joined_columns",
+    "left_columns",
     "met",
     "names_from_right",
     "side_rows",
 ]
 
 
+LEFT_ONLY: Final = ("semi", "anti")
+"""The joins that only say which rows of the left side have a partner, or have none."""
 THEIRS: Final = "_theirs_"
 """Prefix for a column of the right side whose name is a key's on the left: with `prefix=` the user can have both."""
 
@@ -78,6 +82,10 @@ class On:
         refuse_own(frame, context, [name for name in names.values() if name.startswith(THEIRS)])
         return frame.select(*(F.col(quoted(name)).alias(names.get(name, name)) for name in frame.columns))
 
+    def looked_at(self, right: DataFrame, how: str) -> DataFrame:
+        """Return the right side's rows, turned already: its keys only, if the join gives nothing else of them."""
+        return right.select(*map(quoted, self.left)) if how in LEFT_ONLY else right
+
 
 @dataclass
 class Side:
@@ -91,8 +99,10 @@ class Side:
     ends: int | None
     """Rows before this time can no longer match any other. None: there is no watermark yet."""
     outer: bool
-    """Whether its rows are emitted without a partner when their time is over."""
+    """Whether it matters which of its rows have had a partner by the time they are over."""
     met: DataFrame | None = field(default=None, init=False)
+    found: DataFrame | None = field(default=None, init=False)
+    """After `put`, for an outer side: the rows that have a partner, and had not been emitted with one: `_n` of each."""
 
     def rows(self, context: OperatorContext) -> DataFrame:
         """Return the rows that arrived now and the stored ones under the same keys: `_new` distinguishes them."""
@@ -124,12 +134,17 @@ class Side:
         now = rows.groupBy(*map(quoted, keys)).agg(
             *(F.first(quoted(name)).alias(name) for name in values),
             F.sum("_n").alias("_n"),
+            F.sum(F.when(F.col("_new"), F.col("_n")).otherwise(F.lit(0))).alias("_arriving"),
             F.coalesce(F.max("_matched") | F.coalesce(F.max("_hit"), F.lit(False)), F.lit(False)).alias("_matched"),
             F.max("_new").alias("_new"),
             F.min("_new").alias("_first"),
             F.max("_matched").alias("_was"),
         )
-        return self._settle(context.persist(now), [*keys, *values, "_n", "_matched"], context)
+        now = context.persist(now)
+        if self.outer:
+            found = now.where("_matched AND (NOT _was OR _arriving > 0)")
+            self.found = found.withColumn("_n", F.expr("IF(_was, _arriving, _n)")).drop("_arriving", "_new", "_first")
+        return self._settle(now, [*keys, *values, "_n", "_matched"], context)
 
     def _settle(self, now: DataFrame, columns: Sequence[str], context: OperatorContext) -> DataFrame | None:
         from pyspark.sql import functions as F
@@ -241,6 +256,13 @@ def joined_columns(
     )
 
 
+def left_columns(rows: DataFrame, on: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    """Return the keys, then the other columns, of rows `l`."""
+    from pyspark.sql import functions as F
+
+    return rows.select(*(F.col(f"l.{quoted(name)}").alias(name) for name in (*on, *columns)))
+
+
 def names_from_right(left: Sequence[str], right: Sequence[str], prefix: str | None) -> dict[str, str]:
     """Return the names in a join's result of the right side's columns."""
     left_names = {name.casefold() for name in left}
@@ -250,7 +272,9 @@ def names_from_right(left: Sequence[str], right: Sequence[str], prefix: str | No
     return named | {name: f"{prefix or ''}{name.removeprefix(THEIRS)}" for name in right if name.startswith(THEIRS)}
 
 
-def check_sides(sides: Sequence[DataFrame], on: Sequence[str], prefix: str | None, context: OperatorContext) -> None:
+def check_sides(
+    sides: Sequence[DataFrame], on: Sequence[str], prefix: str | None, context: OperatorContext, how: str = "inner"
+) -> None:
     """Raise Invalid if the sides cannot be joined: keys are missing or differ in type, or other columns share a
     name."""
     left, right = sides
@@ -263,7 +287,7 @@ def check_sides(sides: Sequence[DataFrame], on: Sequence[str], prefix: str | Non
     ]
     theirs = {name.removeprefix(THEIRS) for name in right.columns if name not in on}
     ours = {name.casefold() for name in left.columns}
-    clash = sorted(name for name in theirs if name.casefold() in ours)
+    clash = sorted(name for name in theirs if name.casefold() in ours) if how not in LEFT_ONLY else []
     if clash and prefix is not None:
         all_names = ours | {name.casefold() for name in theirs}
         clash = [name for name in clash if f"{prefix}{name}".casefold() in all_names]

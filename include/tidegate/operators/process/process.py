@@ -15,7 +15,7 @@ watermark has passed them, too, and everything comes in order of event time: so 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -25,9 +25,9 @@ from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own
-from tidegate.operators.join.sides import copies, side_rows
-from tidegate.operators.join.time_bounds import LATE, need_time, split_late
+from tidegate.operators.join.time_bounds import LATE, need_time
 from tidegate.operators.process.worker import AT, ROW, Work
+from tidegate.operators.waiting import WAITING, ready_rows
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.sources.ddl import Column as Field
@@ -35,8 +35,6 @@ from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.files.reading import empty_frame
 from tidegate.spark.event_time import time_problems
 from tidegate.spark.row_id import row_id
-from tidegate.state.columns import DELETED
-from tidegate.state.lateness import passed_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData
@@ -45,39 +43,7 @@ if TYPE_CHECKING:
     from tidegate.state.keyed import KeyedState
     from tidegate.state.record import Ttl
 
-__all__ = ["WAITING", "Process", "ready_rows"]
-
-
-WAITING: Final = "waiting"
-
-
-def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
-    """Return the rows that the watermark has passed, with `_at` and `_row`; and those that are late, unchanged.
-
-    Rows of the watermark's own moment wait: more of them may come.
-    """
-    from pyspark.sql import functions as F
-
-    on_time, late = split_late(rows, time, context)
-    state = context.state([*by, "_row"], WAITING)
-    arrived = context.persist(side_rows(on_time, rows, by, extra=["_at"]))
-    columns = list(map(quoted, arrived.columns))
-    is_ready = passed_sql("_at", context.watermarks.now_micros)
-    ready, waiting = arrived.where(is_ready), arrived.where(f"NOT ({is_ready})")
-    same = state.of(waiting)
-    if same is not None:  # copies of rows that wait already
-        both = waiting.unionByName(recalled(state, same, arrived, context))
-        firsts = (F.first(name).alias(column) for name, column in zip(columns, arrived.columns, strict=True)
-                  if column not in (*by, "_row", "_n"))  # fmt: skip
-        waiting = both.groupBy(*map(quoted, by), "_row").agg(*firsts, F.sum("_n").alias("_n")).select(*columns)
-    changes = waiting.withColumn(DELETED, F.lit(False))
-    waiting_before = state.rows(is_ready)
-    if waiting_before is not None:
-        waiting_before = context.persist(recalled(state, waiting_before, arrived, context))
-        ready = ready.unionByName(waiting_before)
-        changes = changes.unionByName(waiting_before.withColumn(DELETED, F.lit(True)))
-    state.put(changes, deletes=True)
-    return copies(ready, "_n").select(*map(quoted, rows.columns), "_at", "_row"), late
+__all__ = ["Process"]
 
 
 TIMERS = "timers"

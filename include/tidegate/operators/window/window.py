@@ -80,6 +80,11 @@ class Window(Operator):
         return self.emit == "update" or (not self._duration_problems() and micros_in(self.allowed_lateness) > 0)
 
     @property
+    def whole_by(self) -> frozenset[str]:
+        """A fixed window's rows come when the watermark has come to its end: those of all keys at once."""
+        return frozenset() if self.updates or self.session is not None else frozenset((START, END))
+
+    @property
     def results(self) -> Mapping[str, str]:
         return arguments(self.functions)
 

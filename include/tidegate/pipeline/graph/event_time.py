@@ -64,6 +64,7 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
     problems = [problem for s in sources for problem in _source_problems(s)]
     by_name = {s.name: s for s in sources}
     by_stream, column_makers = lag_by_source(by_name, ordered), _column_makers(ordered)
+    old_times = _old_times(by_name, by_stream, ordered)
     for stage in ordered:
         operator = _operator(stage)
         if operator is None or not operator.uses_event_time:
@@ -80,7 +81,42 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
             if isinstance(column, str) and isinstance(stage, OperatorNode) and stage.keeps_state:
                 untimely = [maker.untimely(column) for maker in column_makers.get(name, ())]
                 problems += [f"{subject}: {problem}" for problem in untimely if problem is not None]
+                if column in old_times.get(name, ()):
+                    problems.append(f"{subject}: {_of_any_age(column)}")
     return problems
+
+
+def _of_any_age(column: str) -> str:
+    return (
+        f"event_time={column!r} is a time of rows that a join keeps, however old they are: they would come too late, "
+        "and be dropped; make a column of the later one of both sides' times in a stage, as in "
+        f'greatest({column}, …), and name that, event_time="…"; or give the join bounds, within="…"'
+    )
+
+
+def _old_times(
+    sources: Mapping[str, SourceNode], by_stream: Mapping[str, Origins], ordered: Sequence[Node]
+) -> dict[str, set[str]]:
+    """By stream, the columns of event time in which its rows may be of any age."""
+    old: dict[str, set[str]] = {}
+    for stage in ordered:
+        operator = _operator(stage)
+        columns = {column for name in stage.inputs for column in old.get(name, ())}
+        if operator is not None:
+            columns = set() if operator.renews else columns
+            into = [by_stream.get(name, {}) for name in stage.inputs]
+            sides = [_times_of(operator, place, sources, origins) for place, origins in enumerate(into)]
+            kept = operator.gives_old_rows_of
+            columns |= {column for place in kept if place < len(sides) for column in sides[place]}
+            columns -= {column for place, side in enumerate(sides) if kept and place not in kept for column in side}
+        old |= dict.fromkeys(stage.produces, columns)
+    return old
+
+
+def _times_of(operator: Operator, place: int, sources: Mapping[str, SourceNode], into: Origins) -> set[str]:
+    """Return the columns of event time of an operator's input: its own choice, or those that the sources declare."""
+    chosen = operator.goes_by[place] if place < len(operator.goes_by) else None
+    return {chosen} if chosen is not None else {str(sources[name].event_time) for name in into}
 
 
 def _column_makers(ordered: Sequence[Node]) -> dict[str, list[Operator]]:

@@ -77,10 +77,12 @@ class OperatorNode:
         """Its own stream, then `uid.output` for each other."""
         return (self.name, *(f"{self.name}.{output}" for output in self.outputs))
 
-    @property
-    def updates(self) -> bool:
-        """True if its output replaces rows that it emitted before. Without state it has emitted none."""
-        return self.keeps_state and self.operator.updates
+    def updates_over(self, over_updates: bool) -> bool:
+        """Return whether its output replaces rows that it emitted before. Without state it has emitted none.
+
+        over_updates: an input replaces rows.
+        """
+        return self.keeps_state and self.operator.updates_over(over_updates)
 
     @property
     def states(self) -> dict[str, StateSink]:

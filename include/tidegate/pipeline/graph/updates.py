@@ -24,7 +24,8 @@ def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
     updating: set[str] = set()
     for stage in ordered:
         if isinstance(stage, OperatorNode) and _operator(stage) is not None:
-            updating |= {stage.name} if stage.updates else set()
+            over_updates = not updating.isdisjoint(stage.inputs)
+            updating |= {stage.name} if stage.updates_over(over_updates) else set()
         elif updating.intersection(stage.inputs):
             updating |= set(stage.produces)
     return frozenset(updating)
@@ -33,7 +34,7 @@ def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
 def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str]:
     """List the nodes that take a stream that replaces rows and cannot handle the replaced rows."""
     updating, problems = updating_streams(ordered), []
-    forgetting = _forgetting(ordered)
+    forgetting = _forgetting(ordered, updating)
     for stage in ordered:
         replacing = [name for name in stage.inputs if name in updating]
         operator = _operator(stage)
@@ -63,15 +64,15 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
     return problems
 
 
-def _forgetting(ordered: Sequence[Node]) -> dict[str, set[str]]:
-    """By stream, the operators upstream that forget what they emitted."""
+def _forgetting(ordered: Sequence[Node], updating: frozenset[str]) -> dict[str, set[str]]:
+    """By stream, the operators upstream that forget what they emitted. updating: the streams that replace rows."""
     forgetting: dict[str, set[str]] = {}
     for stage in ordered:
         operator = _operator(stage)
         if operator is None:
             upstream = {uid for name in stage.inputs for uid in forgetting.get(name, ())}
             forgetting |= {stream: set(upstream) for stream in stage.produces}
-        elif operator.updates and operator.forgets:
+        elif stage.name in updating and operator.forgets:
             forgetting[stage.name] = {stage.name}
     return forgetting
 

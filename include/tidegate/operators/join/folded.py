@@ -1,0 +1,126 @@
+"""A join of two streams in one query: the driver's part, for joins with and without bounds in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
+from tidegate.operators.join.sides import names_from_right
+from tidegate.records.names import quoted
+from tidegate.spark.event_time import time_micros
+from tidegate.spark.row_id import row_id
+from tidegate.state.folding import Remembered, fold_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
+
+    from tidegate.operators.base import OperatorContext
+
+__all__ = ["Nearness", "joined_by_workers"]
+
+MOST_PAIRS = 10_000_000
+"""The most pairs that a worker of a join finds. More are left to Spark, which spills."""
+
+
+class Nearness(NamedTuple):
+    """Bounds in event time. What is in pairs: of the left side, and of the right side."""
+
+    times: tuple[str, str]
+    """The columns with the time."""
+    bounds: tuple[int, int]
+    """How much earlier and how much later the right side's row may be, in microseconds."""
+    ends: tuple[int | None, int | None]
+    """Rows before this time can no longer match any other. None: there is no watermark."""
+    outer: tuple[bool, bool]
+    """Whether rows are emitted without a partner when their time is over."""
+
+
+def joined_by_workers(
+    inputs: Sequence[DataFrame],
+    on: Sequence[str],
+    prefix: str | None,
+    parts: Sequence[str],
+    near: Nearness | None,
+    context: OperatorContext,
+    *,
+    is_empty: bool,
+) -> DataFrame | None:
+    """Return the pairs in which at least one row is new, as workers compute them. None: they cannot.
+
+    near: None if rows of any time meet; then they are kept for ever. parts: the names of both sides' states.
+    """
+    from pyspark.sql import types as T
+
+    fields = [{field.name: field for field in frame.schema.fields} for frame in inputs]
+    values = [[name for name in side if name not in on] for side in fields]
+    results = [dict(zip(values[0], values[0], strict=True)), names_from_right(values[0], values[1], prefix)]
+    aliases = [
+        {name: f"_tidegate_{mark}{n}" for n, name in enumerate(names)} for mark, names in zip("lr", values, strict=True)
+    ]
+    keys = [fields[0][name] for name in on]
+    at, count, matched = (
+        T.StructField("_at", T.LongType()),
+        T.StructField("_n", T.LongType()),
+        T.StructField("_matched", T.BooleanType()),
+    )
+    own = [count] if near is None else [at, count, matched]
+    ends = near.ends if near is not None else (None, None)
+    sides, states = [], []
+    for place, part in enumerate(parts):
+        named = tuple((result, name) for name, result in results[place].items())
+        sides.append(JoinSide(aliases[place], named, ends[place], near is not None and near.outer[place]))
+        stored = [*keys, T.StructField("_row", T.StringType()), *(fields[place][n] for n in values[place]), *own]
+        state = context.state([*on, "_row"], part, grouped_by=on)
+        stands = is_empty and not context.watermarks.moved
+        states.append(Remembered(state, stored, None if near is None else "_at", None if stands else ends[place]))
+    work = JoinInWorkers(
+        on=on,
+        sides=(sides[0], sides[1]),
+        low=near.bounds[0] if near is not None else 0,
+        high=near.bounds[1] if near is not None else 0,
+        late=context.watermarks.before_micros if near is not None else None,
+        nulls_wait=near is not None and any(near.outer),
+        most_pairs=MOST_PAIRS,
+        timed=near is not None,
+    )
+    given = [*keys]
+    for place, names in enumerate(results):
+        given += [T.StructField(new, fields[place][name].dataType) for name, new in names.items()]
+    batch = _batch(inputs, on, None if near is None else near.times, aliases, fields, context)
+    arriving = [*keys, at, T.StructField("_row", T.StringType()), T.StructField(FROM_RIGHT, T.BooleanType())]
+    for side, names in zip(fields, aliases, strict=True):
+        arriving += [T.StructField(alias, side[name].dataType) for name, alias in names.items()]
+    folded = fold_rows(batch, arriving, on, states, work, given, is_empty=is_empty)
+    if folded is None:
+        return None
+    context.count(folded.counts)
+    return folded.rows
+
+
+def _batch(
+    inputs: Sequence[DataFrame],
+    on: Sequence[str],
+    times: Sequence[str] | None,
+    aliases: Sequence[Mapping[str, str]],
+    fields: Sequence[Mapping[str, StructField]],
+    context: OperatorContext,
+) -> DataFrame:
+    """Return the rows of both sides in one frame: a side's columns under aliases, those of the other null."""
+    from pyspark.sql import functions as F
+
+    frames = []
+    for place, frame in enumerate(inputs):
+        columns = [F.col(quoted(name)) for name in on]
+        subject = f"operator {context.uid!r}"
+        at = F.lit(0).cast("long") if times is None else time_micros(frame, times[place], subject)
+        columns.append(at.alias("_at"))
+        columns.append(row_id(frame).alias("_row"))
+        columns.append(F.lit(place == 1).alias(FROM_RIGHT))
+        for side, names in enumerate(aliases):
+            for name, alias in names.items():
+                value = F.col(quoted(name)) if side == place else F.lit(None).cast(fields[side][name].dataType)
+                columns.append(value.alias(alias))
+        frames.append(frame.select(*columns))
+    return frames[0].unionAll(frames[1])
