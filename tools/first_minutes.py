@@ -113,7 +113,7 @@ def walk(folder: Path, wheel: Path, cache: Path) -> Walked:
             if said.pop()[1] != "0":
                 raise Failed(f"`{command}` fails:\n" + "\n".join(line for _, line in said[-30:]))
             if command.startswith(SHOWN):
-                walked.lines += [(when, without_secrets(line, cache)) for when, line in said]
+                walked.lines += [(when, as_a_user(line, folder, cache)) for when, line in said]
     finally:
         end(shell)
     return walked
@@ -145,10 +145,10 @@ def typed(shell: subprocess.Popen[str], command: str) -> Iterator[str]:
     yield "the shell has ended"
 
 
-def without_secrets(line: str, cache: Path) -> str:
-    """Hide the password, and the place of the cache, which is a user's own."""
+def as_a_user(line: str, folder: Path, cache: Path) -> str:
+    """Hide the password, and name folders as they are called at a user's."""
     line = re.sub(r"(user \w+ +)(\w{4})\w+", r"\1\2…", line)
-    return line.replace(str(cache), "~/.cache")
+    return line.replace(str(cache), "~/.cache").replace(str(folder), "~")
 
 
 def transcript(walked: Walked, first: float, load: tuple[float, float], *, cached: bool) -> str:

@@ -139,7 +139,8 @@ def run_corner(corner: Corner, wheel: Path) -> Result:
             result.seconds[step] = time.monotonic() - before
             if step == "install" and python.is_file():
                 result.versions = versions(python, env)
-    subprocess.run([*tidegate, "spark", "stop", "--force"], cwd=project, env=env, capture_output=True)
+    if project.is_dir():
+        subprocess.run([*tidegate, "spark", "stop", "--force"], cwd=project, env=env, capture_output=True)
     return result
 
 
