@@ -558,6 +558,43 @@ class Pipeline:
 
         return declare
 
+    def sql(self, text: str, *, name: str) -> Stream:
+        """Declare what a SELECT over streams says; return its stream. It needs the extra `sql`.
+
+            pipeline.sql("SELECT id, amount FROM orders WHERE amount > 0", name="good")
+            pipeline.sql("SELECT country, sum(amount) AS spent FROM good GROUP BY country", name="totals")
+
+        It becomes the stages and operators that one would declare by hand, called `name` and `name-…`; what has no
+        counterpart is refused, with its line and column. The language is Spark's, windows are Flink's table functions:
+        TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR)). The guide lists what maps to what.
+        """
+        from tidegate.pipeline.sql.compile import compile_sql
+
+        declared = len(self._stages)
+        try:
+            return compile_sql(self, text, name)
+        except Invalid:
+            del self._stages[declared:]
+            raise
+
+    @property
+    def streams(self) -> list[str]:
+        """The names of all streams that are declared so far."""
+        return [*(source.name for source in self._sources), *(name for each in self._stages for name in each.produces)]
+
+    def stream(self, name: str) -> Stream:
+        """Return the stream of this name."""
+        if name not in self.streams:
+            raise Invalid(
+                f"there is no stream {name!r}",
+                expected=", ".join(self.streams) or "a stream that is declared before",
+                help="name one of them",
+                reason="BAD_PIPELINE",
+            )
+        node = next((each for each in self._stages if each.name == name), None)
+        outputs = node.operator.outputs if isinstance(node, OperatorNode) else ()
+        return Stream(self, name, outputs)
+
     def on_suspended(self, hook: OnSuspended) -> OnSuspended:
         """Call `hook` with a Suspension when failures or damage have suspended the pipeline: to page somebody.
         Also when it is not suspended, but more runs in a row than are tolerated could not plan a checkpoint.

@@ -55,6 +55,7 @@ RANGES: Final = (
     VersionRange("adbc-driver-postgresql", (1, 8), (2,), "postgres"),
     VersionRange("psycopg", (3, 2), (4,), "postgres"),
     VersionRange("pyiceberg", (0, 12), (0, 13), "iceberg"),
+    VersionRange("sqlglot", (30,), (31,), "sql"),
 )
 
 RANGES_BY_PACKAGE: Final = {each.package: each for each in RANGES}

@@ -1,0 +1,129 @@
+"""From the text to sqlglot's tree: windows as Flink writes them, and errors with their place."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.errors import Invalid
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+__all__ = ["Query", "WindowTable", "parse_query", "seconds_of"]
+
+UNITS = {"MILLISECOND": 0.001, "SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400, "WEEK": 604_800}
+_NAME = r"`?([A-Za-z_]\w*)`?"
+_INTERVAL = r"INTERVAL\s+'?(\d+(?:\.\d+)?)'?\s+([A-Za-z]+?)S?"
+_WINDOW = re.compile(
+    rf"TABLE\s*\(\s*(TUMBLE|HOP|SESSION)\s*\(\s*TABLE\s+{_NAME}(?:\s+PARTITION\s+BY\s+([\w\s,`]+?))?\s*,"
+    rf"\s*DESCRIPTOR\s*\(\s*{_NAME}\s*\)\s*,\s*{_INTERVAL}(?:\s*,\s*{_INTERVAL})?\s*\)\s*\)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class WindowTable:
+    """A table function that gives each row its windows."""
+
+    kind: str
+    stream: str
+    partition_by: tuple[str, ...]
+    event_time: str
+    seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Query:
+    """A parsed statement."""
+
+    text: str
+    tree: exp.Expression
+    windows: dict[str, WindowTable]
+    """By the name that stands in the tree for it."""
+
+    def refuse(self, node: Any, what: str, help: str) -> Invalid:
+        """Return the error that names a part of the text, and where it stands."""
+        line, column = self._place(node)
+        shown = " ".join(node.sql(dialect="spark").split())
+        return Invalid(
+            f"SQL, line {line}, column {column}: {what}: {shown[:120]}",
+            expected="rows, windows, joins and aggregates that an operator of tidegate computes: see the guide on SQL",
+            help=help,
+            reason="BAD_SQL",
+        )
+
+    def _place(self, node: Any) -> tuple[int, int]:
+        starts = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+        start = min(starts, default=0)
+        return self.text.count("\n", 0, start) + 1, start - self.text.rfind("\n", 0, start)
+
+
+def parse_query(text: str) -> Query:
+    """Parse one SELECT."""
+    try:
+        import sqlglot
+        from sqlglot.errors import SqlglotError
+    except ModuleNotFoundError as error:
+        raise Invalid(
+            "pipeline.sql needs sqlglot, which is not installed",
+            expected="the extra sql",
+            help="pip install 'tidegate[sql]'",
+            reason="SQL_MISSING",
+        ) from error
+    windows: dict[str, WindowTable] = {}
+
+    def stand_in(match: re.Match[str]) -> str:
+        kind, stream, by, event_time, first, first_unit, second, second_unit = match.groups()
+        name = f"_window_{len(windows)}"
+        sizes = [(first, first_unit), (second, second_unit)]
+        keys = tuple(key.strip(" `\n") for key in by.split(",")) if by else ()
+        seconds = tuple(_seconds(number, unit, text) for number, unit in sizes if number is not None)
+        windows[name] = WindowTable(kind.upper(), stream, keys, event_time, seconds)
+        # As long as it was, with the same lines: so places in the rest of the text stay right.
+        kept = re.sub(r"[^\n]", " ", match[0])
+        return name + kept[len(name) :] if "\n" not in kept[: len(name)] else f"{name}{kept}"
+
+    replaced = _WINDOW.sub(stand_in, text)
+    try:
+        trees: list[Any] = [tree for tree in sqlglot.parse(replaced, dialect="spark") if tree is not None]
+    except SqlglotError as error:
+        first = (getattr(error, "errors", None) or [{}])[0]
+        place = f"line {first.get('line', 1)}, column {first.get('col', 1)}"
+        near = f" near {first['highlight']!r}" if first.get("highlight") else ""
+        raise Invalid(
+            f"SQL, {place}: {first.get('description', str(error))}{near}",
+            expected="one SELECT in Spark's language, with windows such as TABLE(TUMBLE(TABLE …, DESCRIPTOR(at), …))",
+            help="mend it there",
+            reason="BAD_SQL",
+        ) from error
+    if len(trees) != 1:
+        raise Invalid(
+            f"the SQL has {len(trees)} statements",
+            expected="one SELECT",
+            help="call pipeline.sql once for each",
+            reason="BAD_SQL",
+        )
+    return Query(text, trees[0], windows)
+
+
+def seconds_of(query: Query, interval: exp.Expression) -> float:
+    """Return the seconds of an INTERVAL."""
+    unit = interval.args.get("unit")
+    number = interval.this.name if interval.this is not None else ""
+    name = unit.name.upper().removesuffix("S") if unit is not None else ""
+    if name not in UNITS or not re.fullmatch(r"\d+(\.\d+)?", number):
+        raise query.refuse(interval, "this interval is no length of time", "write INTERVAL '10' SECOND")
+    return float(number) * UNITS[name]
+
+
+def _seconds(number: str, unit: str, text: str) -> float:
+    if unit.upper() not in UNITS:
+        raise Invalid(
+            f"SQL: {unit!r} is no unit of a window: {' '.join(text.split())[:120]}",
+            expected="SECOND, MINUTE, HOUR or DAY",
+            help="mend it there",
+            reason="BAD_SQL",
+        )
+    return float(number) * UNITS[unit.upper()]

@@ -1,0 +1,93 @@
+"""`pipeline.sql` on real Spark: in three checkpoints its tables are what Spark's SQL gives over all rows at once."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+
+import tidegate.testing
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.testing import TestSource
+
+START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+ORDERS = [(1, "AT", 5.0, 0), (2, "DE", 7.0, 20), (3, "AT", 1.0, 40), (4, None, 9.0, 70), (5, "AT", 8.0, 130)]
+ORDERS += [(6, "DE", 2.0, 150), (2, "DE", 3.0, 160), (7, "AT", 6.0, 400)]
+PAYMENTS = [(1, "card", 10), (2, "cash", 30), (5, "card", 140), (4, "cash", 400), (9, "card", 400)]
+STATEMENTS = {
+    "good": ("SELECT id, country, amount * 2 AS twice FROM orders o WHERE o.amount > 1", []),
+    "totals": (
+        "SELECT country, sum(amount) AS spent, count(*) FILTER (WHERE amount > 3) AS big FROM orders GROUP BY country",
+        ["country"],
+    ),
+    "by_day": (
+        "SELECT date_format(at, 'yyyy-MM-dd') AS day, count(DISTINCT id) AS n FROM orders "
+        "WHERE amount > 1 GROUP BY date_format(at, 'yyyy-MM-dd')",
+        ["day"],
+    ),
+    "paid": (
+        "SELECT o.id, p.method, o.amount + 1 AS more FROM orders o JOIN payments p ON o.id = p.id "
+        "AND p.at BETWEEN o.at - INTERVAL '5' SECOND AND o.at + INTERVAL '1' MINUTE WHERE o.amount > 1",
+        [],
+    ),
+    "ever": (
+        "SELECT o.id, o.at, p.method FROM orders o LEFT JOIN payments p ON o.id = p.id",
+        ["id", "at"],
+    ),
+    "top": (
+        "SELECT country, n, id FROM (SELECT *, row_number() OVER (PARTITION BY country ORDER BY amount DESC) AS n "
+        "FROM orders) WHERE n <= 2 AND country IS NOT NULL",
+        ["country", "n"],
+    ),
+    "newest": (
+        "SELECT id, amount FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY at DESC) AS n FROM orders) "
+        "WHERE n = 1",
+        ["id"],
+    ),
+    "countries": ("SELECT DISTINCT country FROM orders WHERE amount > 1", []),
+}
+WINDOWED = (
+    "SELECT country, window_end, count(*) AS n FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)) "
+    "WHERE amount > 1 GROUP BY window_start, window_end, country"
+)
+BATCH_WINDOWED = (
+    "SELECT country, window.end AS window_end, count(*) AS n FROM orders WHERE amount > 1 "
+    "GROUP BY window(at, '1 minute'), country HAVING window.end <= TIMESTAMP '2026-01-01 00:06:30Z'"
+)
+
+
+def orders(rows):
+    return [{"id": i, "country": c, "amount": a, "at": START + timedelta(seconds=s)} for i, c, a, s in rows]
+
+
+def payments(rows):
+    return [{"id": i, "method": m, "at": START + timedelta(seconds=s)} for i, m, s in rows]
+
+
+def test_in_three_checkpoints_it_gives_what_spark_gives_over_all_rows(tmp_path, spark):
+    sources = {
+        "orders": ("id long, country string, amount double, at timestamp", orders(ORDERS)),
+        "payments": ("id long, method string, at timestamp", payments(PAYMENTS)),
+    }
+    pipeline = Pipeline("shop", watermark="10 s")
+    for name, (schema, rows) in sources.items():
+        third = len(rows) // 3
+        steps = rows[:third], rows[third : 2 * third], rows[2 * third :]
+        pipeline.source(name, TestSource(schema, *steps), event_time="at")
+        spark.createDataFrame(rows, schema).createOrReplaceTempView(name)
+    for name, (text, keys) in STATEMENTS.items():
+        sink = DeltaUpsert(f"tables/{name}", keys=keys) if keys else DeltaAppend(f"tables/{name}")
+        pipeline.sql(text, name=name).sink(name, sink)
+    pipeline.sql(WINDOWED, name="windowed").sink("windowed", DeltaAppend("tables/windowed"))
+    with tidegate.testing.run(pipeline, tmp_path, spark=spark) as running:
+        assert len(running.until_idle()) == 3
+        for name, text in [(name, text) for name, (text, _) in STATEMENTS.items()] + [("windowed", BATCH_WINDOWED)]:
+            wanted = [row.asDict() for row in spark.sql(text).collect()]
+            found = [{key: _plain(value) for key, value in row.items()} for row in running.rows(name)]
+            wanted = [{key: _plain(value) for key, value in row.items()} for row in wanted]
+            assert sorted(found, key=str) == sorted(wanted, key=str), name
+            assert wanted, name
+
+
+def _plain(value):
+    """Spark's rows have no time zone, which is UTC."""
+    return value.replace(tzinfo=None) if isinstance(value, datetime) else value

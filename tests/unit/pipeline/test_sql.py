@@ -1,0 +1,215 @@
+"""What `pipeline.sql` declares: the operators that one would declare by hand, or a refusal that names the place."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidegate import Pipeline
+from tidegate.errors import Invalid
+from tidegate.pipeline.graph.nodes import OperatorNode
+from tidegate.sources import Files
+
+
+@pytest.fixture
+def pipeline() -> Pipeline:
+    made = Pipeline("shop", watermark="1 min")
+    schema = "id long, country string, amount double, at timestamp"
+    made.source("orders", Files("orders/*.json", schema=schema), event_time="at")
+    made.source("payments", Files("payments/*.json", schema="id long, method string, at timestamp"), event_time="at")
+    return made
+
+
+def operators(pipeline: Pipeline) -> dict[str, tuple[str, dict]]:
+    """The operators by name, with their kind and what was declared, as far as it is no default."""
+    found = {}
+    for node in pipeline._stages:
+        if isinstance(node, OperatorNode):
+            told = {
+                key: value for key, value in node.operator.describe().items() if value not in (None, 0, "drop", "close")
+            }
+            found[node.name] = (node.operator.kind, told)
+    return found
+
+
+TUMBLE = "TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '10' SECOND))"
+WINDOW = {"by": ["country"], "functions": {"n": "COUNT(*)"}, "event_time": "at"}
+NEAR = {"on": ["o__id = p__id"], "within": ["-300 s", "3600 s"], "how": "inner", "times": ["o__at", "p__at"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("select id, amount * 2 as twice from orders as o where o.amount > 0", {}),
+        (
+            "select country, sum(amount) as spent, count(*) filter (where amount > 3) as big from orders "
+            "group by country",
+            {
+                "x": (
+                    "aggregate",
+                    {
+                        "by": ["country"],
+                        "functions": {"spent": "SUM(amount)", "big": "COUNT(*) FILTER(WHERE amount > 3)"},
+                    },
+                )
+            },
+        ),
+        (
+            "select year(at) as y, count(distinct id) as n from orders where amount > 1 group by year(at)",
+            {"x": ("aggregate", {"by": ["y"], "functions": {"n": "COUNT(DISTINCT id)"}})},
+        ),
+        (
+            f"select window_start, window_end, country, count(*) as n from {TUMBLE} "
+            "group by window_start, window_end, country",
+            {"x": ("window", {"tumbling": 10.0} | WINDOW)},
+        ),
+        (
+            "select country, count(*) as n from TABLE(HOP(TABLE orders, DESCRIPTOR(at), INTERVAL '2' SECOND, "
+            "INTERVAL '1' MINUTE)) group by country, window_start, window_end",
+            {"x-window": ("window", {"hopping": (60.0, 2.0)} | WINDOW)},
+        ),
+        (
+            "select country, count(*) as n from TABLE(SESSION(TABLE orders PARTITION BY country, DESCRIPTOR(at),\n"
+            "INTERVAL '10' MINUTES)) group by country, window_start, window_end",
+            {"x-window": ("window", {"session": 600.0} | WINDOW)},
+        ),
+        (
+            "select o.id, p.method from orders o join payments p on o.id = p.id "
+            "and p.at between o.at - interval '5' minutes and o.at + interval 1 hour where o.amount > 1",
+            {"x-join": ("join", NEAR)},
+        ),
+        (
+            "select o.id, p.method from orders o join payments p on p.id = o.id "
+            "and o.at between p.at - interval '1' hour and p.at + interval '5' minutes",
+            {"x-join": ("join", NEAR)},
+        ),
+        (
+            "select o.id, p.method from orders o left join payments p on o.id = p.id",
+            {"x-join": ("join", {"on": ["o__id = p__id"], "how": "left"})},
+        ),
+        (
+            "select * from (select *, row_number() over (partition by country order by amount desc, id nulls last) "
+            "as n from orders) where n <= 3",
+            {"x-top": ("top-n", {"n": 3, "by": ["country"], "order_by": ["amount desc", "id asc"]})},
+        ),
+        (
+            "select id, amount from (select *, row_number() over (partition by id order by at desc) as n from orders) "
+            "where n = 1 and amount > 2",
+            {"x-latest": ("latest", {"by": ["id"], "order_by": ["at"]})},
+        ),
+        (
+            "select * from (select *, rank() over (partition by window_end order by n desc) as place from "
+            f"(select window_start, window_end, country, count(*) as n from {TUMBLE} "
+            "group by window_start, window_end, country)) where place = 1",
+            {
+                "x-window": ("window", {"tumbling": 10.0} | WINDOW),
+                "x-top": ("top-n", {"n": 1, "by": ["window_end"], "order_by": ["n desc"], "rank": "rank"}),
+            },
+        ),
+        ("select distinct country from orders", {"x": ("deduplicate", {"by": ["country"]})}),
+    ],
+)
+def test_a_select_becomes_the_operators_that_say_the_same(pipeline, text, wanted):
+    assert pipeline.sql(text, name="x").name == "x"
+    assert operators(pipeline) == wanted
+
+
+def test_statements_build_on_each_other_and_on_streams_declared_by_hand(pipeline):
+    @pipeline.stage("orders")
+    def good(orders):
+        return orders
+
+    pipeline.sql("select country, sum(amount) as spent from good group by country", name="totals")
+    pipeline.sql("with some as (select * from totals where spent > 3) select country from some", name="rich")
+    assert pipeline.streams[2:] == ["good", "totals", "rich-select", "rich"]
+    assert pipeline.stream("totals").name == "totals"
+    with pytest.raises(Invalid, match="there is no stream 'total'"):
+        pipeline.stream("total")
+
+
+def test_what_a_statement_says_is_part_of_its_code(pipeline):
+    """Otherwise a change of the text would not be seen."""
+    functions = []
+    for number in (1, 2, 2):
+        pipeline.sql(f"select id + {number} as n from orders", name=f"x{len(functions)}")
+        functions.append(pipeline._stages[-1].function)
+    from tidegate.pipeline.graph.fingerprint import logic_of
+
+    one, two, again = map(logic_of, functions)
+    assert one != two
+    assert two == again
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "help"),
+    [
+        ("select sum(amount) from orders", "line 1, column 8: an aggregate without a name", "write AS"),
+        ("select sum(amount) as s from orders", "there is no GROUP BY", "group by a key"),
+        ("select country, sum(amount) + 1 as n from orders group by country", "computes with an aggregate", "around"),
+        (
+            "select a, sum(b) as s\nfrom orders group by a\norder by s",
+            "line 3, column 10: ORDER",
+            "order when you read",
+        ),
+        ("select *\n  from orderz", "line 2, column 8: there is no stream 'orderz'", "orders, payments"),
+        ("select id,\n lag(id) over (partition by id order by at) as r from orders", "line 2, column ", "dense_rank()"),
+        ("select id from orders limit 3", "LIMIT has no operator", "row_number"),
+        ("select\n sum( from orders", "line 2, column ", "mend it there"),
+        ("select id from orders where id in (select id from payments)", "a subquery", "JOIN it"),
+        ("select id, now() as t from orders", "line 1, column 12: a retry would compute something else", "column"),
+        ("insert into x select 1 from orders", "only SELECT becomes a stream", "one SELECT"),
+        ("select id from orders; select id from orders", "2 statements", "once for each"),
+        (
+            "select o.id from orders o join payments p on o.at = p.at join orders z on z.id = o.id",
+            "a second JOIN",
+            "third",
+        ),
+        ("select id from orders o join payments p on o.id = p.id", "line 1, column 8: a column of either side", "o.id"),
+        ("select o.id from orders o right join payments p on o.id = p.id", "this kind of JOIN", "LEFT JOIN"),
+        ("select p.id from orders o left join payments p on o.id = p.id", "the other side's key", "take o's"),
+        ("select o.id from orders o left join payments p on o.id = p.id and p.at > o.at", "this condition", "SELECT"),
+        ("select o.id from orders o join payments p on p.at > o.at", "without equal columns", "ON o.… = p.…"),
+        (
+            "select id, row_number() over (partition by id order by at) as n from orders",
+            "a rank without a bound",
+            "n <= 3",
+        ),
+        (
+            "select * from (select *, row_number() over (order by at desc) as n from orders) where n = 1",
+            "a key",
+            "PARTITION",
+        ),
+        (
+            "select * from (select *, row_number() over (partition by id order by at) as n from orders) where n < 3",
+            "nulls first",
+            "NULLS LAST",
+        ),
+        ("select country, count(*) as n from orders group by country having count(*) > 1", "HAVING", "around it"),
+        ("select id from orders union all select id from payments", "only SELECT", "one each"),
+        ("select upper(country) as c, count(*) as n from orders group by c", "no column of the stream", "expression"),
+        (f"select country, count(*) as n from {TUMBLE} group by country", "a window is not grouped by", "window_start"),
+        (f"select * from {TUMBLE}", "* beside GROUP BY", "name the columns"),
+        (
+            "select count(*) as n from TABLE(SESSION(TABLE orders PARTITION BY id, DESCRIPTOR(at), "
+            "INTERVAL '1' MINUTE)) group by window_start, window_end",
+            "PARTITION BY and the GROUP BY differ",
+            "leave out",
+        ),
+        ("select distinct * from orders", "DISTINCT * has no key", "name the columns"),
+        ("select p.x from orders o", "'p' is not what FROM names", "o.x"),
+    ],
+)
+def test_what_does_not_map_is_refused_with_its_place(pipeline, text, told, help):
+    before = list(pipeline._stages)
+    with pytest.raises(Invalid) as refused:
+        pipeline.sql(text, name="x")
+    assert refused.value.reason == "BAD_SQL"
+    assert told in str(refused.value)
+    assert help in refused.value.help
+    assert pipeline._stages == before, "nothing is declared by a statement that is refused"
+
+
+def test_the_parser_is_an_extra(pipeline, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "sqlglot", None)
+    with pytest.raises(Invalid, match="needs sqlglot") as refused:
+        pipeline.sql("select id from orders", name="x")
+    assert "tidegate[sql]" in refused.value.help
