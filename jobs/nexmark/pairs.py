@@ -36,7 +36,7 @@ def winning(pipeline: Pipeline, auction: Stream, bid: Stream) -> Stream:
     return unranked
 
 
-@query(keys=["id"])
+@query()
 def q3(pipeline: Pipeline, person: Stream, auction: Stream) -> Stream:
     """Who sells in category 10, and lives in Oregon, Idaho or California."""
 
@@ -72,7 +72,7 @@ def q9(pipeline: Pipeline, auction: Stream, bid: Stream) -> Stream:
     return winning(pipeline, auction, bid)
 
 
-@query(keys=["auction", "bidder", "date_time", "extra"])
+@query()
 def q20(pipeline: Pipeline, auction: Stream, bid: Stream) -> Stream:
     """Each bid with its auction, of those in category 10."""
 

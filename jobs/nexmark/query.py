@@ -50,11 +50,11 @@ class Query:
 
     def pipeline(self, sink: Sink | None = None, max_files: int = 1) -> Pipeline:
         """Declare it. max_files: how many cuts of the events a checkpoint reads."""
-        pipeline = Pipeline(f"nexmark-{self.name}", watermark="4 s")
+        pipeline = Pipeline(f"nexmark-{self.name}")
         events = []
         for kind in self.reads:
             source = Files(f"landing/{kind}/*.parquet", schema=SCHEMAS[kind], max_files=max_files)
-            events.append(pipeline.source(kind, source, event_time="date_time"))
+            events.append(pipeline.source(kind, source, event_time="date_time", watermark="4 s"))
         self.declare(pipeline, *events).sink(self.name, sink or self.table)
         return pipeline
 

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 def q5(pipeline: Pipeline, bid: Stream) -> Stream:
     """Every two seconds, the auctions with the most bids of the last ten."""
     counts = bid.window(hopping=("10 s", "2 s"), by="auction", num="count(*)", uid="counts")
+    hottest = counts.top_n(1, by=["window_start", "window_end"], order_by="num desc", rank="rank", uid="hottest")
 
-    @pipeline.stage(counts)
-    def hottest(counts: DataFrame) -> DataFrame:  # a window's rows come in one checkpoint, all of them
-        most = counts.selectExpr("*", "max(num) OVER (PARTITION BY window_end) AS most")
-        return most.where("num = most").select("window_start", "window_end", "auction", "num")
+    @pipeline.stage(hottest)
+    def unranked(hottest: DataFrame) -> DataFrame:
+        return hottest.drop("rank")
 
-    return hottest
+    return unranked
 
 
 @query()

@@ -177,7 +177,7 @@ class Reference:
         """Say what the rows found (an Arrow table) and those expected do not share; "" for equal. sql: expect these."""
         self.database.register("found", found)
         wanted = f"({sql or REFERENCE[query]})"
-        columns = [row[0] for row in self.rows(f"DESCRIBE SELECT * FROM {wanted}")]
+        columns = [name for name, _ in self.columns(f"SELECT * FROM {wanted}")]
         missing = [name for name in columns if name not in found.schema.names]
         if missing:
             return f"there is no column {', '.join(missing)}, only {', '.join(found.schema.names)}"
@@ -188,6 +188,18 @@ class Reference:
             if rows:
                 return f"{rows[0][-1]} rows {what}, such as {[row[:-1] for row in rows]}"
         return ""
+
+    def arrow(self, sql: str) -> Any:
+        """Return what an SQL query gives as an Arrow table."""
+        return self.database.sql(sql).to_arrow_table()
+
+    def sql(self, query: str) -> str:
+        """Return the reference of a query."""
+        return REFERENCE[query]
+
+    def columns(self, sql: str) -> list[tuple[str, str]]:
+        """Return the names and types of a query's columns."""
+        return [(row[0], row[1]) for row in self.rows(f"DESCRIBE {sql}")]
 
     def count(self, query: str) -> int:
         """Return how many rows there must be."""
