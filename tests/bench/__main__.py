@@ -35,6 +35,7 @@ BENCHES = {
     "kafka": "a million records from topic to topic, exactly once, against Structured Streaming, at least once",
     "cluster": "state, gates and upserts on a cluster and an object store, against what is used without tidegate",
     "backfill": "thirty days computed again, against the time they took and a refresh by Structured Streaming",
+    "nexmark": "the queries of Nexmark, against Structured Streaming and Flink",
     "floor": "a small checkpoint: the shipped example, one operator, none; against Structured Streaming's batch",
 }
 

@@ -36,6 +36,7 @@ KEYS = {
     "kafka": {"rival_s", "ratio", "ratio_cores", "plan_s"},
     "cluster": {"ratio_streaming", "ratio_merge", "ratio_counts", "ratio_gates", "by_workers"},
     "backfill": {"rival_s", "ratio_refresh", "speedup"},
+    "nexmark": {"rival_s", "ratio_streaming", "ratio_flink_rocksdb", "worst_ratio_streaming", "from_1"},
     "floor": {"rival_s", "ratio", "first_s", "example_s", "one_operator_s"}
     | {"queries", "jobs", "tasks", "idle_cpu_s", "idle_queries"},
 }
@@ -92,8 +93,8 @@ def test_an_unknown_bench_is_refused_with_those_that_there_are(capsys):
     assert stopped.value.code == 2
     assert (
         "no bench 'apend'; there are: append, overhead, upsert, state, restore, window, gates, pipelined, latency, "
-        "dag, parse, requests, large_state, pipelines, ledger, scale, page, postgres, kafka, cluster, backfill, floor"
-        in capsys.readouterr().err
+        "dag, parse, requests, large_state, pipelines, ledger, scale, page, postgres, kafka, cluster, backfill, "
+        "nexmark, floor" in capsys.readouterr().err
     )
 
 
