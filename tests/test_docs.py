@@ -37,6 +37,7 @@ from tidegate.cli.main import build_parser
 from tidegate.cli.output import Output
 from tidegate.cli.up.screen import LiveScreen
 from tidegate.config import KEYS, load_settings
+from tidegate.errors import Invalid
 from tools import first_minutes
 
 LIBRARY = ROOT / "include/tidegate"
@@ -328,6 +329,12 @@ def test_every_block_of_text_is_as_its_header_says(block):
     elif block.header == "transcript":
         typed = [command for line in block.code.splitlines() for _, mark, command in [line.partition("$ ")] if mark]
         assert tuple(typed) == first_minutes.SHELL, "make first-minutes WRITE=1"
+    elif block.header == "refusal of SQL":
+        pipeline = Pipeline("shop")
+        pipeline.source("orders", Files("landing/*.json", schema="country string, amount double"))
+        with pytest.raises(Invalid) as refused:
+            pipeline.sql("SELECT country, sum(amount) AS spent\nFROM orders GROUP BY country\nORDER BY spent", name="s")
+        assert [line for line in block.code.splitlines() if line not in str(refused.value).splitlines()] == []
     elif block.header == "output of tidegate up":
         assert block.code.splitlines() == shown_by_up(password="3f0c…")
     else:
