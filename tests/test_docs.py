@@ -38,6 +38,7 @@ from tidegate.cli.output import Output
 from tidegate.cli.up.screen import LiveScreen
 from tidegate.config import KEYS, load_settings
 from tidegate.errors import Invalid
+from tidegate.sources import Files
 from tools import first_minutes
 
 LIBRARY = ROOT / "include/tidegate"
