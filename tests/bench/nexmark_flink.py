@@ -72,7 +72,8 @@ _STATISTICS = ", ".join(
 _BIDS = ", ".join(_STATISTICS.split(", ")[:4])
 _DAY = "DATE_FORMAT(date_time, 'yyyy-MM-dd')"
 _PAIRS = """(
-    SELECT A.*, B.bidder, B.price, B.date_time AS bid_date_time, B.extra AS bid_extra FROM auction A, bid B
+    SELECT A.*, B.bidder, B.price, CAST(B.date_time AS TIMESTAMP(3)) AS bid_date_time, B.extra AS bid_extra
+    FROM auction A, bid B
     WHERE A.id = B.auction AND B.date_time BETWEEN A.date_time AND A.date_time + INTERVAL '10' SECOND
         AND B.date_time <= A.expires
 )"""
@@ -140,7 +141,8 @@ QUERIES: Mapping[str, str] = {
             SELECT *, ROW_NUMBER() OVER (PARTITION BY auction ORDER BY price DESC, date_time, extra) AS place FROM bid)
         WHERE place <= 10""",
     "q20": """SELECT B.auction, B.bidder, B.price, B.channel, B.url, B.date_time, B.extra, A.item, A.description,
-        A.initial_bid, A.reserve, A.date_time AS auction_date_time, A.expires, A.seller, A.category,
+        A.initial_bid, A.reserve, CAST(A.date_time AS TIMESTAMP(3)) AS auction_date_time, A.expires, A.seller,
+        A.category,
         A.extra AS auction_extra FROM bid B JOIN auction A ON B.auction = A.id WHERE A.category = 10""",
     "q21": """SELECT * FROM (SELECT auction, bidder, price, channel, CASE LOWER(channel) WHEN 'apple' THEN '0'
             WHEN 'google' THEN '1' WHEN 'facebook' THEN '2' WHEN 'baidu' THEN '3'

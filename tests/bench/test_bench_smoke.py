@@ -42,7 +42,7 @@ KEYS = {
 }
 
 
-LONG = ("dag", "parse", "pipelined", "latency", "backfill")
+LONG = ("dag", "parse", "pipelined", "latency", "backfill", "nexmark")
 LOOKED_AT = ("ledger", "requests")
 """Of these more than their keys is looked at."""
 RUN = [
