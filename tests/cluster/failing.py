@@ -32,7 +32,7 @@ expectations:
   - {type: expect_column_values_to_be_unique, kwargs: {column: id}}
 """
 KEYS, ROWS, BAD = 7, 100, 25
-"""Customers; rows of a file; every so-manieth row is bad."""
+"""Customers of a file, most of them of the one before, too; rows of a file; every so-manieth row is bad."""
 SPECULATION = {
     "speculation": "true",
     "speculation_interval": "100ms",
@@ -84,7 +84,7 @@ def shop() -> Pipeline:
 def orders_of(number: int) -> list[dict[str, Any]]:
     """The rows of one file. Amounts are whole, so that sums are the same in every order."""
     return [
-        {"id": number * ROWS + n, "customer": n % KEYS, "amount": -1.0 if n % BAD == 0 else float(n)}
+        {"id": number * ROWS + n, "customer": number + n % KEYS, "amount": -1.0 if n % BAD == 0 else float(n)}
         for n in range(ROWS)
     ]
 

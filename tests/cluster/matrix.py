@@ -40,12 +40,14 @@ def main() -> int:
     """Tell them all, and print those that go wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.matrix", description=__doc__)
     parser.add_argument("--part", default="1/1", help="2/5: the second fifth of it")
-    part, parts = map(int, parser.parse_args().part.split("/"))
+    parser.add_argument("--only", default="", metavar="TEXT", help="those whose name has it, such as: after ahead")
+    options = parser.parse_args()
+    part, parts = map(int, options.part.split("/"))
     began, wrong = time.monotonic(), 0
     with tempfile.TemporaryDirectory(prefix="tidegate-matrix-") as folder, failing(Path(folder)) as cluster:
         for _ in range(LONGEST):
             cluster.checkpoint()
-        wanted = list(cases(cluster).items())[part - 1 :: parts]
+        wanted = [(name, tell) for name, tell in cases(cluster).items() if options.only in name][part - 1 :: parts]
         for name, tell in wanted:
             try:
                 tell()
