@@ -30,7 +30,7 @@ BENCHES = {
     "pipelines": "what many pipelines cost one Airflow: rows in its database, the size of a DAG, parsing",
     "ledger": "latest, a list page and many triggers at once on a ledger with a long history",
     "scale": "a trigger after a million landed files or 100,000 checkpoints; the requests of one in a bucket",
-    "page": "a page of the history of 10,000 checkpoints, and one row more",
+    "page": "pages of 100,000 checkpoints and 500,000 quarantined rows, and what Airflow waits for viewers",
     "postgres": "a checkpoint into PostgreSQL, rows added and rows replaced, against Spark's JDBC writer",
     "kafka": "a million records from topic to topic, exactly once, against Structured Streaming, at least once",
     "cluster": "state, gates and upserts on a cluster and an object store, against what is used without tidegate",

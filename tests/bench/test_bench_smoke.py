@@ -31,7 +31,7 @@ KEYS = {
     "pipelines": {"airflow_cpu_s", "file_cpu_s", "serialized_bytes", "rows_by_run"},
     "ledger": {"latest_s", "page_s", "distinct_ids"},
     "scale": {"trigger_s", "growth", "requests"},
-    "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "http_p95_s", "written_p50_s", "files"},
+    "page": {"page_p95_s", "cold_p95_s", "one_p95_s", "http_p95_s", "written_p50_s", "files", "answer_cpu_s"},
     "postgres": {"rival_s", "ratio", "ratio_upsert"},
     "kafka": {"rival_s", "ratio", "ratio_cores", "plan_s"},
     "cluster": {"ratio_streaming", "ratio_merge", "ratio_counts", "ratio_gates", "by_workers"},

@@ -411,7 +411,7 @@ def test_too_many_bad_rows_abort(spark, tmp_path):
     ack, outcome = checkpoint(played)
     assert (outcome.state, outcome.reason, outcome.counts) == ("aborted", "GATE_FAILED", True)
     assert (
-        "gate 'checked': 3 of 5 rows are bad, at most 0.5 may be; its input is 000001.json of source rows"
+        "gate 'checked': 3 of 5 rows are bad, and at most 50 % may be; its input is 000001.json of source rows"
         in outcome.detail
     )
     assert (ack.sinks, ack.gates["checked"].outcome) == ({}, "abort")

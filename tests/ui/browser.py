@@ -185,8 +185,8 @@ class Page:
         )
 
     def key(self, key: str) -> None:
-        text = key if len(key) == 1 else ""
-        code = {"Tab": 9, "Enter": 13, "Escape": 27}.get(key, ord(key.upper()) if text else 0)
+        text = key if len(key) == 1 else {"Enter": "\r"}.get(key, "")
+        code = {"Tab": 9, "Enter": 13, "Escape": 27}.get(key, ord(key.upper()[0]) if text else 0)
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, text=text if kind == "keyDown" else "",
                       windowsVirtualKeyCode=code)  # fmt: skip

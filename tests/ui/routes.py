@@ -22,6 +22,7 @@ def path_of(route: Any) -> str:
         "dag_id": "orders",
         "id": "1",
         "gate": "enough",
+        "sink": "a",
         "run_id:path": "x",
         "run_id": "x",
         "version": "1",

@@ -250,6 +250,38 @@ def test_rows_in_quarantine_are_shown_and_some_released_with_a_correction(get, a
     assert get("/quarantine")["gates"]["enough"]["requests"][0]["number"] == 1
 
 
+def test_rows_that_have_come_since_somebody_looked_are_not_released(act, world):
+    set_aside(world, {"amount": [-1, -2, -3]}, rules=["positive"])
+    sets_aside(world)
+    before = len(world.ledger.requests("enough"))
+    refused = act("release", 409, gate="enough", shown=2)["error"]
+    assert (refused["reason"], len(world.ledger.requests("enough"))) == ("MORE_SINCE", before)
+    assert "3 rows are" in act("release", gate="enough", shown=3)["told"]
+
+
+def test_a_backfill_is_told_all_that_was_asked_for_and_refused_before_there_is_a_run(act, ids, monkeypatch):
+    from types import SimpleNamespace
+
+    from tidegate.ui import actions
+
+    made: list[dict[str, Any]] = []
+
+    def trigger_dag(dag_id: str, **words: Any) -> Any:
+        made.append(words["conf"] | {"dag_id": dag_id})
+        return SimpleNamespace(run_id="by hand")
+
+    monkeypatch.setattr(actions, "trigger_dag", trigger_dag)
+    for wrong in ({"begin_after": "99999"}, {"begin_after": str(ids[0]), "to": "99999"}, {"begin_after": "nobody"}):
+        assert act("backfill", 404, **wrong)["error"]["reason"].startswith("NO_SUCH")
+    act("backfill", 422, begin_after="1", larger=0)
+    assert made == []
+    act("backfill", begin_after=str(ids[0]), to=str(ids[1]), larger=7, pause=1.5, note="wrong prices")
+    act("backfill", name="prices")
+    common = {"dag_id": "orders__backfill"}
+    words = {"from": str(ids[0]), "to": str(ids[1]), "larger": 7, "pause": 1.5, "note": "wrong prices"}
+    assert made == [common | words, common | {"name": "prices"}]
+
+
 def test_while_rows_are_read_for_somebody_else_nobody_waits_long(get, act, world, monkeypatch):
     """Airflow's web server has others to answer."""
     set_aside(world, {"amount": [1, 2]}, rules=["positive"])

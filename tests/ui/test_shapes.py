@@ -25,11 +25,12 @@ PATHS = {
     "compare": "/dags/orders/compare?before={first}&after={last}",
     "quarantine": "/dags/orders/quarantine",
     "quarantine_rows": "/dags/orders/quarantine/enough",
+    "gate_trend": "/dags/orders/gates/enough",
     "rollback": "/dags/orders/rollback?to={first}",
     "audit": "/dags/orders/audit",
 }
-ELSEWHERE = {"gate"}
-"""test_hostile.py has a pipeline with findings."""
+ELSEWHERE = {"gate", "table_rows_as_of"}
+"""test_hostile.py has a pipeline with findings, test_table_samples.py one with tables."""
 
 
 @pytest.fixture(scope="module")

@@ -179,6 +179,21 @@ class CheckpointHistory:
         counted = Counter(row["reason"] for row in listed).most_common()
         return [{"reason": reason, "count": count, "last": last[reason]} for reason, count in counted]
 
+    def rules(self, gate: str, limit: int = 50) -> list[Json]:
+        """For each of the last `limit` checkpoints that the gate has judged, oldest first: how many rows it has judged,
+        and how many have broken each rule."""
+        ids = self.rows["id"].slice(max(self.rows.num_rows - limit, 0)).to_pylist()
+        shelved = self.journal.read(["id", DETAILS], after=ids[0] - 1).to_pylist() if ids and not self.problem else []
+        texts = {row["id"]: row[DETAILS] for row in shelved}
+        found = []
+        for id in ids:
+            details = self._decoded(id, texts[id]) if id in texts else self._details(id)
+            verdict = details.gates.get(gate)
+            if verdict is not None:
+                broken = {rule.rule: rule.rows for rule in verdict.broken}
+                found.append({"id": id, "outcome": verdict.outcome, "rows": verdict.rows, "broken": broken})
+        return found
+
     def points(self, names: Sequence[str], limit: int = 500) -> dict[str, list[Any]]:
         """Columns over the last `limit` checkpoints, oldest first: for plots."""
         unknown = sorted(set(names) - set(SORTS))
@@ -209,7 +224,9 @@ class CheckpointHistory:
         if entry is not None:
             return live_row(self.ledger, entry).details
         rows = self.journal.read(["id", DETAILS], only=id).to_pylist()
-        text = next((row[DETAILS] for row in rows if row["id"] == id), "{}")
+        return self._decoded(id, next((row[DETAILS] for row in rows if row["id"] == id), "{}"))
+
+    def _decoded(self, id: int, text: str) -> CheckpointDetails:
         try:
             details = typed.decode(text, CheckpointDetails)
         except msgspec.DecodeError as error:

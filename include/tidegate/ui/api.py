@@ -13,7 +13,7 @@ from tidegate import seams
 from tidegate.history.query import LONGEST, SORTS, HistoryFilter
 from tidegate.history.row import MEASURES, PLOTTED
 from tidegate.records.records import Act, Acted, Kind, State
-from tidegate.ui import quarantined, shapes, views
+from tidegate.ui import quarantined, shapes, table_samples, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
 from tidegate.ui.listing import BUDGET_S, list_pipelines
 from tidegate.ui.own_airflow import notices
@@ -110,6 +110,20 @@ def manifest(pipeline: Of, id: Id) -> dict[str, Any]:
 def gate(pipeline: Of, id: Id, gate: str) -> dict[str, Any]:
     """Return a gate's verdict, rule by rule, with some of the values that broke them."""
     return views.samples(pipeline, id, gate)
+
+
+@router.get("/dags/{dag_id}/gates/{gate}", dependencies=READ, **answers(shapes.GateTrend))
+def gate_trend(pipeline: Of, gate: str, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50) -> dict[str, Any]:
+    """A gate over the last checkpoints, oldest first: rows judged, and rows that broke each rule."""
+    return {"gate": gate, "checkpoints": pipeline.past().rules(gate, limit)}
+
+
+@router.get("/dags/{dag_id}/checkpoints/{id}/tables/{sink}", dependencies=VALUES, **answers(shapes.TableRows))
+def table_rows_as_of(
+    pipeline: Of, id: Id, sink: str, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50
+) -> dict[str, Any]:
+    """Some rows of a sink's table, exactly as it stood after the checkpoint, in no particular order."""
+    return table_samples.rows(pipeline, id, sink, limit)
 
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ, **answers(shapes.OfRun))

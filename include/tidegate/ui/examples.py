@@ -192,7 +192,10 @@ EXAMPLES: Final[dict[str, Any]] = {
         "pipeline": "orders",
         "root": "/srv/data/ledger",
         "project": "/srv/orders",
-        "settings": [{"key": "num_retained", "value": "10", "origin": "default", "used": "10"}],
+        "settings": [
+            {"key": "num_retained", "value": "10", "origin": "default", "used": "10"}
+            | {"help": "how many completed checkpoints are kept to go back to"}
+        ],
     },
     "GraphAnswer": {
         "checkpoint": 7,
@@ -200,6 +203,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "parts": [
             {"name": "totals", "role": "sink", "kind": "delta-upsert", "inputs": ["totals"], "rows": 78}
             | {"job": "main", "seconds": 0.3, "bytes": None, "late": None, "watermark": None, "verdict": None}
+            | {"rate": None, "waiting": None, "waiting_seconds": None}
         ],
     },
     "Points": {"id": [6, 7], "state": ["completed", "completed"], "seconds": [3.9, 4.225]},
@@ -238,6 +242,18 @@ EXAMPLES: Final[dict[str, Any]] = {
                 "values": {"order_id": "81", "amount": "-5.00"},
             }
         ],
+    },
+    "GateTrend": {
+        "gate": "checked",
+        "checkpoints": [{"id": 7, "outcome": "quarantine", "rows": 80, "broken": {"positive": 2}}],
+    },
+    "TableRows": {
+        "checkpoint": 7,
+        "sink": "totals",
+        "table": "/srv/data/tables/totals",
+        "version": 7,
+        "columns": ["customer", "paid"],
+        "rows": [{"customer": "17", "paid": "99.50"}],
     },
     "WayBackAnswer": {
         "to": 6,

@@ -33,7 +33,15 @@ _STANDING = frozenset(
     {"new", "well", "failed", "skipping", "troubled", "suspended", "stopped", "cancelled", "finished"}
 )
 """States that last until a file of the ledger changes. Others end by the clock, by a disk, or by a process."""
-_UNKNOWN: Json = {"state": "", "good": True, "said": "not looked at yet", "cause": "", "remedy": []}
+_UNKNOWN: Json = {
+    "state": "",
+    "good": True,
+    "said": "not looked at yet",
+    "cause": "",
+    "remedy": [],
+    "failures": 0,
+    "in_progress": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,7 @@ def _read(pipeline: Known) -> _Row:
         return _Row(pipeline, document, last.decided if last is not None else None, changed, at)
     except TidegateError as error:
         damaged = {"state": "damaged", "good": False, "said": error.what, "cause": "", "remedy": [error.help]}
+        damaged |= {"failures": 0, "in_progress": 0}
         return _Row(pipeline, damaged, None, changed, at)
 
 

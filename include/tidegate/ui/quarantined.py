@@ -16,7 +16,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.records.records import Json, Request
 from tidegate.ui.pipelines import Known
 
-__all__ = ["request", "rows", "waiting"]
+__all__ = ["alone", "cut", "request", "rows", "waiting"]
 
 LETTERS = 256
 """Longer values are cut."""
@@ -57,14 +57,14 @@ def rows(pipeline: Known, gate: str, rules: Sequence[str], offset: int, limit: i
     reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
     if reader is None:
         return {"gate": gate, "total": 0, "complete": True, "columns": [], "rows": []}
-    with _alone():
+    with alone():
         page = reader.page(rules, offset, limit)
     documents = [
         {
             "id": row[q.ID],
             "checkpoint": row[q.CHECKPOINT],
             "rules": row[q.RULES] or [],
-            "values": {name: _text(row[name]) for name in page.columns},
+            "values": {name: cut(row[name]) for name in page.columns},
         }
         for row in page.rows
     ]
@@ -77,13 +77,13 @@ _PATIENCE_S = 10.0
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """Read rows while nobody else does, or say that others do."""
     if not _reading.acquire(timeout=_PATIENCE_S):
         raise Unavailable(
-            "rows in quarantine are being read for somebody else",
+            "rows are being read for somebody else",
             expected="one at a time, so that Airflow's pages stay fast",
-            help="try again in a moment; `tidegate quarantine show` reads them elsewhere",
+            help="try again in a moment; `tidegate quarantine show` and `tidegate read` read them elsewhere",
             reason="BUSY",
         )
     try:
@@ -102,7 +102,7 @@ def request(
     reader = open_quarantine(ledger.home, _gate(pipeline, gate), pipeline.options)
     created, count = None, 0
     if reader is not None:
-        with _alone():
+        with alone():
             created = _request(reader, **words)
             count = reader.count(created)
     if created is None or not count:
@@ -159,6 +159,6 @@ def _gate(pipeline: Known, gate: str) -> str:
     return gate
 
 
-def _text(value: Any) -> str | None:
+def cut(value: Any) -> str | None:
     """A value for people. A null is none, and differs from an empty text."""
     return None if value is None else str(value)[:LETTERS]

@@ -322,6 +322,7 @@ class Setting(BaseModel):
     value: str
     origin: str
     used: str | None
+    help: str = Field(description="What it does, in a sentence")
 
 
 class Configuration(BaseModel):
@@ -347,6 +348,9 @@ class PartAnswer(BaseModel):
     late: int | None
     watermark: str | None
     verdict: str | None
+    rate: float | None = Field(description="Of a source: its rows per second in which its job has worked")
+    waiting: int | None = Field(description="Of a source: rows that waited behind those, at most")
+    waiting_seconds: float | None = Field(description="For how long the first of them")
     quarantined: int | None = None
     summary: str | None = Field(None, description="What a source has read")
 
@@ -431,6 +435,33 @@ class TargetAnswer(BaseModel):
     back_to: int
     uri: str
     rows_stay: str = Field(description="Why the target keeps its rows, whatever is rolled back; empty: it does not")
+
+
+class JudgedCheckpoint(BaseModel):
+    """What a gate has found on a checkpoint."""
+
+    id: int
+    outcome: str
+    rows: int
+    broken: dict[str, int | None] = Field(description="By rule, the rows that broke it; null: it is not about rows")
+
+
+class GateTrend(BaseModel):
+    """A gate over the last checkpoints, oldest first."""
+
+    gate: str
+    checkpoints: list[JudgedCheckpoint]
+
+
+class TableRows(BaseModel):
+    """Some rows of a table as of a checkpoint. Values are texts, cut if they are long."""
+
+    checkpoint: int
+    sink: str
+    table: str
+    version: int
+    columns: list[str]
+    rows: list[dict[str, str | None]]
 
 
 class WayBackAnswer(BaseModel):

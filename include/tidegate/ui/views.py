@@ -11,6 +11,7 @@ import msgspec
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.located import tables_now
+from tidegate.config import KEYS
 from tidegate.errors import Rejected
 from tidegate.history import health as condition
 from tidegate.history.details import CheckpointDetails
@@ -196,11 +197,23 @@ def configuration(pipeline: Known) -> Json:
     last = history.one(rows[0].id) if rows else None
     used = last.details.config if last is not None else {}
     settings = [
-        {"key": key, "value": value, "origin": origin, "used": _setting(used[key]) if key in used else None}
+        {
+            "key": key,
+            "value": value,
+            "origin": origin,
+            "used": _setting(used[key]) if key in used else None,
+            "help": _sentence_of(key),
+        }
         for key, value, origin in pipeline.card.settings
     ]
     card = pipeline.card
     return {"pipeline": card.pipeline, "root": card.root, "project": card.project, "settings": settings}
+
+
+def _sentence_of(key: str) -> str:
+    """What a setting does. Entries of a table have their table's sentence; a card may have keys of another version."""
+    names = [name for name in KEYS if key == name or key.startswith(f"{name}.")]
+    return KEYS[max(names, key=len)].description if names else ""
 
 
 def graph(pipeline: Known) -> Json:
@@ -215,6 +228,7 @@ def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
     """Return a part's measurements. Names are unique among the parts of a role only: a sink may be called as its
     operator is, and each has figures of its own."""
     figures: Json = {"rows": None, "seconds": None, "watermark": None, "bytes": None, "late": None, "verdict": None}
+    figures |= {"rate": None, "waiting": None, "waiting_seconds": None}
     step = {"sink": f"stage {name}", "operator": f"state {name}", "gate": f"gate {name}"}.get(role)
     for job in details.jobs.values():
         if role == "sink":
@@ -229,6 +243,9 @@ def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
         amount, source = details.taken.get(name), details.sources.get(name)
         figures["rows"] = amount.rows if amount is not None else None
         figures["summary"] = source.summary if source is not None else None
+        figures["rate"] = _rate(name, figures["rows"], details)
+        if source is not None and source.lag is not None:
+            figures |= {"waiting": source.lag.rows, "waiting_seconds": source.lag.seconds}
     sizes = [size for key, size in details.states.items() if key.split(".")[1:2] == [name]]
     if role == "operator" and sizes:
         figures["bytes"] = sum(size.bytes for size in sizes)
@@ -237,6 +254,12 @@ def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
     if role == "gate" and gate is not None:
         figures |= {"verdict": gate.outcome, "rows": gate.rows, "quarantined": gate.quarantined}
     return figures
+
+
+def _rate(name: str, rows: int | None, details: CheckpointDetails) -> float | None:
+    """Rows of a source per second in which its job has worked."""
+    worked = next((job.sync_s for job in details.jobs.values() if name in job.taken), None)
+    return round(rows / worked, 1) if rows is not None and worked else None
 
 
 def compared(pipeline: Known, before: int, after: int) -> Json:
@@ -281,7 +304,7 @@ def way_back(pipeline: Known, to: int) -> Json:
     possible = target is not None and target.state in ("completed", "rollback") and target.kept
     if target is None or not possible or published is None:
         raise Rejected(
-            f"checkpoint {to} is none that can be gone back to",
+            f"checkpoint {to} cannot be gone back to",
             expected="one that is completed, on all tables, retained, and not rolled back",
             help="the list shows which are kept",
             reason="NO_TARGET",

@@ -67,3 +67,10 @@ def test_the_dashboard_names_no_host_and_fits(folder, tidegate):
     assert len(cells) == len(set(cells))
     assert max(x for x, _ in cells) < 24
     assert len({panel["id"] for panel in panels}) == len(panels)
+
+
+def test_the_alerts_are_about_metrics_that_exist(folder, tidegate):
+    rules = tidegate("metrics", "--alerts").out
+    named = set(re.findall(r"tidegate_(\w+)", rules))
+    assert named <= set(METRICS)
+    assert named >= {"needsAttention", "readable", "lastCheckpointCompletedTimestamp"}

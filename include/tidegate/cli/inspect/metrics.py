@@ -20,6 +20,7 @@ __all__ = ["add_parser", "run"]
 
 CANNOT = 3
 GRAFANA = Path(__file__).with_name("grafana.json")
+ALERTS = Path(__file__).with_name("alerts.yml")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -31,21 +32,30 @@ def add_parser(subparsers: Any) -> None:
         "format: for a look, for node_exporter's textfile collector, or as JSON. Names and units are Flink's "
         "where Flink has them. Without a pipeline: of all.",
         epilog="examples:\n  tidegate metrics orders\n  tidegate metrics > /var/lib/node_exporter/tidegate.prom\n"
-        "  tidegate metrics orders --json\n  tidegate metrics --grafana > dashboard.json",
+        "  tidegate metrics orders --json\n  tidegate metrics --grafana > dashboard.json\n"
+        "  tidegate metrics --alerts > alerts.yml",
     )
     parser.add_argument("pipeline", nargs="?", metavar="PIPELINE", help="a name, or MODULE:pipeline; without: all")
-    parser.add_argument(
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(
         "--grafana", action="store_true", help="instead, a dashboard that shows them, for Grafana's import"
     )
+    instead.add_argument("--alerts", action="store_true", help="instead, alerting rules for Prometheus")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
-    """Print the metrics, or the dashboard."""
+    """Print the metrics, the dashboard, or the rules."""
     if args.grafana:
         text = GRAFANA.read_text(encoding="utf-8")
         out.document(json.loads(text))
         if not out.json:
             print(text, end="", file=out.out)
+        return 0
+    if args.alerts:
+        rules = ALERTS.read_text(encoding="utf-8")
+        out.document({"rules": rules})
+        if not out.json:
+            print(rules, end="", file=out.out)
         return 0
     if args.pipeline is not None:
         target = open_target(args.pipeline, args.settings)

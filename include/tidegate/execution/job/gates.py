@@ -276,7 +276,8 @@ class GateRunner:
         elif chosen:
             outcome, why = "quarantine", "it would be held again: somebody chose to set all of it aside"
         elif set_aside > exact_share(gate.at_most, judgement.rows):
-            outcome, why = "abort", f"{set_aside} of {judgement.rows} rows are bad, at most {gate.at_most:.4g} may be"
+            most = f"{100 * gate.at_most:.4g} %"
+            outcome, why = "abort", f"{set_aside:,} of {judgement.rows:,} rows are bad, and at most {most} may be"
         elif unsplit:
             outcome, why = "abort", "the gate says quarantine, but not which rows"
         elif outcome != "hold" and set_aside:

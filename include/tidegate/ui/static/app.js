@@ -122,7 +122,13 @@ async function refresh(onlyIfChanged) {
 
 async function listed() {
   const [data, { pipelines }] = await Promise.all([get("/pipelines"), scriptOf("pipelines")]);
-  return { key: data, draw: () => [h("header", {}, h("h1", {}, "Pipelines")), ...pipelines(data)] };
+  const { query } = place();
+  return {
+    key: data,
+    page: "pipelines",
+    wait: data.complete ? LIVE_MS : 300, // the server reads on with each look
+    draw: () => [h("header", {}, h("h1", {}, "Pipelines")), ...pipelines(data, { query, go })],
+  };
 }
 
 async function ofDag(dag) {

@@ -124,7 +124,7 @@ function change({ compared, swapped }) {
         { head: "Brought", right: true, cell: ([, each]) => count(each.brought) },
       ],
       Object.entries(compared.tables),
-      { caption: "", empty: "No table." },
+      { label: "", empty: "No table." },
     ),
     compared.left_out.map((name) => h("p", {}, `${name} stays as it is: rows cannot be taken out there again.`)),
     compared.problems.map((problem) => h("p", { class: "said" }, problem)),

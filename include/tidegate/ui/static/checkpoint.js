@@ -1,6 +1,6 @@
 // One checkpoint: its input, the work of each job, operator and gate, and its tables.
 import { get, dagPath, outside, runPath } from "./api.js";
-import { badge, card, facts, folded, h, section, table } from "./dom.js";
+import { badge, card, facts, folded, h, s, section, table } from "./dom.js";
 import { bytes, count, durations, none, rows as rowsText, seconds, time } from "./format.js";
 import { answers, disposeOf, goBack, nameIt } from "./actions.js";
 import { lanes } from "./lanes.js";
@@ -161,6 +161,7 @@ function drawn(dag, row, about, brokenRules) {
           { head: "Version", right: true, cell: ([, at]) => (at.log_hash ? count(at.version) : "none") },
           { head: "Rows published", right: true, cell: ([, at]) => count(at.rows) },
           { head: "Where", cell: ([, at]) => h("code", {}, at.uri) },
+          { head: "As of it", cell: ([name, at]) => row.kept && at.log_hash && tableRows(dag, row, name) },
         ],
         Object.entries(d.tables).filter(([name]) => !OWN.test(name)),
         { empty: "Not on any table.", stack: true, key: ([name]) => name },
@@ -193,7 +194,7 @@ function positions(d) {
       { head: "To", text: true, cell: ([, part]) => h("code", {}, short(part.end)) },
     ],
     Object.entries(d.sources),
-    { caption: "From and to", stack: true },
+    { label: "From and to", stack: true },
   );
 }
 
@@ -339,7 +340,7 @@ function steps(d) {
           { head: "Counted", cell: counted },
         ],
         rows,
-        { caption: "Steps", key: (row) => `${row.job} ${row.step}` },
+        { label: "Steps", key: (row) => `${row.job} ${row.step}` },
       ),
     )
   );
@@ -395,9 +396,58 @@ function gate(dag, row, [name, verdict], log) {
         ],
         verdict.broken,
       ),
+    later(`trend ${row.id} ${name}`, "Show each rule over the last checkpoints", () => trend(dag, name)),
     later(`findings ${row.id} ${name}`, "Show the findings, with values", values),
   );
 }
+
+// How many rows broke each rule of a gate, over the last checkpoints.
+async function trend(dag, gate) {
+  const { checkpoints } = await get(`${dagPath(dag)}/gates/${encodeURIComponent(gate)}`);
+  const broken = (each, rule) => (Object.hasOwn(each.broken, rule) ? (each.broken[rule] ?? 1) : 0);
+  const rules = [...new Set(checkpoints.flatMap((each) => Object.keys(each.broken)))].sort();
+  const [WIDTH, HEIGHT] = [240, 28];
+  const bars = (rule) => {
+    const numbers = checkpoints.map((each) => broken(each, rule));
+    const [wide, top] = [WIDTH / numbers.length, Math.max(...numbers, 1)];
+    return s(
+      "svg",
+      { class: "trend", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: "img", "aria-label": rule },
+      numbers.map((number, place) => {
+        const high = (HEIGHT * number) / top;
+        return s(
+          "rect",
+          { x: place * wide, y: HEIGHT - high, width: Math.max(wide - 1, 1), height: high },
+          s("title", {}, `#${checkpoints[place].id}: ${count(number)}`),
+        );
+      }),
+    );
+  };
+  const total = (rule) => checkpoints.reduce((sum, each) => sum + broken(each, rule), 0);
+  return table(
+    [
+      { head: "Rule", cell: (rule) => rule },
+      { head: "Broken in", right: true, cell: (rule) => count(checkpoints.filter((each) => broken(each, rule)).length) },
+      { head: "Rows", right: true, cell: (rule) => count(total(rule)) },
+      { head: `The last ${checkpoints.length} checkpoints`, cell: bars },
+    ],
+    rules,
+    { empty: `No rule was broken in the last ${checkpoints.length} checkpoints that it has judged.`, label: "Rules" },
+  );
+}
+
+// Some rows of a table as it stood after the checkpoint.
+const tableRows = (dag, row, sink) =>
+  later(`rows ${row.id} ${sink}`, "Show some rows", async () => {
+    const address = `${dagPath(dag)}/checkpoints/${row.id}/tables/${encodeURIComponent(sink)}?limit=20`;
+    const { columns, rows } = await get(address);
+    const cell = (name) => (each) => each[name] ?? h("span", { class: "quiet" }, "null");
+    return table(
+      columns.map((name) => ({ head: name, cell: cell(name) })),
+      rows,
+      { empty: "It has no rows.", label: `Rows of ${sink}` },
+    );
+  });
 
 // What is loaded when a reader asks for it, and then stays: it does not change any more.
 function later(key, title, make) {

@@ -105,7 +105,7 @@ function patchValue(shown, wanted, value) {
 // A table. columns: [{head, cell(row), right, sort, title}]; stack: on a phone each row is a card, not a line.
 // key(row): tells a row from the others, so that one that is new moves none that a reader looks at.
 export function table(columns, rows, options = {}) {
-  const { empty = "Nothing here.", sorted = null, caption = "", stack = false, key = () => null } = options;
+  const { empty = "Nothing here.", sorted = null, label = "", stack = false, key = () => null } = options;
   if (!rows.length) return h("p", { class: "quiet" }, empty);
   const head = columns.map((column) => {
     const order = sorted && column.sort === sorted.by ? sorted.order : null;
@@ -118,7 +118,8 @@ export function table(columns, rows, options = {}) {
         )
       : column.head;
     const aria = order === "asc" ? "ascending" : order === "desc" ? "descending" : null;
-    return h("th", { scope: "col", class: column.right && "right", "aria-sort": aria, title: column.title }, inner);
+    const named = column.head === "" ? h("span", { class: "unseen" }, column.name ?? "chosen") : inner;
+    return h("th", { scope: "col", class: column.right && "right", "aria-sort": aria, title: column.title }, named);
   });
   const body = rows.map((row) =>
     h(
@@ -138,11 +139,10 @@ export function table(columns, rows, options = {}) {
   );
   return h(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption || "table" },
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": label || "table" },
     h(
       "table",
       { class: stack && "stack" },
-      caption && h("caption", {}, caption),
       h("thead", {}, h("tr", {}, head)),
       h("tbody", {}, body),
     ),

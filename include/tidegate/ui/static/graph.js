@@ -1,30 +1,56 @@
-// The declared pipeline, left to right, each part with its figures of the last completed checkpoint.
+// The declared pipeline, left to right, each part with its figures of the last completed checkpoint, and on each line
+// what has come along it. It can be made larger and smaller; the address has how large.
 import { get, dagPath } from "./api.js";
 import { h, s } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
 
-const [WIDE, HIGH, ACROSS, DOWN] = [178, 74, 214, 96];
+const [WIDE, HIGH, ACROSS, DOWN] = [190, 74, 262, 96];
+const [SMALLEST, LARGEST, STEP] = [0.1, 3, 1.25];
+const MARGIN = 40; // around the graph, of what the page has in width
 
-export async function graph({ dag }) {
+export async function graph({ dag, at, go }) {
   const data = await get(`${dagPath(dag)}/graph`);
   return {
     key: data,
     wait: 6000,
-    draw: () => [
-      h(
-        "p",
-        { class: "quiet" },
-        data.checkpoint
-          ? ["Figures of checkpoint ", h("a", { href: `#/checkpoint/${data.checkpoint}` }, `#${data.checkpoint}`)]
-          : "No checkpoint has completed yet.",
-      ),
-      h(
-        "div",
-        { class: "card graph", tabindex: "0", role: "region", "aria-label": "graph" },
-        drawing(data.parts, data.jobs),
-      ),
-    ],
+    draw: () => {
+      const { element, width } = drawing(data.parts, data.jobs);
+      const fit = Math.min(1, (document.getElementById("main").clientWidth - MARGIN) / width);
+      const asked = at.query.get("zoom");
+      const zoom = asked === "fit" ? fit : Math.min(Math.max(Number(asked) || 1, SMALLEST), LARGEST);
+      element.setAttribute("width", width * zoom);
+      element.setAttribute("height", element.viewBox.baseVal.height * zoom);
+      const to = (factor) => () => go("graph", { zoom: (zoom * factor).toFixed(2) });
+      return [
+        h(
+          "div",
+          { class: "bar" },
+          h(
+            "span",
+            { class: "quiet" },
+            data.checkpoint
+              ? ["Figures of checkpoint ", h("a", { href: `#/checkpoint/${data.checkpoint}` }, `#${data.checkpoint}`)]
+              : "No checkpoint has completed yet.",
+          ),
+          h("span", { class: "grow" }),
+          h("button", { id: "zoom-out", "aria-label": "smaller", onclick: to(1 / STEP) }, "−"),
+          h("button", { id: "zoom-in", "aria-label": "larger", onclick: to(STEP) }, "+"),
+          h("button", { id: "zoom-fit", onclick: () => go("graph", { zoom: "fit" }) }, "Fit"),
+          h("button", { id: "zoom-full", onclick: () => go("graph") }, "100 %"),
+        ),
+        h("div", { class: "card graph", tabindex: "0", role: "region", "aria-label": "graph" }, element),
+      ];
+    },
   };
+}
+
+// What came along a line, as far as one of its ends knows: a source what it has read, a gate what it has judged, a sink
+// what it was given. (An operator's rows are those of its state.)
+function flow(from, to) {
+  const end = [to.role === "sink" && to, from.role === "source" && from, to.role === "gate" && to].find(
+    (part) => part && part.rows !== null,
+  );
+  return end ? `${count(end.rows)} rows` : "";
 }
 
 function drawing(parts, jobs) {
@@ -59,10 +85,15 @@ function drawing(parts, jobs) {
       const [from, to] = [at(byName.get(name)), at(part)];
       const [x1, y1, x2, y2] = [from.x + WIDE, from.y + HIGH / 2, to.x, to.y + HIGH / 2];
       const bend = Math.max((x2 - x1) / 2, 24);
-      return s("path", {
-        d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`,
-        "marker-end": "url(#arrow)",
-      });
+      const label = flow(byName.get(name), part);
+      return [
+        s("path", {
+          d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`,
+          "marker-end": "url(#arrow)",
+        }),
+        label &&
+          s("text", { x: to.x - 6, y: y2 - 6, class: "sub", "text-anchor": "end" }, label),
+      ];
     }),
   );
   const boxes = parts.map((part) => {
@@ -71,7 +102,7 @@ function drawing(parts, jobs) {
     return s(
       "g",
       { class: part.role },
-      s("title", {}, `${part.role} ${part.name}`),
+      s("title", {}, [`${part.role} ${part.name}`, ...figures(part)].filter(Boolean).join("\n")),
       s("rect", { x, y, width: WIDE, height: HIGH, rx: 8 }),
       line(part.name, 20),
       line(
@@ -92,7 +123,9 @@ function drawing(parts, jobs) {
       s("path", { d: "M0,0 L8,4 L0,8" }),
     ),
   );
-  return s("svg", { width, height, role: "img", "aria-label": "the pipeline's graph" }, arrow, edges, boxes);
+  const viewBox = `0 0 ${width} ${height}`;
+  const element = s("svg", { viewBox, role: "img", "aria-label": "the pipeline's graph" }, arrow, edges, boxes);
+  return { element, width };
 }
 
 const cut = (text) => (text.length > 27 ? `${text.slice(0, 26)}…` : text);
@@ -100,7 +133,7 @@ const cut = (text) => (text.length > 27 ? `${text.slice(0, 26)}…` : text);
 function figures(part) {
   const first = [
     part.summary,
-    part.rows !== null && `${count(part.rows)} rows`,
+    part.rows !== null && `${count(part.rows)} rows${part.role === "operator" ? " of state" : ""}`,
     part.bytes !== null && bytes(part.bytes),
     part.verdict,
     part.quarantined ? `${count(part.quarantined)} quarantined` : null,
@@ -108,6 +141,9 @@ function figures(part) {
   const second = [
     part.seconds !== null && seconds(part.seconds),
     part.late ? `${count(part.late)} late` : null,
+    part.rate !== null && `${count(part.rate)}/s`,
+    part.waiting ? `${count(part.waiting)} wait` : null,
+    part.waiting_seconds ? `for ${seconds(part.waiting_seconds)}` : null,
     part.watermark && `to ${time(part.watermark).slice(5, 16)}`,
   ];
   return [first, second].map((texts) => texts.filter(Boolean).join(" · "));

@@ -1,39 +1,86 @@
-// All pipelines that the user may see.
-import { base, outside } from "./api.js";
+// All pipelines that the user may see, those in trouble first.
+import { outside } from "./api.js";
 import { badge, h, table } from "./dom.js";
 import { ago, count, none, seconds } from "./format.js";
 
-export function pipelines(data) {
-  const rank = (row) => (row.good ? 1 : 0); // bad ones first
-  const rows = [...data.pipelines].sort((a, b) => rank(a) - rank(b) || a.pipeline.localeCompare(b.pipeline));
-  return [...(data.notices ?? []).map(notice), listed(rows)];
+// What a person has to look at first. A failure that is tolerated, and what somebody has meant, come behind it.
+const TROUBLE = ["damaged", "disk full", "troubled", "suspended", "held", "orphaned", "late", "unpublished", "skipping"];
+const rank = (row) => {
+  const place = TROUBLE.indexOf(row.state);
+  return place >= 0 && !row.good ? place : row.good ? TROUBLE.length + 1 : TROUBLE.length;
+};
+const lag = (row) => row.lag_seconds ?? -1;
+const ORDERS = {
+  trouble: ["by trouble", (a, b) => rank(a) - rank(b) || b.failures - a.failures || lag(b) - lag(a)],
+  lag: ["by lag", (a, b) => lag(b) - lag(a)],
+  age: ["by last completed, oldest first", (a, b) => (b.age_seconds ?? Infinity) - (a.age_seconds ?? Infinity)],
+  name: ["by name", () => 0],
+};
+
+export function pipelines(data, { query, go }) {
+  const filters = { order: "trouble", text: "", ...Object.fromEntries(query) };
+  const compare = (ORDERS[filters.order] ?? ORDERS.trouble)[1];
+  const words = filters.text.toLowerCase().split(/\s+/).filter(Boolean);
+  const about = (row) => [row.pipeline, row.state, row.owner, ...row.tags].join(" ").toLowerCase();
+  const rows = data.pipelines
+    .filter((row) => words.every((word) => about(row).includes(word)))
+    .sort((a, b) => compare(a, b) || a.pipeline.localeCompare(b.pipeline));
+  const change = (parameters) => go("pipelines", { ...filters, ...parameters });
+  const troubled = data.pipelines.filter((row) => !row.good).length;
+  return [
+    ...data.notices.map(notice),
+    h(
+      "div",
+      { class: "bar" },
+      h("input", {
+        id: "filter",
+        type: "search",
+        placeholder: "name, state, owner, tag",
+        value: filters.text,
+        "aria-label": "filter",
+        onchange: (event) => change({ text: event.target.value }),
+      }),
+      h(
+        "select",
+        { id: "select-order", "aria-label": "order", onchange: (event) => change({ order: event.target.value }) },
+        Object.entries(ORDERS).map(([value, [title]]) =>
+          h("option", { value, selected: value === filters.order }, title),
+        ),
+      ),
+      h(
+        "span",
+        { class: "quiet" },
+        `${count(data.total)} in all, ${count(troubled)} to look at`,
+        !data.complete && "; still being read",
+      ),
+    ),
+    listed(rows),
+  ];
 }
 
 // Something that this Airflow lacks.
 function notice(told) {
   return h(
     "div",
-    { class: told.stops ? "banner wrong" : "banner wait" },
+    { class: told.stops ? "banner wrong" : "banner wait", "data-key": `notice ${told.what}` },
     h("strong", {}, told.what),
     h("div", { class: "quiet small" }, told.help),
   );
 }
 
 function listed(rows) {
+  const view = (row, place, text, id) =>
+    outside(`/dags/${encodeURIComponent(row.dag)}/plugin/checkpoints${place}`, text, id);
   return table(
     [
-      {
-        head: "Pipeline",
-        cell: (row) =>
-          outside(`/dags/${encodeURIComponent(row.dag)}/plugin/checkpoints`, row.pipeline, `pipeline-${row.dag}`),
-      },
+      { head: "Pipeline", cell: (row) => view(row, "", row.pipeline, `pipeline-${row.dag}`) },
       { head: "State", cell: (row) => badge(row.state) },
       {
         head: "Summary",
         text: true,
         cell: (row) => [
-          row.good ? row.said : row.cause || row.said,
-          !row.good && row.remedy?.[0] && h("div", { class: "quiet small" }, row.remedy[0]),
+          h("div", { class: "brief" }, row.good ? row.said : row.cause || row.said),
+          !row.good && row.remedy[0] && h("div", { class: "quiet small brief" }, row.remedy[0]),
         ],
       },
       {
@@ -42,11 +89,7 @@ function listed(rows) {
         cell: (row) =>
           row.last_completed
             ? [
-                h(
-                  "a",
-                  { href: `${base}/dag/${encodeURIComponent(row.dag)}#/checkpoint/${row.last_completed.id}` },
-                  `#${row.last_completed.id}`,
-                ),
+                view(row, `#/checkpoint/${row.last_completed.id}`, `#${row.last_completed.id}`),
                 ` ${ago(row.age_seconds)}`,
               ]
             : none,
@@ -59,9 +102,16 @@ function listed(rows) {
         title: "how far event time lagged the clock",
         cell: (row) => seconds(row.lag_seconds),
       },
-      { head: "In progress", right: true, cell: (row) => count(row.counts?.in_progress) },
+      { head: "In progress", right: true, cell: (row) => count(row.in_progress) },
+      { head: "Owner", cell: (row) => row.owner },
+      { head: "Tags", cell: (row) => row.tags.join(", ") },
     ],
     rows,
-    { empty: "Airflow has not parsed any pipeline that you may see yet.", stack: true },
+    {
+      empty: "No pipeline that you may see is like that. Airflow may not have parsed it yet.",
+      stack: true,
+      label: "Pipelines",
+      key: (row) => row.dag,
+    },
   );
 }

@@ -102,7 +102,7 @@ function drawn(dag, about, gates, page, filters, change) {
       table(
         [
           { head: "", narrow: true, cell: tick },
-          { head: "Row", cell: (row) => h("code", { title: row.id }, row.id.slice(0, 8)) },
+          { head: "Row", cell: (row) => h("code", { title: row.id, class: "nowrap" }, row.id.slice(0, 8)) },
           {
             head: "Checkpoint",
             right: true,

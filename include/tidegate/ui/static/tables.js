@@ -1,6 +1,6 @@
 // Pages with one table each: summary, configuration, actions of users, and two checkpoints side by side.
 import { get, dagPath } from "./api.js";
-import { badge, card, h, table } from "./dom.js";
+import { badge, card, folded, h, table } from "./dom.js";
 import { MEASURES, none, seconds, time } from "./format.js";
 
 export async function summary({ dag, at, go }) {
@@ -8,7 +8,7 @@ export async function summary({ dag, at, go }) {
   const begin = { "": null, hour: 3600, day: 86400, week: 604800 }[since] ?? null;
   const query = begin ? `?since=${encodeURIComponent(new Date(Date.now() - begin * 1000).toISOString())}` : "";
   const data = await get(`${dagPath(dag)}/summary${query}`);
-  const rows = Object.entries(data.measures).filter(([name]) => name in MEASURES);
+  const rows = Object.entries(data.measures).filter(([name, measure]) => name in MEASURES && measure);
   const cell =
     (key) =>
     ([name, measure]) =>
@@ -49,6 +49,7 @@ export async function summary({ dag, at, go }) {
             { head: "Count", right: true, cell: ([, measure]) => measure?.count ?? none },
           ],
           rows,
+          { empty: "No checkpoint has completed in this time.", label: "Summary", key: ([name]) => name },
         ),
       ),
     ],
@@ -57,16 +58,16 @@ export async function summary({ dag, at, go }) {
 
 export async function configuration({ dag }) {
   const data = await get(`${dagPath(dag)}/configuration`);
-  return {
-    key: data,
-    wait: 30000,
-    draw: () => [
-      h("p", { class: "quiet" }, "As of Airflow's last parse of the DAG. Ledger: ", h("code", {}, data.root)),
-      card(
-        "",
-        table(
+  const chosen = data.settings.filter((row) => row.origin !== "default");
+  const others = data.settings.filter((row) => row.origin === "default");
+  const listed = (rows, empty) =>
+    table(
           [
-            { head: "Setting", cell: (row) => h("code", {}, row.key) },
+            {
+              head: "Setting",
+              text: true,
+              cell: (row) => [h("code", {}, row.key), h("div", { class: "quiet small" }, row.help)],
+            },
             { head: "Value", cell: (row) => h("b", {}, row.value || none) },
             { head: "From", cell: (row) => row.origin },
             {
@@ -79,10 +80,16 @@ export async function configuration({ dag }) {
                     : h("b", {}, row.used),
             },
           ],
-          data.settings,
-          { stack: true },
-        ),
-      ),
+          rows,
+          { stack: true, empty, key: (row) => row.key },
+    );
+  return {
+    key: data,
+    wait: 30000,
+    draw: () => [
+      h("p", { class: "quiet" }, "As of Airflow's last parse of the DAG. Ledger: ", h("code", {}, data.root)),
+      card("Chosen", listed(chosen, "All settings have their defaults.")),
+      h("div", { class: "card" }, folded(`Defaults (${others.length})`, listed(others))),
     ],
   };
 }
@@ -170,7 +177,7 @@ function compared(data) {
       title,
       table(
         [
-          { head: "", cell: ([name]) => name },
+          { head: title, cell: ([name]) => name },
           { head: head(data.before), cell: ([, pair]) => h("code", {}, show(pair.before)) },
           { head: head(data.after), cell: ([, pair]) => h("code", {}, show(pair.after)) },
         ],
@@ -184,7 +191,7 @@ function compared(data) {
       "Measures",
       table(
         [
-          { head: "", cell: ([name]) => MEASURES[name][0] },
+          { head: "Measure", cell: ([name]) => MEASURES[name][0] },
           { head: head(data.before), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.before) },
           { head: head(data.after), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.after) },
           { head: "Difference", right: true, cell: ([name, pair]) => difference(pair, MEASURES[name][1]) },

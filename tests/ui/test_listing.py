@@ -1,0 +1,112 @@
+"""The list of many pipelines: current, without reading what has not changed, and never for long."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.kit.toy_world import ToyWorld
+from tidegate.checkpoint import control
+
+COUNT = 1000
+
+
+@pytest.fixture
+def declare(tmp_path: Path, app: None):
+    """Make so many pipelines, each with a ledger of its own; answers with what Airflow knows of them."""
+    from tidegate.pipeline.card import Card
+    from tidegate.ui import listing
+    from tidegate.ui.pipelines import Known
+
+    def known(n: int) -> Known:
+        root = tmp_path / f"at{n}"
+        shutil.copytree(tmp_path / "orders", root / "orders")
+        card = Card(
+            pipeline="orders",
+            project=str(tmp_path),
+            root=str(root),
+            data=str(tmp_path),
+            by_interval=False,
+            tolerable_failed_checkpoints=0,
+            jobs=["main"],
+            gates={},
+            parts=[],
+            settings=[],
+        )
+        return Known(f"dag{n}", card, "mia", ("sales",))
+
+    listing._rows.clear()
+    ToyWorld(tmp_path).checkpoint("run", rows=3)
+    yield lambda count: [known(n) for n in range(count)]
+    listing._rows.clear()
+
+
+def listed(pipelines, budget_s: float = 60.0):
+    from tidegate import seams
+    from tidegate.ui.listing import list_pipelines
+
+    return list_pipelines(pipelines, seams.monotonic() + budget_s)
+
+
+def test_a_thousand_pipelines_are_listed_and_none_is_read_twice(declare, monkeypatch):
+    from tidegate.ui import listing
+
+    pipelines = declare(COUNT)
+    first, complete = listed(pipelines, 0.05)
+    assert not complete, "a request reads for a bounded time"
+    assert len(first) == COUNT
+    assert {row["said"] for row in first} >= {"not looked at yet"}
+    rows, complete = listed(pipelines)
+    assert complete
+    assert {(row["state"], row["last_completed"]["id"], row["owner"]) for row in rows} == {("well", 1, "mia")}
+    monkeypatch.setattr(listing, "_read", lambda pipeline: pytest.fail("nothing has changed"))
+    began = time.thread_time()
+    again, complete = listed(pipelines)
+    assert complete
+    assert [row | {"age_seconds": 0} for row in again] == [row | {"age_seconds": 0} for row in rows]
+    assert time.thread_time() - began < 1.0, "processor time, which others do not stretch"
+
+
+def test_what_has_changed_is_read_again(declare):
+    known = declare(3)
+    listed(known)
+    ledger = known[1].ledger()
+    control.suspend(ledger, "mia", "the feed is odd")
+    rows, complete = listed(known)
+    assert ([row["state"] for row in rows], complete) == (["well", "suspended", "well"], True)
+    control.resume(ledger, "mia", "")
+    assert [row["state"] for row in listed(known)[0]] == ["well", "well", "well"]
+
+
+def test_a_damaged_one_hides_no_other_and_is_looked_at_each_time(declare, tmp_path):
+    known = declare(2)
+    record = tmp_path / "at1" / "orders" / "checkpoints" / "00000001" / "plan.json"
+    kept = record.read_bytes()
+    record.write_text("{")
+    assert [row["state"] for row in listed(known)[0]] == ["well", "damaged"]
+    record.write_bytes(kept)
+    assert [row["state"] for row in listed(known)[0]] == ["well", "well"]
+
+
+def test_what_one_request_reads_no_other_waits_for(declare):
+    from tidegate.ui import listing
+
+    pipelines = declare(3)
+    listed(pipelines[:2])
+    with listing._reading:
+        rows, complete = listed(pipelines)
+    assert ([row["state"] for row in rows], complete) == (["well", "well", ""], False)
+
+
+def test_a_card_of_another_version_is_another_pipeline(declare):
+    from tidegate.ui.pipelines import Known
+
+    known, other = declare(2)
+    listed([known])
+    moved = Known(known.dag_id, msgspec.structs.replace(known.card, root=other.card.root))
+    control.suspend(moved.ledger(), "mia", "")
+    assert listed([moved])[0][0]["state"] == "suspended"

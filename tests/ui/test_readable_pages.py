@@ -1,0 +1,184 @@
+"""Pages that anybody can read: by a screen reader and by keyboard, light and dark, on a wide screen and on a phone.
+
+axe-core looks at every page, as accessibility checkers do (github.com/dequelabs/axe-core).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dags.server import DATABASES
+from tests.kit.toy_world import ToyWorld
+from tests.kit.waiting import eventually
+from tests.ui.browser import Browser, Page
+from tests.ui.known_dags import set_aside
+from tidegate.checkpoint import control
+from tidegate.history.table import remember
+from tidegate.lifecycle import savepoint
+
+AXE = "4.14.1"
+AXE_HASH = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+PHONE, WIDE, HIGH = 420, 1400, 900
+SHOWS = {
+    "overview": "Latest completed",
+    "history": "in all",
+    "checkpoint/{last}": "Barriers",
+    "checkpoint/{failed}": "JOB_FAILED",
+    "summary": "p99.9",
+    "graph": "Figures of checkpoint",
+    "plots": "as numbers",
+    "compare?before={first}&after={last}": "Measures",
+    "quarantine": "rows here",
+    "configuration": "Defaults (",
+    "audit": "Actions from these pages",
+}
+SERIOUS = """
+axe.run(document, {resultTypes: ["violations"]}).then(({ violations }) =>
+  violations
+    .filter(({ impact }) => ["serious", "critical"].includes(impact))
+    .map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ html }) => html).join(" | ")}`))
+"""
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script, fetched from npm once and known by its hash."""
+    kept = DATABASES / f"axe-{AXE}.js"
+    if not kept.exists():
+        npm = shutil.which("npm")
+        if npm is None:
+            pytest.skip("there is no npm on the PATH to fetch axe-core with")
+        with tempfile.TemporaryDirectory() as folder:
+            words = [npm, "pack", f"axe-core@{AXE}", "--silent", "--pack-destination", folder]
+            done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120)
+            if done.returncode != 0:
+                pytest.skip(f"npm cannot fetch axe-core: {done.stderr[-300:]}")
+            packed = Path(folder, f"axe-core-{AXE}.tgz").read_bytes()
+        assert base64.b64encode(hashlib.sha512(packed).digest()).decode() == AXE_HASH
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            found = archive.extractfile("package/axe.min.js")
+            assert found is not None
+            kept.write_bytes(found.read())
+    return kept.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def ids(world: ToyWorld) -> dict[str, int]:
+    """Checkpoints of all kinds, with a name, with rows that wait."""
+    if control.suspended(world.ledger.view(), 10**6) is not None:
+        control.resume(world.ledger, "somebody", "")
+    first = world.checkpoint("airflow:orders:readable", rows=3)
+    failed = world.trigger("airflow:orders:unreadable")
+    world.coordinator().abort(failed, "JOB_FAILED", "the file is gone\n  Help: put it back")
+    for n in range(30):
+        last = world.checkpoint(f"airflow:orders:readable {n}", rows=3)
+    savepoint.create(world.ledger, "readable", last, "mia", "for readers")
+    remember(world.ledger, {})
+    set_aside(world, {"amount": [-1, -2], "customer": ["a", None]}, rules=["positive"])
+    return {"first": first, "last": last, "failed": failed}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
+        yield started
+
+
+def opened(browser: Browser, served: str, token: str, theme: str, width: int) -> Page:
+    page = browser.page(width, HIGH)
+    page.cookie(served, "_token", token)
+    page.call("Page.addScriptToEvaluateOnNewDocument", source=f"localStorage.setItem('theme', '{theme}')")
+    return page
+
+
+def goes(page: Page, served: str, where: str, text: str) -> None:
+    page.goto(f"{served}/tidegate/dag/orders?{where.partition('?')[0]}#/{where}")
+    page.has(text, "main")
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", WIDE), ("dark", PHONE)])
+def test_everybody_can_read_every_page(
+    browser: Browser, served: str, tokens: dict[str, str], ids: dict[str, int], axe: str, theme: str, width: int
+):
+    page = opened(browser, served, tokens["admin"], theme, width)
+    found: dict[str, Any] = {}
+    for name, text in SHOWS.items():
+        where = name.format(**ids)
+        goes(page, served, where, text)
+        assert page.run("document.documentElement.dataset.theme") == theme
+        page.run(f"{axe}; 0")
+        page.run("document.querySelectorAll('details').forEach((each) => each.open = true)")
+        told = page.run(SERIOUS)
+        if told:
+            found[name] = told
+        keep(page, f"{theme}-{width}-{where.partition('?')[0].replace('/', '-')}")
+    page.goto(f"{served}/tidegate/pipelines")
+    page.has("orders", "tbody")
+    page.run(f"{axe}; 0")
+    found |= {"pipelines": told} if (told := page.run(SERIOUS)) else {}
+    keep(page, f"{theme}-{width}-pipelines")
+    goes(page, served, "overview", "Latest completed")
+    page.click("#act-trigger")
+    page.run(f"{axe}; 0")
+    found |= {"dialog": told} if (told := page.run(SERIOUS)) else {}
+    keep(page, f"{theme}-{width}-dialog")
+    page.close()
+    assert found == {}, json.dumps(found, indent=1)
+
+
+def keep(page: Page, name: str) -> None:
+    """A picture of the whole page, for people, where SCREENSHOTS says."""
+    if folder := os.environ.get("SCREENSHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        high = page.run("document.documentElement.scrollHeight")
+        width = page.run("innerWidth")
+        page.size(width, min(high, 4000))
+        page.screenshot(Path(folder, f"{name}.png"))
+        page.size(width, HIGH)
+
+
+@pytest.mark.parametrize("width", [PHONE, WIDE])
+def test_no_page_is_wider_than_its_screen_nor_longer_than_three(
+    browser: Browser, served: str, tokens: dict[str, str], ids: dict[str, int], width: int
+):
+    page = opened(browser, served, tokens["admin"], "light", width)
+    sizes: dict[str, tuple[int, int]] = {}
+    for name, text in SHOWS.items():
+        goes(page, served, name.format(**ids), text)
+        wide, high = page.run("[document.documentElement.scrollWidth, document.querySelector('main').offsetHeight]")
+        if wide > width or high > 3 * HIGH:
+            sizes[name] = (wide, high)
+    page.close()
+    assert sizes == {}
+
+
+def test_a_page_is_walked_and_an_action_taken_by_keyboard_alone(
+    browser: Browser, served: str, tokens: dict[str, str], ids: dict[str, int]
+):
+    page = opened(browser, served, tokens["admin"], "light", WIDE)
+    goes(page, served, "overview", "Latest completed")
+    for _ in range(30):
+        page.key("Tab")
+        if page.run("document.activeElement.id") == "act-trigger":
+            break
+    assert page.run("document.activeElement.id") == "act-trigger"
+    page.key("Enter")
+    eventually("the dialog is there", lambda: page.there("dialog"))
+    assert page.run("document.querySelector('dialog').contains(document.activeElement)")
+    page.key("Escape")
+    eventually("the dialog is gone", lambda: not page.there("dialog"))
+    assert page.run("document.activeElement.id") == "act-trigger", "back where one was"
+    page.close()

@@ -1,0 +1,186 @@
+"""Who may do what: every route as everybody, against one table that a person can read.
+
+The roles of Airflow's Simple auth manager are coarse. Finer ones, as FAB and others have them, are made here by what
+Airflow's auth manager says to each question that is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.ui.routes import HOST, flat, path_of, routes
+from tidegate.records.names import backfill_dag
+
+OURS = {"origin": "http://airflow.test"}
+OF_ALL = ("/me", "/pipelines", "/metrics", "/openapi.json", "/static/")
+"""For whoever is logged in. What /pipelines and /metrics hold is asked for each pipeline."""
+ACTS = {
+    "trigger": {"trigger"},
+    "drain": {"trigger", "edit"},
+    "savepoint": {"edit"},
+    "dispose": {"edit"},
+    "approve": {"answer"},
+    "reject": {"answer"},
+    "suspend": {"edit"},
+    "resume": {"edit"},
+    "rollback": {"trigger", "edit"},
+    "release": {"edit"},
+    "backfill": {"trigger", "backfill"},
+    "swap": {"trigger", "backfill", "edit"},
+    "discard-backfill": {"trigger", "backfill", "edit"},
+}
+QUOTES_ROWS = ("/quarantine/{gate}", "/{id}/gates/{gate}", "/tables/{sink}")
+
+LOOKS = {"see", "runs"}
+PEOPLE: dict[str, set[str]] = {
+    "a stranger": set(),
+    "only another DAG": set(),
+    "Viewer": LOOKS | {"values"},
+    "no XCom": LOOKS | {"trigger", "edit", "answer", "backfill"},
+    "no runs": {"see", "values", "edit"},
+    "trigger only": LOOKS | {"trigger"},
+    "trigger and backfill": LOOKS | {"trigger", "backfill"},
+    "answer only": LOOKS | {"values", "answer"},
+    "edit only": LOOKS | {"edit"},
+    "User": LOOKS | {"values", "trigger", "edit", "answer", "backfill"},
+}
+
+
+def needs(route: Any) -> set[str]:
+    """The rights that a route asks for."""
+    if any(part in route.path for part in OF_ALL):
+        return set()
+    if "/actions/" in route.path:
+        return ACTS[route.path.rpartition("/")[2]]
+    if "{dag_id}" not in route.path:
+        return set()
+    return {"runs"} | ({"values"} if route.path.endswith(QUOTES_ROWS) else set())
+
+
+def right_asked_for(method: str, entity: Any, dag_id: str | None) -> str:
+    """The right that Airflow's auth manager is asked about."""
+    if dag_id == backfill_dag("orders"):
+        return "backfill"
+    name = getattr(entity, "name", None)
+    return {
+        ("GET", None): "see",
+        ("GET", "RUN"): "runs",
+        ("GET", "XCOM"): "values",
+        ("POST", "RUN"): "trigger",
+        ("PUT", None): "edit",
+        ("PUT", "HITL_DETAIL"): "answer",
+        ("PUT", "TASK_INSTANCE"): "answer",
+    }[method, name]
+
+
+@pytest.fixture
+def be(client: Any, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Become somebody."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    manager = type(get_auth_manager())
+
+    def become(person: str) -> None:
+        has = PEOPLE[person]
+
+        def is_authorized_dag(self: Any, *, method: str, details: Any = None, access_entity: Any = None, **_: Any):
+            return right_asked_for(method, access_entity, details.id if details is not None else None) in has
+
+        monkeypatch.setattr(manager, "is_authorized_dag", is_authorized_dag)
+        monkeypatch.setattr(
+            manager, "get_authorized_dag_ids", lambda *_, **__: {"orders"} if "see" in has else {"another"}
+        )
+        client.cookies.clear()
+        client.cookies.set("_token", tokens["viewer"])
+
+    yield become
+    client.cookies.clear()
+
+
+def test_the_table_knows_every_action():
+    acts = {route.path.rpartition("/")[2] for route in flat(routes()) if "/actions/" in route.path}
+    assert acts == set(ACTS)
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+def test_everybody_gets_what_the_table_says_and_nothing_else(client: Any, be: Callable[[str], None], person: str):
+    be(person)
+    for route in flat(routes()):
+        for method in route.methods & {"GET", "POST"}:
+            body = {"unknown": True} if method == "POST" else None  # allowed, and refused before it does anything
+            status = client.request(method, path_of(route), headers=HOST | OURS, json=body).status_code
+            told = f"{method} {route.path} as {person}: {status}"
+            if needs(route) <= PEOPLE[person]:
+                assert status not in (401, 403, 405, 500), told
+            else:
+                assert status == 403, told
+
+
+@pytest.mark.parametrize("person", PEOPLE)
+def test_the_list_and_the_metrics_tell_of_pipelines_whose_runs_one_may_see(
+    client: Any, be: Callable[[str], None], person: str
+):
+    be(person)
+    listed = [row["dag"] for row in client.get("/tidegate/api/v1/pipelines", headers=HOST).json()["pipelines"]]
+    assert ("orders" in listed) is (PEOPLE[person] >= LOOKS)
+    scraped = client.get("/tidegate/api/v1/metrics", headers=HOST).text
+    assert ('pipeline="orders"' in scraped) is (PEOPLE[person] >= LOOKS)
+
+
+@pytest.mark.parametrize("person", [name for name, rights in PEOPLE.items() if rights >= LOOKS])
+def test_buttons_are_offered_to_those_whom_the_routes_let_in(client: Any, be: Callable[[str], None], person: str):
+    be(person)
+    may = client.get("/tidegate/api/v1/dags/orders/overview", headers=HOST).json()["may"]
+    routes_of = {"rollback": "rollback", "drain": "drain", "trigger": "trigger", "edit": "suspend", "answer": "approve"}
+    offered = {name: ACTS[act] <= PEOPLE[person] for name, act in routes_of.items()}
+    assert {name: may[name] for name in offered} == offered
+
+
+@pytest.mark.parametrize(
+    ("base_url", "origin", "forwarded", "status"),
+    [
+        ("", "http://airflow.test", {}, 422),
+        ("", "https://airflow.test", {}, 403),
+        ("", "https://airflow.test", {"x-forwarded-proto": "https"}, 422),
+        ("", "http://airflow.test", {"x-forwarded-proto": "https"}, 403),
+        ("https://airflow.test", "https://airflow.test", {}, 422),
+        ("https://elsewhere.test", "https://airflow.test", {}, 403),
+    ],
+)
+def test_a_page_that_acts_has_come_by_the_same_scheme(
+    client: Any, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch, base_url, origin, forwarded, status
+):
+    """Whoever sits on the wire can put a page on http://; it must not act on https://."""
+    from tidegate.ui import access
+
+    monkeypatch.setattr(access.conf, "get", lambda *_, **__: base_url)
+    client.cookies.clear()
+    client.cookies.set("_token", tokens["admin"])
+    headers = HOST | {"origin": origin} | forwarded
+    answer = client.post("/tidegate/api/v1/dags/orders/actions/suspend", headers=headers, json={"unknown": 1})
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize("where", ["checkpoints/{}", "compare?before={}&after=1", "rollback?to={}", "runs/{}"])
+def test_a_number_that_nobody_can_count_to_is_refused(client: Any, tokens: dict[str, str], where: str):
+    client.cookies.set("_token", tokens["viewer"])
+    for number in ("9" * 40, "-1", "0x10", "99999999999"):
+        answer = client.get(f"/tidegate/api/v1/dags/orders/{where.format(number)}")
+        assert answer.status_code < 500, answer.text
+
+
+def test_an_answer_that_a_browser_has_is_not_sent_again(client: Any, tokens: dict[str, str]):
+    client.cookies.clear()
+    client.cookies.set("_token", tokens["viewer"])
+    first = client.get("/tidegate/api/v1/dags/orders/graph")
+    assert first.headers["cache-control"] == "private, no-cache"
+    again = client.get("/tidegate/api/v1/dags/orders/graph", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    overview = [client.get("/tidegate/api/v1/dags/orders/overview").headers["etag"] for _ in range(2)]
+    assert overview[0] == overview[1], "the moment of the answer is no change"
+    rows = client.get("/tidegate/api/v1/dags/orders/quarantine/enough")
+    assert rows.headers["cache-control"] == "no-store", "rows are kept nowhere"
+    assert "etag" not in rows.headers
