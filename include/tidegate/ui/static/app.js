@@ -246,4 +246,6 @@ function scrollBack() {
   if (address.join(" ") === location.href) window.scrollTo(0, Number(scrolled));
 }
 
-refresh(false).then(scrollBack).then(() => Object.keys(LATER).forEach((page) => scriptOf(page).catch(() => null)));
+refresh(false)
+  .then(scrollBack)
+  .then(() => Object.keys(LATER).forEach((page) => scriptOf(page).catch(() => null)));

@@ -20,7 +20,8 @@ const PAUSE = {
 };
 const TO = {
   name: "to",
-  label: "Stop at (optional): when it has read what this checkpoint had, for a look at a part; the next run reads the rest",
+  label:
+    "Stop at (optional): when it has read what this checkpoint had, for a look at a part; the next run reads the rest",
 };
 const LARGER = {
   name: "larger",

@@ -200,10 +200,7 @@ function positions(d) {
 
 // What lay at a source when the checkpoint was planned, beyond what it took.
 function waiting({ lag, more }) {
-  const texts = [
-    lag?.rows && `up to ${rowsText(lag.rows)}`,
-    lag?.seconds && `the oldest for ${seconds(lag.seconds)}`,
-  ];
+  const texts = [lag?.rows && `up to ${rowsText(lag.rows)}`, lag?.seconds && `the oldest for ${seconds(lag.seconds)}`];
   return texts.filter(Boolean).join(", ") || (more ? "more" : "nothing");
 }
 
@@ -412,7 +409,14 @@ async function trend(dag, gate) {
     const [wide, top] = [WIDTH / numbers.length, Math.max(...numbers, 1)];
     return s(
       "svg",
-      { class: "trend", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, width: WIDTH, height: HEIGHT, role: "img", "aria-label": rule },
+      {
+        class: "trend",
+        viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+        width: WIDTH,
+        height: HEIGHT,
+        role: "img",
+        "aria-label": rule,
+      },
       numbers.map((number, place) => {
         const high = (HEIGHT * number) / top;
         return s(
@@ -427,7 +431,11 @@ async function trend(dag, gate) {
   return table(
     [
       { head: "Rule", cell: (rule) => rule },
-      { head: "Broken in", right: true, cell: (rule) => count(checkpoints.filter((each) => broken(each, rule)).length) },
+      {
+        head: "Broken in",
+        right: true,
+        cell: (rule) => count(checkpoints.filter((each) => broken(each, rule)).length),
+      },
       { head: "Rows", right: true, cell: (rule) => count(total(rule)) },
       { head: `The last ${checkpoints.length} checkpoints`, cell: bars },
     ],

@@ -85,7 +85,7 @@ function patchNode(shown, wanted) {
 
 function patchAttributes(shown, wanted) {
   const stays = (name) => name === "style" || (name === "open" && shown.nodeName === "DETAILS");
-  for (const { name } of [...shown.attributes])
+  for (const { name } of Array.from(shown.attributes))
     if (!stays(name) && !wanted.hasAttribute(name)) shown.removeAttribute(name);
   for (const { name, value } of wanted.attributes)
     if (!stays(name) && shown.getAttribute(name) !== value) shown.setAttribute(name, value);
@@ -140,18 +140,22 @@ export function table(columns, rows, options = {}) {
   return h(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": label || "table" },
-    h(
-      "table",
-      { class: stack && "stack" },
-      h("thead", {}, h("tr", {}, head)),
-      h("tbody", {}, body),
-    ),
+    h("table", { class: stack && "stack" }, h("thead", {}, h("tr", {}, head)), h("tbody", {}, body)),
   );
 }
 
-const cardKey = (title) => [title].flat(Infinity).map((part) => part?.textContent ?? part).join("");
+const cardKey = (title) =>
+  [title]
+    .flat(Infinity)
+    .map((part) => part?.textContent ?? part)
+    .join("");
 export const card = (title, ...children) =>
-  h("section", { class: "card", "data-key": title && `card ${cardKey(title)}` }, title && h("h2", {}, title), ...children);
+  h(
+    "section",
+    { class: "card", "data-key": title && `card ${cardKey(title)}` },
+    title && h("h2", {}, title),
+    ...children,
+  );
 
 // What is folded until a reader opens it, and stays as the reader has it through redraws.
 export const folded = (title, ...children) =>

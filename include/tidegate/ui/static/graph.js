@@ -91,8 +91,7 @@ function drawing(parts, jobs) {
           d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`,
           "marker-end": "url(#arrow)",
         }),
-        label &&
-          s("text", { x: to.x - 6, y: y2 - 6, class: "sub", "text-anchor": "end" }, label),
+        label && s("text", { x: to.x - 6, y: y2 - 6, class: "sub", "text-anchor": "end" }, label),
       ];
     }),
   );

@@ -145,7 +145,10 @@ function drawn(page, filters, change, go) {
       ],
       page.checkpoints,
       {
-        empty: filters.text || filters.state || filters.kind ? "No checkpoint matches." : "No checkpoint yet. The first run makes one.",
+        empty:
+          filters.text || filters.state || filters.kind
+            ? "No checkpoint matches."
+            : "No checkpoint yet. The first run makes one.",
         sorted: { by: filters.sort, order: filters.order, change: sort },
         key: (row) => `row ${row.id}`,
       },

@@ -4,7 +4,17 @@ import { badge, h, table } from "./dom.js";
 import { ago, count, none, seconds } from "./format.js";
 
 // What a person has to look at first. A failure that is tolerated, and what somebody has meant, come behind it.
-const TROUBLE = ["damaged", "disk full", "troubled", "suspended", "held", "orphaned", "late", "unpublished", "skipping"];
+const TROUBLE = [
+  "damaged",
+  "disk full",
+  "troubled",
+  "suspended",
+  "held",
+  "orphaned",
+  "late",
+  "unpublished",
+  "skipping",
+];
 const rank = (row) => {
   const place = TROUBLE.indexOf(row.state);
   return place >= 0 && !row.good ? place : row.good ? TROUBLE.length + 1 : TROUBLE.length;

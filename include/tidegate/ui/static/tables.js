@@ -62,26 +62,26 @@ export async function configuration({ dag }) {
   const others = data.settings.filter((row) => row.origin === "default");
   const listed = (rows, empty) =>
     table(
-          [
-            {
-              head: "Setting",
-              text: true,
-              cell: (row) => [h("code", {}, row.key), h("div", { class: "quiet small" }, row.help)],
-            },
-            { head: "Value", cell: (row) => h("b", {}, row.value || none) },
-            { head: "From", cell: (row) => row.origin },
-            {
-              head: "In the last checkpoint",
-              cell: (row) =>
-                row.used === null
-                  ? none
-                  : row.used === row.value
-                    ? h("span", { class: "quiet" }, "the same")
-                    : h("b", {}, row.used),
-            },
-          ],
-          rows,
-          { stack: true, empty, key: (row) => row.key },
+      [
+        {
+          head: "Setting",
+          text: true,
+          cell: (row) => [h("code", {}, row.key), h("div", { class: "quiet small" }, row.help)],
+        },
+        { head: "Value", cell: (row) => h("b", {}, row.value || none) },
+        { head: "From", cell: (row) => row.origin },
+        {
+          head: "In the last checkpoint",
+          cell: (row) =>
+            row.used === null
+              ? none
+              : row.used === row.value
+                ? h("span", { class: "quiet" }, "the same")
+                : h("b", {}, row.used),
+        },
+      ],
+      rows,
+      { stack: true, empty, key: (row) => row.key },
     );
   return {
     key: data,
