@@ -13,11 +13,12 @@ from tests.connectors.story import Payments, differences
 from tests.crash.spark import server
 from tests.kit import postgres
 from tests.kit.kafka import Broker, broker_jars, kafka
+from tests.kit.sampling import in_turn
 from tools import setup
 
 KILLS = int(os.environ.get("ROUNDS", "3"))
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, in_turn(1, of=2)]
 
 
 @pytest.fixture(scope="module")

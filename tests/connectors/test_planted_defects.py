@@ -14,9 +14,12 @@ import pytest
 
 from tests.connectors.duck import DuckRows, DuckTable, opened
 from tests.connectors.duck_contracts import DuckRowsContract, DuckTableContract
+from tests.kit.sampling import in_turn
 from tidegate.errors import Unavailable
 from tidegate.records.place import Place
 from tidegate.sinks.base import entry_folder
+
+pytestmark = in_turn(0, of=2)
 
 NOTICED_BY = {
     "AlwaysSaysThatItHasLoaded": "test_a_publisher_that_sleeps_right_before_it_publishes_does_nothing",

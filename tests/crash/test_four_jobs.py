@@ -16,11 +16,14 @@ from tests.crash import four_jobs
 from tests.crash.four_jobs import MODES, take_all, without_spark
 from tests.crash.interleaved_processes import FATES, Passing, story
 from tests.crash.matrix import AT_ONCE, Case, passings, sample, tell
+from tests.kit.sampling import in_turn
 from tidegate.checkpoint import manifests
 from tidegate.checkpoint.manifests import _counted
 from tidegate.protocol import progress
 from tidegate.protocol.view import Acked, Entry
 from tidegate.sinks.channel import Channel
+
+pytestmark = in_turn(1, of=2)
 
 EVERY = 31
 """So many points further is the next story's; a prime, so that each run, job and fate has its turn."""

@@ -15,8 +15,11 @@ import pytest
 from tests.crash.gated import GatedWorld, ask, check
 from tests.crash.harness import Crew
 from tests.kit.faults import Fault
+from tests.kit.sampling import in_turn
 from tidegate import seams
 from tidegate.checkpoint.approvals import answer
+
+pytestmark = in_turn(0, of=2)
 
 # All rows are staged for the table, then judged, then the bad ones for the quarantine, which is published first.
 POINTS = [

@@ -15,7 +15,9 @@ import pytest
 from tests.crash.harness import Crew
 from tests.crash.intervals import IntervalWorld, check, copy_of
 from tests.kit.limits import Limits
-from tests.kit.sampling import some_of
+from tests.kit.sampling import in_turn, some_of
+
+pytestmark = in_turn(0, of=2)
 
 POINTS = [
     ("S1.entry.after", 1),

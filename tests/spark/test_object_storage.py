@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.s3 import BUCKET, SECRET, S3Server, s3
-from tests.kit.sampling import ALL
+from tests.kit.sampling import ALL, in_turn
 from tidegate import Pipeline
 from tidegate.delta import Location
 from tidegate.errors import TidegateError
@@ -22,9 +22,12 @@ from tidegate.testing import RunningPipeline, run
 
 SPARK = {"spark.mode": "connect", "spark.idle_timeout": "3"}
 
-pytestmark = pytest.mark.skipif(
-    not jars_folder().with_name("jars-s3").is_dir(), reason="there are no jars for s3://: make setup S3=1"
-)
+pytestmark = [
+    pytest.mark.skipif(
+        not jars_folder().with_name("jars-s3").is_dir(), reason="there are no jars for s3://: make setup S3=1"
+    ),
+    in_turn(1, of=2),
+]
 
 KEYS = 7
 POINTS = (

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.kit import jvm
+from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
 from tests.spark.cluster import Cluster
 from tests.spark.small_pipeline import SmallPipeline, sources
@@ -25,6 +26,8 @@ from tidegate.spark.server.server import environment
 from tidegate.spark.session import SparkSettings, session
 from tidegate.spark.storage import same_disk, writing
 from tidegate.state.arrow import workers
+
+pytestmark = in_turn(0, of=2)
 
 ROWS = [{"id": number, "v": number % 3} for number in range(40)]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.random_cuts import counted
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
@@ -15,6 +16,8 @@ from tidegate.errors import Invalid, Rejected
 from tidegate.execution.job.run_job import run_job
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(1, of=2)
 
 TABLES = ("clean", "scored", "totals", "again", "sizes")
 JOBS = ("main", "slow", "later")

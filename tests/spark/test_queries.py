@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.gates import Expectations
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(1, of=2)
 
 SCHEMA = "id long, v long, at timestamp"
 SUITE = """

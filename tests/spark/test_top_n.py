@@ -9,11 +9,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.kit.sampling import in_turn
 from tests.spark.random_cuts import counted
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.operators.ranking import RANKS
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(0, of=2)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

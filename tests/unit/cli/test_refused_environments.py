@@ -100,6 +100,7 @@ def dead_proxy(project, monkeypatch, stack):
         port = closed.getsockname()[1]
     for name in ("no_proxy", "NO_PROXY", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("MAVEN_MIRROR_URL", raising=False)  # it may be reached without a proxy
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
     monkeypatch.setattr(fetching.time, "sleep", lambda seconds: None)
     monkeypatch.setattr("tidegate.spark.jars._in_checkout", lambda: False)

@@ -94,29 +94,32 @@ export async function configuration({ dag }) {
   };
 }
 
+const LATEST_ACTS = 10;
+
 export async function audit({ dag }) {
   const data = await get(`${dagPath(dag)}/audit`);
+  const listed = (acts) =>
+    table(
+      [
+        { head: "At (UTC)", cell: (row) => time(row.at) },
+        { head: "User", cell: (row) => row.by },
+        { head: "Action", cell: (row) => row.action },
+        { head: "Parameters", cell: (row) => h("code", {}, JSON.stringify(row.asked)) },
+        {
+          head: "Result",
+          cell: (row) => [badge(row.done === null ? "open" : row.done ? "completed" : "failed"), " ", row.told],
+        },
+      ],
+      acts,
+      { empty: "No actions yet.", stack: true },
+    );
+  const older = data.acts.slice(LATEST_ACTS);
   return {
     key: data,
     wait: 5000,
     draw: () => [
-      card(
-        "Actions from these pages",
-        table(
-          [
-            { head: "At (UTC)", cell: (row) => time(row.at) },
-            { head: "User", cell: (row) => row.by },
-            { head: "Action", cell: (row) => row.action },
-            { head: "Parameters", cell: (row) => h("code", {}, JSON.stringify(row.asked)) },
-            {
-              head: "Result",
-              cell: (row) => [badge(row.done === null ? "open" : row.done ? "completed" : "failed"), " ", row.told],
-            },
-          ],
-          data.acts,
-          { empty: "No actions yet.", stack: true },
-        ),
-      ),
+      card("Actions from these pages", listed(data.acts.slice(0, LATEST_ACTS))),
+      older.length > 0 && h("div", { class: "card" }, folded(`Earlier actions (${older.length})`, listed(older))),
     ],
   };
 }
