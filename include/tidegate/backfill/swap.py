@@ -167,6 +167,16 @@ def holder(line: OpenLine) -> str:
     return f"{_HOLDER}{line.name}"
 
 
+@dataclass(frozen=True)
+class _Act:
+    """Who swaps, why, and what was chosen for tables to which others have written."""
+
+    by: str
+    reason: str
+    run: str
+    choices: Mapping[str, How]
+
+
 def swap(
     line: OpenLine,
     *,
@@ -184,16 +194,6 @@ def swap(
     act = _Act(by, reason, run or new_run(), choices)
     with told_if_discarded(line.live.ledger, line.name):
         return _swap(line, act, wait)
-
-
-@dataclass(frozen=True)
-class _Act:
-    """Who swaps, why, and what was chosen for tables to which others have written."""
-
-    by: str
-    reason: str
-    run: str
-    choices: Mapping[str, How]
 
 
 def _swap(line: OpenLine, act: _Act, wait: Callable[[str], None]) -> SwappedIn:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.expiry import NEVER, Expiry
+from tidegate.operators.base import OperatorContext
+from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.functions import Function, arguments, lift, meanings, parse, parsed_functions
 from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import listed, quoted
@@ -34,7 +34,7 @@ ROWS = "_rows"
 OURS = (ROWS, "_n", *OWN)
 
 
-class Aggregate(Operator):
+class Aggregate(ExpiringOperator):
     """`by`: the key columns. `functions`: output column → SQL aggregate, such as "sum(amount)"."""
 
     kind: ClassVar[str] = "aggregate"
@@ -48,11 +48,6 @@ class Aggregate(Operator):
     @property
     def told_by(self) -> list[str]:
         return self.by
-
-    @property
-    def uses_event_time(self) -> bool:
-        """True if its rows expire by event time."""
-        return self.expiry.uses_event_time
 
     @property
     def updates(self) -> bool:
@@ -69,10 +64,6 @@ class Aggregate(Operator):
     @property
     def takes_updates(self) -> bool:
         return True
-
-    @property
-    def forgets(self) -> bool:
-        return self.expiry.after is not None
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -116,9 +107,6 @@ class Aggregate(Operator):
         if self.expiry.after is not None:
             problems.append("state_ttl: a row that is taken back after its key has expired would be counted negatively")
         return problems
-
-    def interval_problems(self) -> list[str]:
-        return self.expiry.interval_problems()
 
     def _parsed(self) -> list[Function]:
         return parsed_functions(self.functions)

@@ -1,4 +1,4 @@
-"""Declares when the rows that an operator remembers expire."""
+"""When the rows that an operator remembers expire, and what all operators have in common that let them."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.keys import Bad, seconds_in
+from tidegate.operators.base import Operator
 from tidegate.records.records import Json
 from tidegate.state.record import Ttl
 
 if TYPE_CHECKING:
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["NEVER", "Expiry"]
+__all__ = ["NEVER", "ExpiringOperator", "Expiry"]
 
 
 @dataclass(frozen=True)
@@ -73,3 +74,27 @@ class Expiry:
 
 
 NEVER: Final = Expiry(None)
+
+
+class ExpiringOperator(Operator):
+    """An operator that forgets a key some time after its last change, if that was declared."""
+
+    expiry: Expiry
+
+    @property
+    def uses_event_time(self) -> bool:
+        """True if its rows expire by event time."""
+        return self.expiry.uses_event_time
+
+    @property
+    def forgets(self) -> bool:
+        return self.expiry.after is not None
+
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+        return self.expiry.ttl(context)
+
+    def update_problems(self) -> list[str]:
+        return self.expiry.update_problems()
+
+    def interval_problems(self) -> list[str]:
+        return self.expiry.interval_problems()

@@ -11,8 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.expiry import NEVER, Expiry
+from tidegate.operators.base import OperatorContext
+from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.inputs import (
     columns_of,
     key_problems,
@@ -31,12 +31,10 @@ from tidegate.spark.row_id import row_id
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidegate.state.record import Ttl
-
 __all__ = ["Latest", "TopN"]
 
 
-class Latest(Operator):
+class Latest(ExpiringOperator):
     """The row of each key that is the greatest in `order_by`; null is least."""
 
     kind: ClassVar[str] = "latest"
@@ -57,21 +55,6 @@ class Latest(Operator):
     @property
     def takes_updates(self) -> bool:
         return True
-
-    @property
-    def uses_event_time(self) -> bool:
-        """True if its rows expire by event time."""
-        return self.expiry.uses_event_time
-
-    @property
-    def forgets(self) -> bool:
-        return self.expiry.after is not None
-
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        return self.expiry.ttl(context)
-
-    def update_problems(self) -> list[str]:
-        return self.expiry.update_problems()
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == set(self.by)
@@ -97,9 +80,6 @@ class Latest(Operator):
                     'take top_n(1, order_by="amount asc")'
                 )
         return problems + self.expiry.problems()
-
-    def interval_problems(self) -> list[str]:
-        return self.expiry.interval_problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
@@ -161,7 +141,7 @@ class Latest(Operator):
         return rows.groupBy(*map(quoted, self.by)).agg(row).select("_row.*")
 
 
-class TopN(Operator):
+class TopN(ExpiringOperator):
     """The `n` rows of each key that come first in `order_by`: the greatest, unless it says asc. Null comes last.
 
     at_once: all rows of a key come in one checkpoint, as those of a closed window do. Then what is given is final, and
@@ -203,21 +183,6 @@ class TopN(Operator):
     def takes_updates(self) -> bool:
         return True
 
-    @property
-    def uses_event_time(self) -> bool:
-        """True if its rows expire by event time."""
-        return self.expiry.uses_event_time
-
-    @property
-    def forgets(self) -> bool:
-        return self.expiry.after is not None
-
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        return self.expiry.ttl(context)
-
-    def update_problems(self) -> list[str]:
-        return self.expiry.update_problems()
-
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and self.rank == "row_number" and set(keys) == {*self.by, RANK}
 
@@ -242,9 +207,6 @@ class TopN(Operator):
                     f'order_by has {text!r}: write a column, and asc or desc behind it, such as "amount desc"'
                 )
         return problems + self.expiry.problems()
-
-    def interval_problems(self) -> list[str]:
-        return self.expiry.interval_problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None

@@ -17,12 +17,12 @@ from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import recalled
 from tidegate.operators.join.join import How, join_problems
 from tidegate.operators.join.sides import On, check_sides, joined_columns, side_rows
-from tidegate.operators.join.time_bounds import LATE, need_time
+from tidegate.operators.join.time_bounds import LATE, need_time, side_time_problems, side_times
 from tidegate.operators.waiting import WAITING, ready_rows
 from tidegate.records.moments import AFTER_ALL_TIMES
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.spark.event_time import moment, time_micros, time_problems
+from tidegate.spark.event_time import moment, time_micros
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -51,7 +51,7 @@ class AsOfJoin(Operator):
         self.on = self.keys.left
         self.how = how
         self.prefix = prefix
-        self.times = (event_time, event_time) if isinstance(event_time, str) or event_time is None else event_time
+        self.times = side_times(event_time)
         self.expiry = expiry
 
     @property
@@ -87,16 +87,10 @@ class AsOfJoin(Operator):
 
     def problems(self) -> list[str]:
         problems = join_problems(self.keys, self.how, ("inner", "left"))
-        if len(self.times) != 2:
-            problems.append(f"event_time={self.times!r}: give one column, or one for each side")
-        return problems + self.expiry.problems()
+        return problems + side_time_problems(self.times) + self.expiry.problems()
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        if len(self.times) != 2 or len(columns) != 2:
-            return []
-        sides = ("the left side's", "the right side's")
-        declared = zip(columns, self.times, sides, strict=True)
-        return [problem for names, chosen, side in declared for problem in time_problems(names, chosen, side)]
+        return side_time_problems(self.times, columns)
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
         return self.expiry.ttl(context) if part == VERSIONS else None

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.expiry import NEVER, Expiry
+from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.inputs import recalled, same
 from tidegate.operators.join.folded import Nearness, joined_by_workers
 from tidegate.operators.join.sides import (
@@ -36,18 +36,16 @@ from tidegate.operators.join.sides import (
     met,
     side_rows,
 )
-from tidegate.operators.join.time_bounds import bounds_in, need_time, split_late
+from tidegate.operators.join.time_bounds import bounds_in, need_time, side_time_problems, side_times, split_late
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.delta.source import DeltaTable
-from tidegate.spark.event_time import time_problems
 from tidegate.spark.known import is_known_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidegate.sources.base import SourceContext
-    from tidegate.state.record import Ttl
 
 __all__ = ["How", "IntervalJoin", "LatestJoin", "TableJoin"]
 
@@ -87,7 +85,7 @@ class IntervalJoin(Operator):
         self.within = within
         self.how = how
         self.prefix = prefix
-        self.times = (event_time, event_time) if isinstance(event_time, str) or event_time is None else event_time
+        self.times = side_times(event_time)
 
     @property
     def told_by(self) -> list[str]:
@@ -131,17 +129,11 @@ class IntervalJoin(Operator):
 
     def problems(self) -> list[str]:
         bounds = bounds_in(self.within)
-        problems = join_problems(self.keys, self.how, HOWS)
-        if len(self.times) != 2:
-            problems.append(f"event_time={self.times!r}: give one column, or one for each side")
+        problems = join_problems(self.keys, self.how, HOWS) + side_time_problems(self.times)
         return problems + ([bounds] if isinstance(bounds, str) else [])
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        if len(self.times) != 2 or len(columns) != 2:
-            return []
-        sides = ("the left side's", "the right side's")
-        declared = zip(columns, self.times, sides, strict=True)
-        return [problem for names, chosen, side in declared for problem in time_problems(names, chosen, side)]
+        return side_time_problems(self.times, columns)
 
     def interval_problems(self) -> list[str]:
         return []
@@ -253,7 +245,7 @@ class IntervalJoin(Operator):
         return context.persist(side_rows(on_time, like, self.on, extra=["_at"]))
 
 
-class LatestJoin(Operator):
+class LatestJoin(ExpiringOperator):
     """The current rows of both sides, joined by their keys. Both sides are kept without a limit.
 
     Where neither side replaces rows, what an inner or a semi join has given stays: it only gives what is new.
@@ -297,21 +289,6 @@ class LatestJoin(Operator):
     def takes_updates(self) -> bool:
         return True
 
-    @property
-    def uses_event_time(self) -> bool:
-        """True if its rows expire by event time."""
-        return self.expiry.uses_event_time
-
-    @property
-    def forgets(self) -> bool:
-        return self.expiry.after is not None
-
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        return self.expiry.ttl(context)
-
-    def update_problems(self) -> list[str]:
-        return self.expiry.update_problems()
-
     def describe(self) -> Json:
         return {"on": self.keys.texts, "how": self.how, "prefix": self.prefix} | self.expiry.describe()
 
@@ -320,9 +297,6 @@ class LatestJoin(Operator):
 
     def problems(self) -> list[str]:
         return join_problems(self.keys, self.how, HOWS) + self.expiry.problems()
-
-    def interval_problems(self) -> list[str]:
-        return self.expiry.interval_problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         right = self.keys.turned(inputs[1], context)

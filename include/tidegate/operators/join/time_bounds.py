@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.config.keys import seconds_in
 from tidegate.errors import Invalid
-from tidegate.spark.event_time import time_micros
+from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.state.lateness import on_time_sql
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["LATE", "bounds_in", "need_time", "split_late"]
+__all__ = ["LATE", "bounds_in", "need_time", "side_time_problems", "side_times", "split_late"]
 
 LATE: Final = "late"
 """The output with rows that are late, or have no time."""
@@ -49,6 +50,21 @@ def _micros(duration: object) -> int | None:
         return sign * round(seconds * 1_000_000)
     except ValueError:
         return None
+
+
+def side_times(event_time: str | tuple[str | None, str | None] | None) -> tuple[str | None, ...]:
+    """Return the time column of each side; one that is declared is that of both."""
+    return (event_time, event_time) if isinstance(event_time, str) or event_time is None else tuple(event_time)
+
+
+def side_time_problems(times: Sequence[str | None], columns: Sequence[Sequence[str]] | None = None) -> list[str]:
+    """Return the problems of both sides' time columns. columns: those that each side's sources declare."""
+    if len(times) != 2:
+        return [f"event_time={times!r}: give one column, or one for each side"] if columns is None else []
+    if columns is None or len(columns) != 2:
+        return []
+    declared = zip(columns, times, ("the left side's", "the right side's"), strict=True)
+    return [problem for names, chosen, side in declared for problem in time_problems(names, chosen, side)]
 
 
 def need_time(name: str | None, place: int, context: OperatorContext) -> str:
