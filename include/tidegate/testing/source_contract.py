@@ -213,7 +213,7 @@ class SourceContract:
         _, start = self.drained()
         self.arrive()
         first = self.plan(start)
-        assert self.plan(start).splits == first.splits
+        assert self.rows_of(self.plan(start)) == self.rows_of(first)
         self.arrive()
         again = self.plan(start)
         assert self.rows_of(again)[0] == self.rows_of(first)[0]
@@ -250,7 +250,8 @@ class SourceContract:
         assert self.rows_of(replace(planned, splits=splits)) == self.rows_of(planned)
         end = json.loads(json.dumps(planned.end))
         assert end == planned.end
-        assert self.plan(end).splits == self.plan(planned.end).splits
+        # Not the splits: where a range ends may depend on what else the server does between the two plans.
+        assert self.rows_of(self.plan(end)) == self.rows_of(self.plan(planned.end))
 
     def test_a_range_that_cannot_be_read_as_planned_is_refused(self) -> None:
         self.arrive()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,7 @@ def dead_proxy(project, monkeypatch, stack):
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
+    monkeypatch.setattr(urllib.request, "_opener", None)  # it keeps the proxies of the process's first request
     for name in ("no_proxy", "NO_PROXY", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.delenv("MAVEN_MIRROR_URL", raising=False)  # it may be reached without a proxy

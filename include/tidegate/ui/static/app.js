@@ -117,6 +117,7 @@ async function refresh(onlyIfChanged) {
       draw(`wrong ${location.hash}`, wrong(error));
     }
   }
+  main.removeAttribute("aria-busy");
   if (wait && !document.hidden) timer = setTimeout(() => refresh(true), wait);
 }
 
@@ -224,6 +225,7 @@ if (outer) {
 window.addEventListener("hashchange", () => {
   tellAddress();
   window.scrollTo(0, 0);
+  main.setAttribute("aria-busy", "true"); // what is shown is still of the address before
   refresh(false);
 });
 document.addEventListener("visibilitychange", () => document.hidden || refresh(true));
