@@ -44,6 +44,7 @@ def in_turn(number: int, of: int) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not ALL and _COMMIT % of != number, reason=f"another commit's turn, of {of}: ALL=1")
 
 
-def turn_of(cases: Sequence[Case], of: int) -> list[Case]:
-    """The cases whose turn it is at this commit; all of them if the environment says ALL_CASES."""
-    return list(cases) if ALL else list(cases[_COMMIT % of :: of])
+def turn_of(cases: Sequence[Case], of: int, within: int = 1) -> list[Case]:
+    """The cases whose turn it is at this commit; all of them if the environment says ALL_CASES. within: how many take
+    turns with all of these."""
+    return list(cases) if ALL else list(cases[_COMMIT // within % of :: of])
