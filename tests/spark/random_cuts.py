@@ -290,14 +290,17 @@ def told(graph: Graph, story: Story, play: SmallPipeline) -> list[str]:
 def main() -> int:
     """Many stories of every graph, or one seed's again."""
     from tests.spark.graphs import GRAPHS
+    from tests.spark.graphs_in_order import IN_ORDER
     from tests.spark.graphs_of_joins import JOINS
+
+    known = (*GRAPHS, *JOINS, *IN_ORDER)
     from tidegate.spark.session import SparkSettings, session
 
     parser = argparse.ArgumentParser(prog="python -m tests.spark.random_cuts", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--seed", type=int, help="replay this one only")
-    parser.add_argument("--graph", choices=[graph.name for graph in (*GRAPHS, *JOINS)], help="of this graph only")
+    parser.add_argument("--graph", choices=[graph.name for graph in known], help="of this graph only")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else range(options.start, options.start + options.seeds)
     bad = 0
@@ -306,7 +309,7 @@ def main() -> int:
             mode="local", home=Path(folder) / "spark", master="local[2]", memory="2g", conf=INTERPRETED
         )
         with session(settings) as spark:
-            chosen = [graph for graph in (*GRAPHS, *JOINS) if options.graph in (None, graph.name)]
+            chosen = [graph for graph in known if options.graph in (None, graph.name)]
             for seed, graph in itertools.product(seeds, chosen):
                 bad += _one(graph, seed, Path(folder), spark)
     print(f"{bad} stories went wrong" if bad else "all tables are as they must be")

@@ -13,6 +13,7 @@ import pytest
 
 from tests.kit.sampling import in_turn, turn_of
 from tests.spark.graphs import GRAPHS
+from tests.spark.graphs_in_order import IN_ORDER
 from tests.spark.graphs_of_joins import JOINS
 from tests.spark.random_cuts import Graph, Story, counted, told
 from tests.spark.small_pipeline import SmallPipeline, sources
@@ -27,10 +28,10 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 
 
-CUT = list(zip((*GRAPHS, *JOINS), ("crash", "twice", "early", "crash"), strict=True))
+CUT = list(zip((*GRAPHS, *JOINS, *IN_ORDER), ("crash", "twice", "early", "crash", "twice"), strict=True))
 
 
-@pytest.mark.parametrize(("graph", "fault"), turn_of(CUT, 4), ids=str)
+@pytest.mark.parametrize(("graph", "fault"), turn_of(CUT, 5), ids=str)
 def test_tables_are_right_however_the_events_are_cut_and_attempts_crash(
     tmp_path: Path, spark: Any, graph: Graph, fault: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -137,3 +138,47 @@ def test_a_state_by_event_time_lives_as_long_as_its_rows_say_however_far_a_check
     play.play([rows(("a", 0), ("b", 0), ("a", 50)), rows(("a", 50.5), ("c", 52)), rows(("a", 52), ("b", 52))])
     told = [(r["k"], r["n"]) for r in play.rows("tables/counts")]
     assert sorted(told) == [("a", 2), ("a", 3), ("a", 4), ("b", 1), ("b", 1), ("c", 1)]
+
+
+def test_two_streams_a_lookup_table_and_named_outputs(tmp_path: Path, spark: Any) -> None:
+    def matched(key: Any, orders: Any, payments: Any, state: Any, timers: Any, rules: Any) -> Iterator[Any]:
+        limits = {row["k"]: row["most"] for row in rules.to_pylist()}
+        for row in orders.to_pylist():
+            state.owed = (state.owed or 0) + row["v"]
+            yield {"k": key["k"], "owed": state.owed}
+            if row["v"] > limits.get(key["k"], 100):
+                yield "big", {"k": key["k"], "v": row["v"]}
+        for row in payments.to_pylist():
+            state.owed = (state.owed or 0) - row["w"]
+            yield {"k": key["k"], "owed": state.owed}
+
+    def declare(pipeline: Pipeline) -> None:
+        orders = sources(pipeline, "k string, v long, at timestamp", "orders", event_time="at")
+        payments = sources(pipeline, "k string, w long, paid_at timestamp", "payments", event_time="paid_at")
+        rules = sources(pipeline, "k string, most long, n long", "rules").broadcast(by="k", order_by="n", uid="limits")
+        made = orders.process(
+            by="k", state="owed long", output="k string, owed long", other=payments, lookup=rules,
+            outputs={"big": "k string, v long"}, in_order=True, uid="matched",
+        )(matched)  # fmt: skip
+        made.sink("owed", DeltaAppend("tables/owed"))
+        made["big"].sink("big", DeltaAppend("tables/big"))
+        made["late-other"].sink("late", DeltaAppend("tables/late"))
+
+    def minute(number: int) -> str:
+        return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=number)).isoformat()
+
+    play = SmallPipeline(tmp_path, spark, declare)
+    play.feed([{"k": "a", "most": 9, "n": 1}], "rules")
+    play.feed([{"k": "a", "v": 10, "at": minute(3)}, {"k": None, "v": 200, "at": minute(1)}], "orders")
+    play.feed([{"k": "a", "w": 4, "paid_at": minute(2)}, {"k": "end", "w": 0, "paid_at": minute(90)}], "payments")
+    play.checkpoint()
+    play.feed([{"k": "a", "v": 7, "at": minute(4)}, {"k": "end", "v": 0, "at": minute(80)}], "orders")
+    play.feed([{"k": "a", "w": 6, "paid_at": minute(5)}], "payments")
+    play.checkpoint()
+    play.feed([{"k": "a", "w": 1, "paid_at": minute(6)}], "payments")
+    play.feed([{"k": "a", "most": 1, "n": 2}], "rules")
+    play.checkpoint()
+    owed = Counter((row["k"], row["owed"]) for row in play.rows("tables/owed") if row["k"] != "end")
+    assert owed == Counter({("a", -4): 1, ("a", 6): 1, ("a", 13): 1, ("a", 7): 1, (None, 200): 1})
+    assert sorted((str(row["k"]), row["v"]) for row in play.rows("tables/big")) == [("None", 200), ("a", 10)]
+    assert [(row["k"], row["w"]) for row in play.rows("tables/late")] == [("a", 1)]

@@ -40,6 +40,7 @@ __all__ = [
     "check",
     "check_gates",
     "check_targets",
+    "growing",
     "left_behind",
     "may_lose",
     "planned_ranges",
@@ -112,6 +113,16 @@ def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -
     removed = sorted(sources - set(graph.sources))
     lines += [f"source {name} is gone: it is not known any more how far it was read" for name in removed]
     return lines + [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in left_behind(graph, base)]
+
+
+def growing(graph: Graph) -> list[str]:
+    """Return the operators whose state grows as long as new keys or rows come, for the user to decide."""
+    return [
+        f"{stage.operator.kind} {stage.name!r} keeps {stage.operator.keeps_for_ever} permanently: with "
+        'state_ttl="30 days" it forgets what has not changed for so long'
+        for stage in graph.operators
+        if stage.keeps_state and stage.operator.keeps_for_ever is not None
+    ]
 
 
 def check_targets(

@@ -66,6 +66,11 @@ class Aggregate(ExpiringOperator):
         return True
 
     @property
+    @property
+    def keeps_for_ever(self) -> str | None:
+        return f"a row for each {', '.join(self.by)}" if self.expiry == NEVER else None
+
+    @property
     def parts(self) -> tuple[str, ...]:
         return ("", *sorted({part for function in self._parsed() if (part := function.distinct_part)}))
 

@@ -232,6 +232,11 @@ class Operator(ABC):
         return False
 
     @property
+    def takes_lookup(self) -> bool:
+        """True if its last input is a lookup table (`broadcast`), which has no keys and no event time."""
+        return False
+
+    @property
     def takes_updates(self) -> bool:
         """True if it can take a stream that replaces rows: `context.withdrawn` then has those that no longer hold."""
         return False
@@ -306,6 +311,11 @@ class Operator(ABC):
         So a state that was changed by hand can be passed downstream. None: its rows are final.
         states: all rows of its states, by part. None: that part has never held anything.
         """
+        return None
+
+    @property
+    def keeps_for_ever(self) -> str | None:
+        """What it never forgets, so that its state grows as long as new keys or rows come. None: all is forgotten."""
         return None
 
     def fix_inputs(self, context: SourceContext) -> Json | None:

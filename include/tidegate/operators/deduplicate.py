@@ -67,6 +67,10 @@ class Deduplicate(Operator):
         return self.expiry.ttl(context)
 
     @property
+    def keeps_for_ever(self) -> str | None:
+        return f"each {', '.join(self.by)}" if self.within is None and self.expiry == NEVER else None
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         return (LATE,) if self.within is not None else ()
 

@@ -56,6 +56,10 @@ class Latest(ExpiringOperator):
     def takes_updates(self) -> bool:
         return True
 
+    @property
+    def keeps_for_ever(self) -> str | None:
+        return f"a row for each {', '.join(self.by)}" if self.expiry == NEVER else None
+
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == set(self.by)
 
@@ -182,6 +186,10 @@ class TopN(ExpiringOperator):
     @property
     def takes_updates(self) -> bool:
         return True
+
+    @property
+    def keeps_for_ever(self) -> str | None:
+        return f"the first rows of each {', '.join(self.by)}" if self.expiry == NEVER and not self.at_once else None
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and self.rank == "row_number" and set(keys) == {*self.by, RANK}

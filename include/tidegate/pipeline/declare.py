@@ -16,11 +16,14 @@ from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
 from tidegate.operators.broadcast import Broadcast
 from tidegate.operators.deduplicate import Deduplicate
+from tidegate.operators.every import EveryFew
 from tidegate.operators.expiry import Expiry
 from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.join.join import How, IntervalJoin, LatestJoin, TableJoin
 from tidegate.operators.latest import Latest, TopN
+from tidegate.operators.over import OverRows
 from tidegate.operators.process.process import Process
+from tidegate.operators.window.counted import CountWindow
 from tidegate.operators.window.window import Window
 from tidegate.pipeline.graph.graph import Graph, build_graph
 from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SinkNode, SourceNode, StageNode
@@ -34,6 +37,7 @@ from tidegate.pipeline.hooks import (
     make_hook,
     once_each,
 )
+from tidegate.pipeline.union import union
 from tidegate.records.codec import sha256
 from tidegate.records.names import check_name, listed
 from tidegate.records.place import Place
@@ -161,9 +165,12 @@ class Stream:
         by: str | Sequence[str],
         output: str,
         state: str,
+        other: Stream | None = None,
+        lookup: Stream | None = None,
+        outputs: Mapping[str, str] | None = None,
         order_by: str | Sequence[str] = (),
         in_order: bool = False,
-        event_time: str | None = None,
+        event_time: str | tuple[str | None, str | None] | None = None,
         state_ttl: str | float | None = None,
         ttl_time: str = "processing",
         uid: str | None = None,
@@ -177,6 +184,11 @@ class Stream:
 
         output, state: schemas in DDL. Lists and maps start empty, all else as None; state.clear() forgets the key.
             The function may be called again for one checkpoint; one call counts.
+        other: a second stream with the same key columns: the function is called with its rows, too, as in
+            `def alerts(key, orders, payments, state, timers)`.
+        lookup: a lookup table (`broadcast`): the function gets all of it, as an Arrow table, as its last argument.
+        outputs: more streams, each with its schema: {"big": "customer long, amount double"}. A row for one is yielded
+            with its name, `yield "big", {"customer": …}`, and the stream is `alerts["big"]`.
         order_by: columns that a key's rows are sorted by; by default event time.
         in_order: rows wait for the watermark and arrive in order of event time, one moment at a time, with timers in
             between; the result then does not depend on how the input is split into checkpoints. Late rows go to the
@@ -189,6 +201,7 @@ class Stream:
         def declare(function: Callable[..., Any]) -> Stream:
             name = uid or getattr(function, "__name__", "process").replace("<lambda>", "process")
             keys = [by] if isinstance(by, str) else by
+            more = [stream for stream in (other, lookup) if stream is not None]
             order = [order_by] if isinstance(order_by, str) else order_by
             operator = Process(
                 keys,
@@ -199,8 +212,11 @@ class Stream:
                 in_order=in_order,
                 event_time=event_time,
                 expiry=Expiry(state_ttl, ttl_time),
+                outputs=outputs or {},
+                inputs=1 if other is None else 2,
+                looks_up=lookup is not None,
             )
-            return self.apply(operator, uid=name)
+            return self.apply(operator, *more, uid=name)
 
         return declare
 
@@ -210,7 +226,9 @@ class Stream:
         tumbling: float | str | None = None,
         hopping: tuple[float | str, float | str] | None = None,
         session: float | str | None = None,
+        count: int | None = None,
         by: str | Sequence[str] = (),
+        time: str = "event",
         event_time: str | None = None,
         emit: str = "close",
         late: str = "drop",
@@ -223,12 +241,26 @@ class Stream:
             orders.window(tumbling="1 hour", by="country", revenue="sum(amount)")
 
         tumbling, hopping, session: one of "1 hour"; ("1 hour", "10 min"), size and step; "30 min", the longest break.
+        count: in their place: so many rows of a key, in the order of event time; late rows go to the output "late".
+        time: "processing" goes by when the row's checkpoint was planned, in place of event time.
         event_time: the column with the time, if it is not the one that the sources declare.
         emit: "close" emits each window once, when it is complete; "update" on every change, to be upserted.
         late: "drop" only counts rows that come too late, "side" emits them as the stream `window["late"]`.
         allowed_lateness: how long after the watermark has passed a window still takes rows; it is then emitted again.
         """
         kinds = {"tumbling": tumbling, "hopping": hopping, "session": session}
+        if count is not None:
+            others = {**kinds, "emit": emit, "late": late, "allowed_lateness": allowed_lateness, "time": time}
+            plain = {"emit": "close", "late": "drop", "allowed_lateness": 0, "time": "event"}
+            said = [name for name, value in others.items() if value != plain.get(name)]
+            if said:
+                raise Invalid(
+                    f"a window of {count!r} rows has {', '.join(said)}, too",
+                    expected="count, by, event_time and results",
+                    help=f"leave out {', '.join(said)}: its rows come in order, and it is given once, when it is full",
+                    reason="BAD_PIPELINE",
+                )
+            return self.apply(CountWindow(listed(by), functions, count, event_time), uid=uid)
         window = Window(
             [by] if isinstance(by, str) else by,
             functions,
@@ -237,8 +269,51 @@ class Stream:
             emit=emit,
             late=late,
             allowed_lateness=allowed_lateness,
+            time=time,
         )
         return self.apply(window, uid=uid)
+
+    def over(
+        self,
+        *,
+        by: str | Sequence[str] = (),
+        rows: int | None = None,
+        event_time: str | None = None,
+        uid: str | None = None,
+        **functions: str,
+    ) -> Stream:
+        """Add to each row what is known of its key's rows up to it, in the order of event time.
+
+            orders.over(by="customer", spent="sum(amount)", before="lag(amount)", nth="row_number()")
+
+        A row waits until the watermark has passed it, and is output once. Late rows go to the output "late".
+
+        rows: aggregate only that many rows, this one included: `rows=10` the last ten. By default all so far.
+        functions: sum, count, count_if, avg, min, max; lag(x) or lag(x, 3), the value in an earlier row; row_number().
+        """
+        return self.apply(OverRows(listed(by), functions, rows, event_time), uid=uid)
+
+    def every(self, checkpoints: int, *, uid: str | None = None) -> Stream:
+        """Give what has changed in this stream every so many checkpoints, in place of each.
+
+            live = orders.window(tumbling="1 day", revenue="sum(amount)", emit="update").every(10)
+
+        What has come and gone in between is not given at all. At the end of event time all is given that waits.
+        """
+        return self.apply(EveryFew(checkpoints), uid=uid)
+
+    def union(self, *others: Stream, name: str | None = None) -> Stream:
+        """The rows of this stream and of others, which have the same columns."""
+        if not others:
+            raise Invalid(
+                f"a union of {self.name!r} with nothing",
+                expected="at least one more stream, as in orders.union(returns)",
+                help="name the others, or leave it out",
+                reason="BAD_PIPELINE",
+            )
+        inputs = [self.name, *(self.pipeline._stream_name(other) for other in others)]
+        chosen = name or generated_name(["union", *map(self.pipeline._ungated, inputs)])
+        return self.pipeline.stage(self, *others, name=chosen)(union)
 
     def deduplicate(
         self,
@@ -521,6 +596,8 @@ class Pipeline:
         *,
         event_time: str | None = None,
         watermark: float | str | None = None,
+        idle_timeout: float | str | None = None,
+        bounded: bool = False,
         max_per_checkpoint: Adaptive | None = None,
     ) -> Stream:
         """Read from `source` under this name. The name is its identity: positions are recorded under it.
@@ -528,9 +605,13 @@ class Pipeline:
         event_time: the column that says when a row happened, for operators that use event time.
         watermark: how much later than the newest row a row may come, such as "10 min"; by default the setting
             `watermark`.
+        idle_timeout: after how long without rows event time does not wait for it any more, such as "5 min" or "never";
+            by default the setting `idle_timeout`.
+        bounded: its input is all there, and there will be no more: once nothing of it is left to be read, it does not
+            hold event time back.
         max_per_checkpoint: Adaptive() takes as much as fits into the interval, within the source's own bounds.
         """
-        self._sources.append(SourceNode(name, source, event_time, watermark, max_per_checkpoint))
+        self._sources.append(SourceNode(name, source, event_time, watermark, max_per_checkpoint, idle_timeout, bounded))
         return Stream(self, name)
 
     def stage(

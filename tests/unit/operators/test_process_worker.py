@@ -215,6 +215,11 @@ def test_columns_that_the_output_does_not_have_are_refused_however_rows_are_give
     assert called(lambda key, rows, state, timers: pa.table({"said": ["hello"]}), rows=[(None, 1)])[0] == ["hello"]
 
 
+def test_a_row_for_an_output_that_is_not_declared_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"process 'told' gave a row for 'big'; its outputs are none"):
+        called(lambda key, rows, state, timers: [("big", {"said": "hello"})], rows=[(None, 1)])
+
+
 def test_timers_of_the_clock_wait_while_history_is_told() -> None:
     made = made_by(says, rows=[(None, 1)], timers=[("clock", "past", -1)], waits=True)
     assert [row["_out"]["said"] for row in made] == ["[1] []"], "its timers are as they were"

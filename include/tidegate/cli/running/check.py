@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
-from tidegate.checkpoint.compatibility import additions, check
+from tidegate.checkpoint.compatibility import additions, check, growing
 from tidegate.cli.lifecycle.rollback import checkpoint_or_savepoint, coordinator_of
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.targets import Target, entry_of, open_target
@@ -36,18 +37,23 @@ def run(args: argparse.Namespace, out: Output) -> int:
     coordinator = coordinator_of(target)
     base = _base(args.base, target)
     if base is None:
-        out.document({"pipeline": target.name, "from": None, "possible": True, "reasons": [], "new": []})
+        warnings = growing(coordinator.graph)
+        nothing: dict[str, Any] = {"from": None, "possible": True, "reasons": [], "new": []}
+        out.document({"pipeline": target.name, **nothing, "warnings": warnings})
+        _warn(warnings, out)
         out.line(f"Pipeline {target.name} has no checkpoint yet: any code will do.")
         return 0
     changes = source_changes(target.ledger.view(), base) if args.base is None else ()
     errors, new = check(coordinator, base, changes), additions(coordinator.graph, base, changes)
     reasons = [error_document(error) for error in errors]
-    document = {"pipeline": target.name, "from": base.id, "possible": not errors, "reasons": reasons, "new": new}
-    out.document(document)
+    warnings = growing(coordinator.graph)
+    found: dict[str, Any] = {"from": base.id, "possible": not errors, "reasons": reasons, "new": new}
+    out.document({"pipeline": target.name, **found, "warnings": warnings})
     for error in errors:
         out.error(error)
     for text in new:
         out.line(f"- {text}")
+    _warn(warnings, out)
     same = base.plan.code_fingerprint == coordinator.graph.code_fingerprint()
     change = "is the same as when" if same else "has changed since"
     out.line(f"The code {change} checkpoint {base.id} was planned.", "dim")
@@ -57,6 +63,11 @@ def run(args: argparse.Namespace, out: Output) -> int:
     reason_count = "1 reason" if len(errors) == 1 else f"{len(errors)} reasons"
     out.line(f"It cannot continue from there, for {reason_count}.", "bold")
     return NO
+
+
+def _warn(warnings: Sequence[str], out: Output) -> None:
+    for text in warnings:
+        out.line(f"Note: {text}", "dim")
 
 
 def _base(text: str | None, target: Target) -> Entry | None:

@@ -2,6 +2,7 @@
 
     a source     the highest event time seen, less its delay: rows older than that are not expected any more
     idle         a source whose planned ranges have been empty for `idle_timeout`, by the checkpoints' clock: left out
+    ended        a source that is `bounded`, and of which nothing is left to be read: left out, too
     an operator  the minimum over the sources that are not idle; the highest of all if all are
     unknown      while a source has not had a row yet and is not idle: then the operator's watermark stays where it was
 
@@ -21,9 +22,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidegate.config.keys import KEYS
 from tidegate.operators.base import Watermarks
-from tidegate.pipeline.graph.event_time import column_of, delay_s, into_operator, lag_by_source
+from tidegate.pipeline.graph.event_time import column_of, delay_s, idle_after_s, into_operator, lag_by_source
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.records import typed
 from tidegate.records.interval import Interval
@@ -114,7 +114,7 @@ class EventTimes:
     def of(self, stage: OperatorNode) -> Watermarks:
         """Return an operator's watermarks: none, unless it uses event time."""
         if not stage.operator.uses_event_time:
-            return Watermarks()
+            return Watermarks(ends=self.plan.drain is not None)
         if self.interval is not None:
             return Watermarks(None, END_OF_TIME, self.interval.end, ends=True, alone=True)
         record = self.before.get(_key(stage.name))
@@ -140,16 +140,20 @@ class EventTimes:
 
     def _now(self, into: Mapping[str, float]) -> datetime | None:
         """Return the minimum over the sources that are not idle."""
-        times = [(self._partition(name), behind) for name, behind in into.items()]
-        waited_for = [time_of for time_of in times if not self._is_idle(time_of[0])]
-        marks = [_earlier(time.watermark, behind) for time, behind in waited_for or times]
+        times = [(name, self._partition(name), behind) for name, behind in into.items()]
+        waited_for = [time_of for time_of in times if not self._is_idle(time_of[0], time_of[1])]
+        marks = [_earlier(time.watermark, behind) for _, time, behind in waited_for or times]
         known_marks = [mark for mark in marks if mark is not None]
         if waited_for:
             return min(known_marks) if len(known_marks) == len(marks) else None
         return max(known_marks, default=None)
 
-    def _is_idle(self, time: Partition) -> bool:
-        timeout = KEYS["idle_timeout"].parse(self.plan.config.get("idle_timeout", "never"))
+    def _is_idle(self, name: str, time: Partition) -> bool:
+        """Return whether event time does not wait for a source: for too long it had no rows, or there are none left."""
+        planned = self.plan.sources[name]
+        if self.graph.sources[name].bounded and planned.empty and not planned.more:
+            return True
+        timeout = idle_after_s(self.graph.sources[name], self.plan.config.get("idle_timeout", "never"))
         return timeout is not None and self.clock - time.active >= timedelta(seconds=timeout)
 
     def _partition(self, name: str) -> Partition:
@@ -224,7 +228,7 @@ class EventTimes:
 
     def idle(self) -> list[str]:
         """Return the sources that were left out as idle."""
-        return sorted(name for name, time in self._sources.items() if self._is_idle(time))
+        return sorted(name for name, time in self._sources.items() if self._is_idle(name, time))
 
 
 def _partition_of(record: Json) -> Partition:

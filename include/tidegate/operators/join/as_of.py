@@ -63,6 +63,10 @@ class AsOfJoin(Operator):
         return (WAITING, VERSIONS)
 
     @property
+    def keeps_for_ever(self) -> str | None:
+        return f"a version for each {', '.join(self.on)}" if self.expiry == NEVER else None
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         return (LATE,)
 

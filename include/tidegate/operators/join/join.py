@@ -289,6 +289,10 @@ class LatestJoin(ExpiringOperator):
     def takes_updates(self) -> bool:
         return True
 
+    @property
+    def keeps_for_ever(self) -> str | None:
+        return "all rows of both sides" if self.expiry == NEVER else None
+
     def describe(self) -> Json:
         return {"on": self.keys.texts, "how": self.how, "prefix": self.prefix} | self.expiry.describe()
 

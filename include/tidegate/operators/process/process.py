@@ -15,7 +15,8 @@ watermark has passed them, too, and everything comes in order of event time: so 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import msgspec
 
@@ -26,17 +27,18 @@ from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own
 from tidegate.operators.join.time_bounds import LATE, need_time
-from tidegate.operators.process.worker import AT, ROW, Work
+from tidegate.operators.process.worker import AT, ROW, SIDE, Work
 from tidegate.operators.waiting import WAITING, ready_rows
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.sources.ddl import Column as Field
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.files.reading import empty_frame
-from tidegate.spark.event_time import time_problems
+from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.row_id import row_id
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, GroupedData
 
     from tidegate.operators.base import OperatorContext
@@ -51,10 +53,18 @@ TIMERS_TYPE = "array<struct<kind:string,name:string,at:timestamp>>"
 TAKEN = (TIMERS, "due_event", "due_clock", "_timers")
 """Columns of the timers' state."""
 METHODS = ("clear", "as_dict")
+LEFT, RIGHT, MOMENT = "_left", "_right", "_moment"
+"""Columns of a frame with the rows of two streams: each row whole on its side, and its time."""
+LATE_OTHER = "late-other"
+"""The output with late rows of the second stream."""
+NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Process(Operator):
-    """`function(key, rows, state, timers)` for each key that has new rows or a timer that is due."""
+    """`function(key, rows, state, timers)` for each key that has new rows or a timer that is due.
+
+    With two streams it is `function(key, rows, others, state, timers)`, and a lookup table comes last.
+    """
 
     kind: ClassVar[str] = "process"
     renews: ClassVar[bool] = True
@@ -68,33 +78,56 @@ class Process(Operator):
         order_by: Sequence[str] = (),
         *,
         in_order: bool = False,
-        event_time: str | None = None,
+        event_time: str | tuple[str | None, str | None] | None = None,
         expiry: Expiry = NEVER,
+        outputs: Mapping[str, str] = NONE,
+        inputs: int = 1,
+        looks_up: bool = False,
     ) -> None:
+        """outputs: more streams of its rows, by name. inputs: 2 if it takes a second stream, keyed by the same columns.
+        looks_up: whether the last stream that it takes is a lookup table (`broadcast`)."""
         self.by = listed(by)
         self.function = function
         self.output = output
         self.state = state
         self.order_by = listed(order_by)
         self.in_order = in_order
-        self.event_time = event_time
+        self.times = (event_time, event_time) if isinstance(event_time, str) or event_time is None else event_time
+        self.event_time = event_time if isinstance(event_time, str) else None
         self.expiry = expiry
+        self.sides = dict(outputs)
+        self.inputs = inputs
+        self.looks_up = looks_up
 
     @property
     def parts(self) -> tuple[str, ...]:
         return ("", TIMERS, WAITING) if self.in_order else ("", TIMERS)
 
     @property
+    def keeps_for_ever(self) -> str | None:
+        if self.expiry != NEVER:
+            return None
+        return f"the state of each {', '.join(self.by)} that its function does not clear"
+
+    @property
     def outputs(self) -> tuple[str, ...]:
-        return (LATE,) if self.in_order else ()
+        return (*self.sides, *self._late_outputs)
+
+    @property
+    def _late_outputs(self) -> tuple[str, ...]:
+        return (LATE, LATE_OTHER)[: self.inputs] if self.in_order else ()
+
+    @property
+    def takes_lookup(self) -> bool:
+        return self.looks_up
 
     @property
     def possible_outputs(self) -> Mapping[str, str]:
-        return {LATE: "in_order=True"}
+        return {LATE: "in_order=True", LATE_OTHER: "in_order=True and a second stream"}
 
     @property
     def goes_by(self) -> tuple[str | None, ...]:
-        return (self.event_time,) if self.in_order else ()
+        return tuple(self.times[: self.inputs]) if self.in_order else ()
 
     @property
     def uses_event_time(self) -> bool:
@@ -103,13 +136,20 @@ class Process(Operator):
     def describe(self) -> Json:
         meaning: Json = {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
         waits = {"in_order": True, "event_time": self.event_time} if self.in_order else {}
-        return meaning | waits | self.expiry.describe()
+        more: Json = {"outputs": self.sides} if self.sides else {}
+        if self.inputs > 1 or self.looks_up:
+            more |= {"inputs": self.inputs, "looks_up": self.looks_up, "times": list(self.times)}
+        return meaning | waits | more | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
-        return {"by": self.by, "in order of event time": self.in_order}
+        return {"by": self.by, "in order of event time": self.in_order, "streams": self.inputs}
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time) if self.in_order else []
+        if not self.in_order:
+            return []
+        whose = ("its",) if self.inputs == 1 else ("the first stream's", "the second stream's")
+        sides = zip(columns, self.times, whose, strict=False)
+        return [problem for names, chosen, side in sides for problem in time_problems(names, chosen, side)]
 
     def code(self) -> object:
         return self.function
@@ -122,7 +162,15 @@ class Process(Operator):
             f"by names {name!r}, as its timers do: rename it in a stage before" for name in self.by if name in TAKEN
         ]
         problems += self.expiry.problems()
-        for parameter, ddl in (("output", self.output), ("state", self.state)):
+        if self.inputs > 1 and self.order_by:
+            problems.append(
+                "order_by: rows of two streams have no columns in common to be sorted by; with in_order=True they come "
+                "in the order of event time"
+            )
+        taken = [name for name in self.sides if name in (LATE, LATE_OTHER)]
+        problems += [f"outputs: {name!r} is where late rows go: name it otherwise" for name in taken]
+        sides = [(f"outputs[{name!r}]", ddl) for name, ddl in self.sides.items()]
+        for parameter, ddl in (("output", self.output), ("state", self.state), *sides):
             try:
                 columns = parse_ddl(ddl)
             except DdlError as error:
@@ -145,18 +193,52 @@ class Process(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
 
-        rows = inputs[0]
+        table = inputs[-1].toArrow() if self.looks_up else None
+        rows = inputs[0] if self.inputs == 1 else self._both(inputs[0], inputs[1], context)
         self._refuse_unfit(rows, context)
         late = {}
         if self.in_order:
-            ready, late[LATE] = ready_rows(rows, self.by, need_time(self.event_time, 0, context), context)
+            time = need_time(self.event_time, 0, context) if self.inputs == 1 else MOMENT
+            ready, late[LATE] = ready_rows(rows, self.by, time, context)
+            if self.inputs > 1:
+                late = {
+                    output: late[LATE].where(f"{side} IS NOT NULL").select(f"{side}.*")
+                    for output, side in zip(self._late_outputs, (LEFT, RIGHT), strict=True)
+                }
         else:
             ready = rows.withColumns({ROW: row_id(rows), AT: F.lit(None).cast("long")})
         rows = context.persist(ready)
-        results = context.stage(self._call_function(rows, self._keys_to_call(rows, context), context))
+        results = context.stage(self._call_function(rows, self._keys_to_call(rows, context), table, context))
         self._put(results, context)
-        fields = [f"_out.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.output)]
-        return {"": results.where("_kind = 0").selectExpr(*fields), **late}
+        streams = {"": _given(results, "_out", 0, self.output)}
+        for number, (name, ddl) in enumerate(self.sides.items()):
+            streams[name] = _given(results, f"_out{number}", SIDE + number, ddl)
+        return {**streams, **late}
+
+    def _both(self, left: DataFrame, right: DataFrame, context: OperatorContext) -> DataFrame:
+        """Return the rows of two streams in one frame: keys, and each row whole, on its side."""
+        from pyspark.sql import functions as F
+
+        frames = []
+        for place, (frame, side) in enumerate(((left, LEFT), (right, RIGHT))):
+            need_keys(frame, self.by, "by", context)
+            refuse_own(frame, context)
+            columns = [F.col(quoted(name)) for name in self.by]
+            if self.in_order:
+                time = need_time(self.times[place], place, context)
+                columns.append(F.timestamp_micros(time_micros(frame, time, f"operator {context.uid!r}")).alias(MOMENT))
+            frames.append(frame.select(*columns, F.struct(*map(quoted, frame.columns)).alias(side)))
+        kinds = [{name: frame.schema[name].dataType.simpleString() for name in self.by} for frame in frames]
+        if kinds[0] != kinds[1]:
+            unlike = [name for name in self.by if kinds[0][name] != kinds[1][name]]
+            raise Invalid(
+                f"operator {context.uid!r}: keys of its two streams differ in type: "
+                + ", ".join(f"{name!r} is {kinds[0][name]} here, {kinds[1][name]} there" for name in unlike),
+                expected="the same types on both sides",
+                help="cast them in a stage before",
+                reason="BAD_KEY",
+            )
+        return frames[0].unionByName(frames[1], allowMissingColumns=True)
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
         return None if part else self.expiry.ttl(context)
@@ -213,7 +295,10 @@ class Process(Operator):
         stored = stored.select(*(F.col(quoted(key)).alias(name) for key, name in aliases.items()), *map(quoted, fields))
         return keys.join(stored, F.expr(on), "left").drop(*aliases.values())
 
-    def _call_function(self, rows: DataFrame, with_state: DataFrame, context: OperatorContext) -> DataFrame:
+    def _call_function(
+        self, rows: DataFrame, with_state: DataFrame, table: pa.Table | None, context: OperatorContext
+    ) -> DataFrame:
+        """table: the lookup table, if it takes one."""
         output, state = parse_ddl(self.output), parse_ddl(self.state)
         types = {name: kind for name, kind in rows.dtypes if name in self.by}
         columns = [
@@ -223,6 +308,7 @@ class Process(Operator):
             Field("_state", _struct(state)),
             Field("_timers", TIMERS_TYPE),
             Field("_deleted", "boolean"),
+            *(Field(f"_out{number}", _struct(parse_ddl(ddl))) for number, ddl in enumerate(self.sides.values())),
         ]
         shape = empty_frame(context.spark, columns)
         schema = from_spark(msgspec.json.decode(shape.schema.json()))
@@ -241,6 +327,9 @@ class Process(Operator):
             reached=context.watermarks.reached,
             ends=context.watermarks.ends,
             alone=context.watermarks.alone,
+            sides={name: number for number, name in enumerate(self.sides)},
+            streams=(LEFT, RIGHT) if self.inputs > 1 else (),
+            table=table,
         )
         grouped = _numbered(rows, self.by).cogroup(_numbered(with_state, self.by))
         # Spark counts the arguments, that of a method's own object too.
@@ -250,6 +339,8 @@ class Process(Operator):
         need_keys(rows, self.by, "by", context)
         need_columns(rows, self.order_by, "order_by", context)
         refuse_own(rows, context)
+        if self.inputs == 1:
+            refuse_own(rows, context, [LEFT, RIGHT, MOMENT])
         kinds = {name: rows.schema[name].dataType.simpleString() for name in self.order_by}
         if unfit := [f"{name!r} is {kind}" for name, kind in kinds.items() if "<" in kind or kind == "variant"]:
             raise Invalid(
@@ -258,6 +349,12 @@ class Process(Operator):
                 help="make a column of it in a stage before",
                 reason="BAD_ORDER",
             )
+
+
+def _given(results: DataFrame, column: str, kind: int, ddl: str) -> DataFrame:
+    """Return the rows that the function has given for one of its streams."""
+    fields = [f"{column}.{quoted(each.name)} AS {quoted(each.name)}" for each in parse_ddl(ddl)]
+    return results.where(f"_kind = {kind}").selectExpr(*fields)
 
 
 def _numbered(frame: DataFrame, by: Sequence[str]) -> GroupedData:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,18 @@ from tidegate.versions.python import UTC
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AT", "ROW", "KeyState", "Timer", "Timers", "Work"]
+__all__ = ["AT", "ROW", "SIDE", "KeyState", "Timer", "Timers", "Work"]
 
 AT, ROW = "_at", "_row"
 """Columns added to the rows' own: their time, if they come in order, and what distinguishes them."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_CALLS = 10_000
+SIDE = 3
+"""The kind of a record with a row for the first side output; the next ones count on."""
+
+
+Given = tuple[str, dict[str, Any]]
+"""The stream that a row is for, "" for its own, and the row."""
 
 
 class KeyState:
@@ -127,6 +133,12 @@ class Work:
     ends: bool = False
     alone: bool = False
     """Nothing is left for a later checkpoint."""
+    sides: Mapping[str, int] = field(default_factory=dict)
+    """The side outputs, numbered."""
+    streams: Sequence[str] = ()
+    """If it takes two streams: the columns that hold a row of the one or of the other."""
+    table: pa.Table | None = None
+    """The lookup table."""
 
     def __call__(self, rows: pa.Table, state_rows: pa.Table) -> pa.Table:
         import pyarrow as pa
@@ -140,7 +152,7 @@ class Work:
         timers = Timers(pending, self.watermark and _utc(self.watermark), _utc(self.clock), alone=self.alone)
         rows = rows.sort_by([(name, "ascending") for name in (AT, *self.order_by, ROW)])
         outputs = self._calls(key, rows, state, timers)
-        records: list[dict[str, Any]] = [{"_kind": 0, "_out": out, "_key": key} for out in outputs]
+        records = [self._record(name, out, key) for name, out in outputs]
         if state.as_dict() != values:
             withdrawn = not any(value not in (None, [], {}) for value in state.as_dict().values())
             records.append({"_kind": 1, "_key": key, "_state": _arrow(state.as_dict()), "_deleted": withdrawn})
@@ -149,7 +161,15 @@ class Work:
             records.append({"_kind": 2, "_key": key, "_timers": still_set, "_deleted": not still_set})
         return pa.Table.from_pylist(records, schema=self.schema)
 
-    def _calls(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> Iterator[dict[str, Any]]:
+    def _record(self, name: str, out: dict[str, Any], key: dict[str, Any]) -> dict[str, Any]:
+        """Return the record of a row for a stream: its own is ""."""
+        kind, column = (SIDE + self.sides[name], self._column(name)) if name else (0, "_out")
+        return {"_kind": kind, column: out, "_key": key}
+
+    def _column(self, name: str) -> str:
+        return f"_out{self.sides[name]}" if name else "_out"
+
+    def _calls(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> Iterator[Given]:
         """Call the function for everything that is due, in order: timers of the clock; rows and event-time timers;
         timers that these make due."""
         none, calls = rows.slice(0, 0), 0
@@ -180,9 +200,7 @@ class Work:
         if self.ends:
             yield from self._last_calls(key, none, state, timers)
 
-    def _last_calls(
-        self, key: dict[str, Any], none: pa.Table, state: KeyState, timers: Timers
-    ) -> Iterator[dict[str, Any]]:
+    def _last_calls(self, key: dict[str, Any], none: pa.Table, state: KeyState, timers: Timers) -> Iterator[Given]:
         """Fire each timer once more at the end of event time. One that renews itself would otherwise never stop."""
         fired: set[str] = set()
         last = datetime.max.replace(tzinfo=UTC) if self.alone else timers.watermark
@@ -201,30 +219,46 @@ class Work:
             )
         return calls + 1
 
-    def _called(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> list[dict[str, Any]]:
-        """Return the rows that the function yields, as dicts."""
-        yielded = self.function(copy.deepcopy(key), rows, state, timers)  # theirs to do with as they like
+    def _called(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> list[Given]:
+        """Return the rows that the function yields, as dicts, each with the stream that it is for."""
+        tables = [_on_side(rows, side) for side in self.streams] or [rows]
+        more = [] if self.table is None else [self.table]
+        yielded = self.function(copy.deepcopy(key), *tables, state, timers, *more)  # theirs to do with as they like
         if yielded is None:
             return []
         if hasattr(yielded, "schema"):
             self._refuse_unknown(yielded.schema.names)
         outputs = []
-        for row in yielded.to_pylist() if hasattr(yielded, "to_pylist") else yielded:
+        for given in yielded.to_pylist() if hasattr(yielded, "to_pylist") else yielded:
+            name, row = given if isinstance(given, tuple) and len(given) == 2 else ("", given)
+            if name and name not in self.sides:
+                raise ValueError(
+                    f"process {self.uid!r} gave a row for {name!r}; its outputs are {', '.join(self.sides) or 'none'}"
+                )
             if not isinstance(row, dict):
                 raise TypeError(
                     f"process {self.uid!r} gave a {type(row).__name__}: give dicts, one per row, or an Arrow table"
                 )
-            self._refuse_unknown(row)
-            outputs.append({name: _as_it_is(value) for name, value in row.items()})
+            self._refuse_unknown(row, name)
+            outputs.append((name, {column: _as_it_is(value) for column, value in row.items()}))
         return outputs
 
-    def _refuse_unknown(self, names: Iterable[str]) -> None:
-        field_names = self.schema.field("_out").type.names
+    def _refuse_unknown(self, names: Iterable[str], output: str = "") -> None:
+        field_names = self.schema.field(self._column(output)).type.names
         if unknown := sorted(set(names).difference(field_names)):
             raise ValueError(
-                f"process {self.uid!r} gave columns that its output does not have: {unknown}; "
-                f"it has {', '.join(field_names)}"
+                f"process {self.uid!r} gave columns that its output {f'{output!r} ' if output else ''}does not have: "
+                f"{unknown}; it has {', '.join(field_names)}"
             )
+
+
+def _on_side(rows: pa.Table, side: str) -> pa.Table:
+    """Return the rows of one of two streams, in that stream's own columns."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    whole = rows[side].filter(pc.is_valid(rows[side])).combine_chunks()
+    return pa.Table.from_struct_array(whole)
 
 
 def _as_it_is(value: Any) -> Any:

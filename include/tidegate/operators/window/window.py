@@ -15,19 +15,20 @@ windows stay in the state's files until every window of a file has expired.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.config.keys import duration_text, seconds_in
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import Operator, OperatorContext, Watermarks
 from tidegate.operators.functions import arguments, meanings, parse
-from tidegate.operators.inputs import key_problems
+from tidegate.operators.inputs import key_problems, refuse_own
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.operators.window.fixed import FixedWindows
 from tidegate.operators.window.sessions import SessionWindows
-from tidegate.records.moments import micros_of
-from tidegate.records.names import listed
+from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
+from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.event_time import duration_problem, micros_in, time_problems
+from tidegate.spark.event_time import duration_problem, micros_in, moment, time_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Window"]
 
+CLOCK: Final = "_clock"
+"""The column, and what the operator remembers, of the time by the clock."""
 MOST_WINDOWS = 1000
 """The most hopping windows that a row may lie in: each of them is a row of state."""
 
@@ -58,6 +61,7 @@ class Window(Operator):
         emit: str = "close",
         late: str = "drop",
         allowed_lateness: object = 0,
+        time: str = "event",
     ) -> None:
         self.by = listed(by)
         self.functions = dict(functions)
@@ -66,6 +70,7 @@ class Window(Operator):
         self.emit = emit
         self.late = late
         self.allowed_lateness = allowed_lateness
+        self.time = time
 
     @property
     def told_by(self) -> list[str]:
@@ -73,7 +78,7 @@ class Window(Operator):
 
     @property
     def uses_event_time(self) -> bool:
-        return True
+        return not self._by_clock
 
     @property
     def updates(self) -> bool:
@@ -94,7 +99,12 @@ class Window(Operator):
 
     @property
     def goes_by(self) -> tuple[str | None, ...]:
-        return (self.event_time,)
+        return (self.event_time,) if not self._by_clock else ()
+
+    @property
+    def _by_clock(self) -> bool:
+        """Whether a row's time is that of its checkpoint: when that was planned."""
+        return self.time == "processing"
 
     @property
     def replacing(self) -> Json:
@@ -117,6 +127,8 @@ class Window(Operator):
         return size + seconds_in(self.allowed_lateness)
 
     def untimely(self, column: str) -> str | None:
+        if self._by_clock and column in (START, END):
+            return f'event_time={column!r} is a time of the clock, and no event time: say time="processing" there, too'
         if self.session is None or column not in (START, *self.by, *self.functions):
             return None
         return (
@@ -141,10 +153,11 @@ class Window(Operator):
             "emit": self.emit,
             "late": self.late,
             "allowed_lateness": self.allowed_lateness,
-        }
+        } | ({"time": self.time} if self._by_clock else {})
 
     def meaning(self, over_updates: bool) -> Json:
-        meaning = {"by": self.by, "event_time": [self.event_time], "the window": self._shape}
+        meaning: Json = {"by": self.by, "the window": self._shape, "time": self.time}
+        meaning |= {} if self._by_clock else {"event_time": [self.event_time]}
         return meaning | meanings(self.functions)
 
     @property
@@ -164,6 +177,10 @@ class Window(Operator):
             problems.append('it computes nothing: name at least one, such as orders="count(*)"')
         if self.emit not in ("close", "update"):
             problems.append(f'emit={self.emit!r}: expected "close" (each window once) or "update" (on every change)')
+        if self.time not in ("event", "processing"):
+            problems.append(f'time={self.time!r}: expected "event" or "processing", when the checkpoint is planned')
+        elif self._by_clock and (self.event_time, self.late, self.allowed_lateness) != (None, "drop", 0):
+            problems.append('time="processing": nothing is late; leave out event_time, late and allowed_lateness')
         if self.late not in ("drop", "side"):
             problems.append(f'late={self.late!r}: expected "drop" (and count) or "side" (the stream window["late"])')
         problems += key_problems(self.by) if self.by else []
@@ -211,6 +228,8 @@ class Window(Operator):
         return []
 
     def interval_problems(self) -> list[str]:
+        if self._by_clock:
+            return ['time="processing": an interval is made at any time, and again at another: go by event time']
         if self.hopping is None or self._duration_problems() or len(set(map(micros_in, self._sizes))) == 1:
             return []
         return [
@@ -232,12 +251,34 @@ class Window(Operator):
         )
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time)
+        return time_problems(columns[0], self.event_time) if not self._by_clock else []
 
     def shown(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
-        return None if states[""] is None else self._windowing(inputs[0], context).shown(states[""])
+        if states[""] is None:
+            return None
+        rows, context = self._clocked(inputs[0], context) if self._by_clock else (inputs[0], context)
+        return self._windowing(rows, context).shown(states[""])
+
+    def _clocked(self, rows: DataFrame, context: OperatorContext) -> tuple[DataFrame, OperatorContext]:
+        """Return the rows with the checkpoint's time, and the context with it as their event time and watermark.
+
+        A checkpoint that is made by hand is of the time of the one before it. The clock never goes back.
+        """
+        from pyspark.sql import functions as F
+
+        refuse_own(rows, context, [CLOCK])
+        told = context.memory.get(CLOCK)
+        before = told if isinstance(told, int) else None
+        now = micros_of(context.clock)
+        if before is not None:
+            now = before if context.waits else max(before, now)
+        context.remember[CLOCK] = now
+        ends = context.watermarks.ends
+        marks = Watermarks(None if before is None else at_micros(before), END_OF_TIME if ends else at_micros(now))
+        time = F.expr(f"timestamp_micros({moment(now, quoted(rows.columns[0]))})").alias(CLOCK)
+        return rows.select("*", time), replace(context, watermarks=marks, event_time=CLOCK)
 
     def _windowing(self, rows: DataFrame, context: OperatorContext) -> Windowing:
         windowing = Windowing(
@@ -254,8 +295,11 @@ class Window(Operator):
         return windowing
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        windowing = self._windowing(inputs[0], context)
+        rows = inputs[0]
+        if self._by_clock:
+            rows, context = self._clocked(rows, context)
+        windowing = self._windowing(rows, context)
         if self.session is not None:
-            return SessionWindows(windowing, micros_in(self.session)).run(inputs[0])
+            return SessionWindows(windowing, micros_in(self.session)).run(rows)
         size, slide = self._sizes
-        return FixedWindows(windowing, micros_in(size), micros_in(slide)).run(inputs[0])
+        return FixedWindows(windowing, micros_in(size), micros_in(slide)).run(rows)

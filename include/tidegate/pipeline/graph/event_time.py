@@ -16,7 +16,7 @@ from tidegate.pipeline.graph.nodes import GateNode, OperatorNode
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.nodes import Node, SourceNode
 
-__all__ = ["column_of", "delay_s", "event_time_problems", "lag_by_source"]
+__all__ = ["column_of", "delay_s", "event_time_problems", "idle_after_s", "lag_by_source"]
 
 Origins = dict[str, float]
 """Sources with event time, each with the number of seconds by which rows may lag its watermark."""
@@ -56,6 +56,13 @@ def column_of(into: Origins, sources: Mapping[str, SourceNode]) -> str | None:
 def delay_s(sourcing: SourceNode, default: object) -> float:
     """Return how many seconds later than a source's newest row a row may come."""
     parsed: float = KEYS["watermark"].parse(default if sourcing.watermark is None else sourcing.watermark)
+    return parsed
+
+
+def idle_after_s(sourcing: SourceNode, default: object) -> float | None:
+    """Return after how many seconds without rows a source is not waited for. None: never."""
+    given = default if sourcing.idle_timeout is None else sourcing.idle_timeout
+    parsed: float | None = KEYS["idle_timeout"].parse(given)
     return parsed
 
 
@@ -158,6 +165,16 @@ def _source_problems(node: SourceNode) -> list[str]:
         problems.append(f"{subject} has event_time={node.event_time!r}: name one of its columns")
     if node.watermark is not None and node.event_time is None:
         problems.append(f'{subject} has a watermark, but no event time: name the column, as in event_time="at"')
+    if node.event_time is None and (node.idle_timeout is not None or node.bounded):
+        problems.append(
+            f"{subject} says when event time does not wait for it (idle_timeout, bounded), but has none: name the "
+            'column, as in event_time="at"'
+        )
+    try:
+        idle_after_s(node, "never")
+    except ValueError:
+        expected = KEYS["idle_timeout"].expected
+        problems.append(f"{subject} has idle_timeout={node.idle_timeout!r}: expected {expected}")
     try:
         delay_s(node, 0)
     except ValueError as error:

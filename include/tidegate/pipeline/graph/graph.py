@@ -138,7 +138,8 @@ def lookup_problems(
             continue
         subject = f"{stage.name!r} takes {', '.join(looked_up)}"
         streams = [name for name in stage.inputs if name not in tables]
-        if not isinstance(stage, StageNode):
+        looks_up = isinstance(stage, OperatorNode) and stage.operator.takes_lookup
+        if not isinstance(stage, StageNode) and not (looks_up and looked_up == [stage.inputs[-1]]):
             problems.append(
                 f"{subject}, all of it in each checkpoint: look it up in a stage, and take that stage's rows"
             )
@@ -155,6 +156,12 @@ def lookup_problems(
             for name in looked_up
             if jobs[name] != jobs[stage.name]
         ]
+    problems += [
+        f"{stage.operator.kind} {stage.name!r} looks up {stage.inputs[-1]}, which is no lookup table: say "
+        ".broadcast(by=…, order_by=…) of it"
+        for stage in stages
+        if isinstance(stage, OperatorNode) and stage.operator.takes_lookup and stage.inputs[-1] not in tables
+    ]
     problems += [
         f"sink {sink.name!r} takes {sink.input}, all of it in each checkpoint: "
         "let it take .latest(…) of the same rows, which emits the changed rows"

@@ -36,6 +36,10 @@ class SourceNode:
     event_time: str | None = None
     watermark: object = None
     pace: Adaptive | None = None
+    idle_timeout: object = None
+    """None: the setting."""
+    bounded: bool = False
+    """There will be no more input than there is."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,175 @@
+"""Windows of a number of rows, in the order of event time: the first hundred rows of a key, the next hundred …
+
+Rows wait until the watermark has passed them, so which of them are together does not depend on how the input was cut
+into checkpoints. Of each key the window that is not full yet is kept, as partial results. One that is still not full
+when event time ends is never given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.functions import Function, arguments, meanings, parse, parsed_functions
+from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same, types_of
+from tidegate.operators.join.time_bounds import LATE, need_time
+from tidegate.operators.waiting import WAITING, ready_rows
+from tidegate.operators.window.closing import END, START, TAKEN
+from tidegate.records.names import listed, quoted
+from tidegate.records.records import Json
+from tidegate.spark.event_time import time_problems
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["CountWindow"]
+
+ROWS: Final = "_rows"
+PLACE: Final = "_place"
+"""Of a row, the number of its window, from the one that is open."""
+
+
+class CountWindow(Operator):
+    """`count` rows of a key, from the first on. `window_start` and `window_end` are the times of the first and last."""
+
+    kind: ClassVar[str] = "window"
+    renews: ClassVar[bool] = True
+
+    def __init__(
+        self, by: Sequence[str], functions: Mapping[str, str], count: int, event_time: str | None = None
+    ) -> None:
+        self.by = listed(by)
+        self.functions = dict(functions)
+        self.count = count
+        self.event_time = event_time
+
+    @property
+    def told_by(self) -> list[str]:
+        return [str(self.count), "rows", *self.by]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return ("", WAITING)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (LATE,)
+
+    @property
+    def uses_event_time(self) -> bool:
+        return True
+
+    @property
+    def goes_by(self) -> tuple[str | None, ...]:
+        return (self.event_time,)
+
+    @property
+    def results(self) -> Mapping[str, str]:
+        return arguments(self.functions)
+
+    @property
+    def columns(self) -> list[str] | None:
+        return [START, END, *self.by, *self.functions]
+
+    def untimely(self, column: str) -> str | None:
+        if column not in (START, *self.by, *self.functions):
+            return None
+        return (
+            f"event_time={column!r} is older than a window's end by as long as {self.count} rows take, however long "
+            f"that is: they would come too late, and be dropped; say event_time={END!r}"
+        )
+
+    def describe(self) -> Json:
+        return {"count": self.count, "by": self.by, "functions": self.functions, "event_time": self.event_time}
+
+    def meaning(self, over_updates: bool) -> Json:
+        meaning: Json = {"by": self.by, "event_time": [self.event_time], "the window": f"{self.count} rows"}
+        return meaning | meanings(self.functions)
+
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        return time_problems(columns[0], self.event_time)
+
+    def problems(self) -> list[str]:
+        problems = key_problems(self.by)
+        if type(self.count) is not int or not 1 <= self.count <= 1 << 31:
+            problems.append(f"count={self.count!r}: expected a number of rows, such as 100")
+        if not self.functions:
+            problems.append('it computes nothing: name at least one, such as orders="count(*)"')
+        for name in self.by:
+            if name in (START, END) or name.startswith("_"):
+                problems.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
+        for name, text in self.functions.items():
+            if name in (*self.by, START, END) or name.startswith("_"):
+                problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
+            parsed = parse(name, text)
+            problems += [parsed] if isinstance(parsed, str) else []
+        return problems
+
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        from pyspark.sql import functions as F
+
+        rows = inputs[0]
+        need_keys(rows, self.by, "by", context)
+        refuse_own(rows, context)
+        refuse_own(rows, context, TAKEN)
+        types = types_of(parsed_functions(self.functions), rows, context)
+        parsed = [f.in_windows().typed(types.results[f.name]) for f in parsed_functions(self.functions)]
+        ready, late = ready_rows(rows, self.by, need_time(self.event_time, 0, context), context)
+        ready, keys, state = context.persist(ready), list(map(quoted, self.by)), context.state(self.by)
+        like = self._pieces(ready, None, parsed)
+        stored = state.of(ready.select(*keys).distinct())
+        if stored is not None:
+            stored = context.persist(recalled(state, stored, like.drop(PLACE), context))
+            continued = stored.withColumn(PLACE, F.lit(0).cast("long"))
+            like = self._merged(self._pieces(ready, stored, parsed).unionByName(continued), like, parsed)
+        windows = context.persist(like)
+        full = f"{ROWS} >= {self.count}"
+        changes = windows.where(f"NOT ({full})").drop(PLACE).withColumn("_deleted", F.lit(False))
+        if stored is not None:  # the keys of which no window is open any more
+            asides = [f"_aside{place}" for place in range(len(keys))]
+            open_keys = changes.select(*(F.col(k).alias(name) for k, name in zip(keys, asides, strict=True)))
+            gone = stored.join(open_keys, same(self.by, asides, nulls=True), "left_anti")
+            changes = changes.unionByName(gone.withColumn("_deleted", F.lit(True)))
+        state.put(changes, deletes=True)
+        results = [function.result(types.results[function.name]) for function in parsed]
+        return {"": windows.where(full).select(START, END, *keys, *results), LATE: late}
+
+    def _pieces(self, ready: DataFrame, stored: DataFrame | None, parsed: Sequence[Function]) -> DataFrame:
+        """Return this checkpoint's rows as partial results per window: `_place` 0 continues the stored one."""
+        from pyspark.sql import Window
+        from pyspark.sql import functions as F
+
+        keys = list(map(quoted, self.by))
+        begun = F.lit(0).cast("long")
+        if stored is not None:
+            asides = [f"_aside{place}" for place in range(len(keys))]
+            aliased = (F.col(k).alias(name) for k, name in zip(keys, asides, strict=True))
+            open_windows = stored.select(*aliased, F.col(ROWS).alias("_was"))
+            ready = ready.join(open_windows, same(self.by, asides, nulls=True), "left")
+            begun = F.coalesce(F.col("_was"), begun)
+        number = F.row_number().over(Window.partitionBy(*keys).orderBy("_at", "_row")) - 1 + begun
+        numbered = ready.withColumn(PLACE, number).withColumn(PLACE, F.expr(f"{PLACE} div {self.count}"))
+        return numbered.groupBy(*keys, PLACE).agg(
+            F.expr("timestamp_micros(min(_at))").alias(START),
+            F.expr("timestamp_micros(max(_at))").alias(END),
+            F.count("*").alias(ROWS),
+            *(column for function in parsed for column in function.partials()),
+        )
+
+    def _merged(self, pieces: DataFrame, like: DataFrame, parsed: Sequence[Function]) -> DataFrame:
+        """Return one row per window, in the types of `like`: a sum of sums has a wider one."""
+        from pyspark.sql import functions as F
+
+        merged = pieces.groupBy(*map(quoted, self.by), PLACE).agg(
+            F.min(START).alias(START),
+            F.max(END).alias(END),
+            F.sum(ROWS).alias(ROWS),
+            *(column for function in parsed for column in function.merges()),
+        )
+        kinds = {field.name: field.dataType.simpleString() for field in merged.schema.fields}
+        columns = []
+        for field in like.schema.fields:
+            column, unlike = F.col(quoted(field.name)), kinds[field.name] != field.dataType.simpleString()
+            columns.append(column.cast(field.dataType).alias(field.name) if unlike else column)
+        return merged.select(*columns)

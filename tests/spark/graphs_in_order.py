@@ -1,0 +1,88 @@
+"""What waits for the watermark and takes rows in the order of event time, and what plain Python and Spark say of it.
+
+ordered   rows over those before them (running values, the last three, lag, numbers); windows of three rows; a union
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tests.spark.graphs import ORDERS, grouped, mixed, rows_of
+from tests.spark.random_cuts import Event, Graph, Row, counted
+from tests.spark.small_pipeline import sources
+from tidegate import Pipeline
+from tidegate.sinks import DeltaAppend
+
+__all__ = ["IN_ORDER"]
+
+RUNNING = {
+    "total": "sum(v)", "mean": "avg(v)", "least": "min(v)", "odd": "count_if(v % 2 = 1)", "before": "lag(v)",
+    "third": "lag(id, 3)", "nth": "row_number()",
+}  # fmt: skip
+
+
+def ordered(pipeline: Pipeline) -> None:
+    orders = sources(pipeline, ORDERS, "orders", event_time="at", watermark="20 min")
+    returns = sources(pipeline, ORDERS, "returns", event_time="at", watermark="20 min")
+    orders.over(by="k", uid="running", **RUNNING).sink("running", DeltaAppend("tables/running"))
+    recent = orders.over(by="k", rows=3, uid="recent", total="sum(v)", most="max(id)")
+    recent.sink("recent", DeltaAppend("tables/recent"))
+    both = orders.union(returns, name="both")
+    both.sink("both", DeltaAppend("tables/both"))
+    threes = both.window(count=3, by="k", uid="threes", n="count(*)", s="sum(v)", d="count(distinct v)", m="avg(id)")
+    threes.sink("threes", DeltaAppend("tables/threes"))
+
+
+def ordered_events(dice: random.Random) -> list[Event]:
+    kinds: dict[str, tuple[Row, str]] = {
+        "orders": ({"id": "id", "v": "value"}, "at"),
+        "returns": ({"id": "id", "v": "value"}, "at"),
+    }
+    return mixed(dice, dice.choice([10, 30, 50]), kinds, end=True)
+
+
+def ordered_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
+    orders, both = rows_of(events, "orders"), rows_of(events, "orders") + rows_of(events, "returns")
+    running, recent, threes = [], [], []
+    for rows in grouped(orders, lambda row: row["k"]).values():
+        rows.sort(key=lambda row: row["at"])
+        for place, row in enumerate(rows):
+            so_far = [each["v"] for each in rows[: place + 1]]
+            running.append(
+                row
+                | {
+                    "total": sum(so_far),
+                    "mean": sum(so_far) / len(so_far),
+                    "least": min(so_far),
+                    "odd": sum(v % 2 for v in so_far),
+                    "before": so_far[-2] if place else None,
+                    "third": rows[place - 3]["id"] if place >= 3 else None,
+                    "nth": place + 1,
+                }
+            )
+            last = rows[max(0, place - 2) : place + 1]
+            recent.append(row | {"total": sum(each["v"] for each in last), "most": max(each["id"] for each in last)})
+    for k, rows in grouped(both, lambda row: row["k"]).items():
+        rows.sort(key=lambda row: row["at"])
+        for begin in range(0, len(rows) - 2, 3):
+            window = rows[begin : begin + 3]
+            values = [row["v"] for row in window]
+            ends = {"window_start": window[0]["at"], "window_end": window[-1]["at"], "k": k}
+            ids = [row["id"] for row in window]
+            threes.append(ends | {"n": 3, "s": sum(values), "d": len(set(values)), "m": sum(ids) / 3})
+    found = {"running": running, "recent": recent, "both": both, "threes": threes}
+    return {name: counted(rows) for name, rows in found.items()}
+
+
+ORDERED_BATCH = {
+    "both": "SELECT * FROM orders UNION ALL SELECT * FROM returns",
+    "recent": (
+        "SELECT *, sum(v) OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS total, "
+        "max(id) OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS most FROM orders"
+    ),
+}
+
+IN_ORDER = (Graph("ordered", ordered, ordered_events, ordered_expected, ORDERED_BATCH),)
