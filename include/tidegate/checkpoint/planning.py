@@ -178,6 +178,8 @@ class Plans:
             if start is None and not self.graph.by_interval:
                 start = self._beginning(sourcing, id, base)
             sources[name] = self._range(sourcing, start, interval, paces[name])
+            if sourcing.bounded and not sources[name].empty and (ended := _ended_by(view, base, name)) is not None:
+                raise _has_grown(name, sources[name], ended)
         return sources | plan_requests(self.graph, self.ledger, self.place, view, base)
 
     def _beginning(self, sourcing: SourceNode, id: int, base: Entry | None) -> Json | None:
@@ -248,6 +250,26 @@ class Plans:
             lag=planned.lag,
             pace=msgspec.structs.replace(pace, taken=planned.amount) if pace is not None else None,
         )
+
+
+def _ended_by(view: View, base: Entry | None, name: str) -> int | None:
+    """Return the last checkpoint below that asked the source for input, if there was none. None: there was some."""
+    while base is not None and (part := base.plan.sources.get(name)) is not None:
+        if part.at_its_end:
+            return base.id
+        if not part.empty:
+            return None
+        base = view.get(base.rollback.target if base.rollback is not None else base.plan.base)  # it was not asked
+    return None
+
+
+def _has_grown(name: str, part: Range, ended: int) -> Invalid:
+    return Invalid(
+        f"source {name!r} is bounded, was at its end in checkpoint {ended}, and has new input: {part.summary}",
+        expected="no more input: operators have taken event time to be complete without it",
+        help=f"let another source read it; or roll back to before checkpoint {ended}, and take bounded=True away",
+        reason="BOUNDED_SOURCE_GREW",
+    )
 
 
 def _overtaking(graph: Graph, config: Json) -> Overtaking | None:

@@ -54,7 +54,7 @@ class Watermarks:
     reached: datetime | None = None
     """The watermark from rows alone: the same as `now`, unless event time ends in this checkpoint."""
     ends: bool = False
-    """Whether event time ends in this checkpoint."""
+    """Whether event time ends in this checkpoint, or has ended before: nothing will come."""
     alone: bool = False
     """Whether it also began in this checkpoint, as in an interval pipeline: nothing is left for later, whatever its
     time."""

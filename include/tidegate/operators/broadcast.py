@@ -21,7 +21,7 @@ __all__ = ["Broadcast"]
 
 
 class Broadcast(Latest):
-    """For each key that ever arrived, the row that is the greatest in `order_by`."""
+    """For each key that has arrived, and not expired since, the row that is the greatest in `order_by`."""
 
     kind: ClassVar[str] = "broadcast"
 

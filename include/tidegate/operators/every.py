@@ -2,17 +2,17 @@
 
 Waiting changes are kept as rows with how many copies of each have come, less those that were taken back. What is given
 is what remains of them, so whoever takes the stream sees each row as often as it holds then, and no row is taken back
-that was not given.
+that was not given. Only completed checkpoints count: one that was aborted, or gone back behind, has not happened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.inputs import recalled, refuse_own
-from tidegate.operators.join.sides import changed_rows, copies
+from tidegate.operators.join.sides import changed_rows, copies, refuse_missing
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 __all__ = ["EveryFew"]
 
 
+WAITED: Final = "waited"
+"""What it remembers: for how many checkpoints, this one included, nothing has been given."""
+
+
 class EveryFew(Operator):
-    """`checkpoints`: those whose number is a multiple of it give what waits; so does the end of event time."""
+    """`checkpoints`: the last of so many gives what waits; so does the end of event time."""
 
     kind: ClassVar[str] = "every"
 
@@ -53,6 +57,9 @@ class EveryFew(Operator):
             return []
         return [f"it is every {self.checkpoints!r}: say after how many checkpoints, such as every(5)"]
 
+    def meaning(self, over_updates: bool) -> Json:
+        return {"its rows are taken back": over_updates}
+
     def interval_problems(self) -> list[str]:
         return ["each interval is one checkpoint, and gives all that it has: leave it out"]
 
@@ -63,10 +70,15 @@ class EveryFew(Operator):
         refuse_own(rows, context)
         state, columns = context.state(["_row"]), list(map(quoted, rows.columns))
         waiting = changed_rows(rows, withdrawn, [], context)
-        gives = context.checkpoint % self.checkpoints == 0 or context.watermarks.ends
+        told = context.memory.get(WAITED)
+        waited = (told if isinstance(told, int) else 0) + 1
+        gives = waited >= self.checkpoints or context.watermarks.ends
+        context.remember[WAITED] = 0 if gives else waited
         stored = state.rows() if gives else state.of(waiting)
         changes = waiting.withColumn("_new", F.lit(True))
         if stored is not None:
+            if withdrawn is not None:
+                refuse_missing(stored, waiting, context)
             before = recalled(state, stored, waiting, context)
             firsts = (F.first(name).alias(column) for name, column in zip(columns, rows.columns, strict=True))
             both = changes.unionByName(before.withColumn("_new", F.lit(False))).groupBy("_row")

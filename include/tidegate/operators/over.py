@@ -5,7 +5,8 @@
               each with its number, and with the running values up to it
 
 A row comes out once, for good. Rows of the same time are told apart by all that they hold, so the numbers are the same
-however the input was cut into checkpoints.
+however the input was cut into checkpoints. With `state_ttl` all that is known of a key is forgotten at once: every new
+row writes the key's last rows anew.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.errors import Invalid
+from tidegate.operators.base import OperatorContext
 from tidegate.operators.calls import parse_call
+from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.functions import Function, merges_of, parse, partials_of_rows
-from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, types_of
+from tidegate.operators.inputs import Types, analysed, key_problems, need_keys, recalled, refuse_own, types_of
 from tidegate.operators.join.time_bounds import LATE, need_time
 from tidegate.operators.waiting import WAITING, ready_rows
 from tidegate.records.names import listed, quoted
@@ -28,6 +31,9 @@ from tidegate.spark.event_time import time_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from tidegate.state.keyed import KeyedState
+    from tidegate.state.record import Ttl
 
 __all__ = ["OverRows"]
 
@@ -49,15 +55,19 @@ class EarlierValue:
     def parse(cls, name: str, text: str) -> EarlierValue | str | None:
         """Return a declared lag, or what is wrong with it. None: it is none."""
         call = parse_call(text) if re.match(r"\s*lag\s*\(", text, re.IGNORECASE) else None
-        if call is None or isinstance(call, str):
-            return call
+        if call is None:
+            return None
+        if isinstance(call, str):
+            return f"{name}={text!r} {call}"
         back = call.arguments[1] if len(call.arguments) == 2 else "1"
         if len(call.arguments) not in (1, 2) or call.distinct or call.where or not re.fullmatch(r"[1-9]\d{0,4}", back):
             return f"{name}={text!r}: write lag(amount), or lag(amount, 3) for the third row before"
+        if int(back) > MOST_ROWS:
+            return f"{name}={text!r}: it may look back {MOST_ROWS} rows, each of which is kept"
         return cls(name, call.arguments[0], int(back))
 
 
-class OverRows(Operator):
+class OverRows(ExpiringOperator):
     """`functions`: new column → an aggregate of the rows up to this one, `lag(…)` or `row_number()`.
 
     rows: aggregate only that many rows, this one included. None: all rows of the key so far.
@@ -66,12 +76,18 @@ class OverRows(Operator):
     kind: ClassVar[str] = "over"
 
     def __init__(
-        self, by: Sequence[str], functions: Mapping[str, str], rows: int | None = None, event_time: str | None = None
+        self,
+        by: Sequence[str],
+        functions: Mapping[str, str],
+        rows: int | None = None,
+        event_time: str | None = None,
+        expiry: Expiry = NEVER,
     ) -> None:
         self.by = listed(by)
         self.functions = dict(functions)
         self.rows = rows
         self.event_time = event_time
+        self.expiry = expiry
 
     @property
     def told_by(self) -> list[str]:
@@ -90,6 +106,13 @@ class OverRows(Operator):
         return True
 
     @property
+    def keeps_for_ever(self) -> str | None:
+        return f"the last rows of each {', '.join(self.by)}" if self.by and self.expiry == NEVER else None
+
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+        return self.expiry.ttl(context) if part == LAST else None
+
+    @property
     def goes_by(self) -> tuple[str | None, ...]:
         return (self.event_time,)
 
@@ -98,7 +121,8 @@ class OverRows(Operator):
         return {name: text for name, text in self.functions.items() if isinstance(text, str)}
 
     def describe(self) -> Json:
-        return {"by": self.by, "functions": self.functions, "rows": self.rows, "event_time": self.event_time}
+        described = {"by": self.by, "functions": self.functions, "rows": self.rows, "event_time": self.event_time}
+        return described | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "rows": self.rows, "rows that are kept": self._looks_back}
@@ -119,10 +143,7 @@ class OverRows(Operator):
                 problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
             problem = self._problem(name, text)
             problems += [problem] if problem is not None else []
-        return problems
-
-    def interval_problems(self) -> list[str]:
-        return []
+        return problems + self.expiry.problems()
 
     def _problem(self, name: str, text: object) -> str | None:
         if isinstance(text, str) and (_is_number(text) or (lag := EarlierValue.parse(name, text)) is not None):
@@ -163,12 +184,11 @@ class OverRows(Operator):
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
         refuse_own(rows, context)
-        taken = [name for function in self._aggregates for name in function.columns]
-        taken += [f"_lag_{place}" for place in range(len(self._lags))]
-        refuse_own(rows, context, [PLACE, NUMBER, OLD, CARRIED, *self.functions, *taken])
+        refuse_own(rows, context, [PLACE, NUMBER, OLD, CARRIED, *(f"_lag_{n}" for n in range(len(self._lags)))])
+        self._refuse_taken(rows, context)
         ready, late = ready_rows(rows, self.by, need_time(self.event_time, 0, context), context)
         ready = context.persist(ready)
-        types = types_of(self._aggregates, rows, context)
+        types = self._types(rows, context)
         aggregates = [function.typed(types.results[function.name]) for function in self._aggregates]
         partials = self._partials(aggregates, types.partials)
         numbered = context.persist(self._along(ready, rows, aggregates, partials, context))
@@ -178,6 +198,26 @@ class OverRows(Operator):
         results |= {lag.name: F.col(f"_lag_{place}").alias(lag.name) for place, lag in enumerate(self._lags)}
         columns: list[Column | str] = [*map(quoted, rows.columns), *(results[name] for name in self.functions)]
         return {"": numbered.where(f"NOT {OLD}").select(*columns), LATE: late}
+
+    def _refuse_taken(self, rows: DataFrame, context: OperatorContext) -> None:
+        """Raise Invalid if the input has a column of a result's name, or of one that a result is computed from."""
+        results = {name.casefold(): name for name in self.functions}
+        results |= {column.casefold(): function.name for function in self._aggregates for column in function.columns}
+        for column in rows.columns:
+            if (result := results.get(column.casefold())) is not None:
+                raise Invalid(
+                    f"operator {context.uid!r}: its input has a column {column!r} already, where result {result!r} "
+                    "would be",
+                    expected=f"results beside the columns of its input: {', '.join(rows.columns)}",
+                    help=f"give {result!r} another name",
+                    reason="RESERVED_COLUMN",
+                )
+
+    def _types(self, rows: DataFrame, context: OperatorContext) -> Types:
+        """Return the types of the aggregates. Raise Invalid if an expression is not one of the input's columns."""
+        earlier = [lag.argument for lag in self._lags]
+        analysed(lambda: rows.selectExpr(*earlier).schema, rows, context)
+        return types_of(self._aggregates, rows, context) if self._aggregates else Types({}, {})
 
     def _partials(self, aggregates: Sequence[Function], types: Mapping[str, str]) -> dict[str, str]:
         """Return the SQL of each partial value of a single row, by column, in its type."""
@@ -202,7 +242,7 @@ class OverRows(Operator):
         keys = list(map(quoted, self.by))
         fresh = ready.withColumns({name: F.expr(text) for name, text in partials.items()})
         fresh = fresh.withColumns({NUMBER: F.lit(None).cast("long"), OLD: F.lit(False)})
-        both, state = fresh, context.state([*self.by, PLACE], LAST, grouped_by=self.by)
+        both, state = fresh, self._last(context)
         stored = state.of(ready.select(*keys).distinct(), on=self.by) if keys else state.rows()
         if stored is not None:
             like = fresh.drop(OLD).withColumn(PLACE, F.lit(0))
@@ -229,18 +269,22 @@ class OverRows(Operator):
         both = both.withColumns(running)
         return both.withColumn(NUMBER, F.when(F.col(OLD), F.col(NUMBER)).otherwise(F.col(CARRIED) + ahead))
 
+    def _last(self, context: OperatorContext) -> KeyedState:
+        return context.state([*self.by, PLACE], LAST, grouped_by=self.by, ttl=self.ttl(LAST, context))
+
     def _put(self, numbered: DataFrame, rows: DataFrame, partials: Sequence[str], context: OperatorContext) -> None:
         """Store the last rows of each key, each in the place of the one that is that many rows before it."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         keys, back = list(map(quoted, self.by)), self._looks_back
-        last = F.max(NUMBER).over(Window.partitionBy(*keys))
-        kept = numbered.withColumn(CARRIED, last).where(f"NOT {OLD} AND {NUMBER} > {CARRIED} - {back}")
+        newest = F.max(F.when(~F.col(OLD), F.col(NUMBER))).over(Window.partitionBy(*keys))
+        again = f"NOT {OLD} AND " if self.expiry == NEVER else ""  # else all of a key's rows expire together
+        kept = numbered.withColumn(CARRIED, newest).where(f"{again}{NUMBER} > {CARRIED} - {back}")
         values = [quoted(name) for name in rows.columns if name not in self.by]
         place = f"CAST({NUMBER} % {back} AS INT) AS {PLACE}"
         columns = [*keys, place, *values, "_at", "_row", *map(quoted, partials), NUMBER]
-        context.state([*self.by, PLACE], LAST, grouped_by=self.by).put(kept.selectExpr(*columns))
+        self._last(context).put(kept.selectExpr(*columns))
 
 
 def _is_number(text: object) -> bool:

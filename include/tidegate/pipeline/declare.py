@@ -186,13 +186,14 @@ class Stream:
             The function may be called again for one checkpoint; one call counts.
         other: a second stream with the same key columns: the function is called with its rows, too, as in
             `def alerts(key, orders, payments, state, timers)`.
-        lookup: a lookup table (`broadcast`): the function gets all of it, as an Arrow table, as its last argument.
+        lookup: a lookup table (`broadcast`): the function gets all of it, as an Arrow table, as its last argument. A
+            change of the table calls nobody.
         outputs: more streams, each with its schema: {"big": "customer long, amount double"}. A row for one is yielded
             with its name, `yield "big", {"customer": …}`, and the stream is `alerts["big"]`.
         order_by: columns that a key's rows are sorted by; by default event time.
         in_order: rows wait for the watermark and arrive in order of event time, one moment at a time, with timers in
             between; the result then does not depend on how the input is split into checkpoints. Late rows go to the
-            output "late". event_time: as for `window`.
+            output "late". event_time: as for `window`; of two streams a pair, if their columns differ.
         state_ttl, ttl_time: when a key's state is forgotten, as for `aggregate`. Its timers stay.
 
         At the end of event time (`stop --drain`) each timer fires once more; a timer set by then never fires.
@@ -233,6 +234,8 @@ class Stream:
         emit: str = "close",
         late: str = "drop",
         allowed_lateness: float | str = 0,
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
         uid: str | None = None,
         **functions: str,
     ) -> Stream:
@@ -247,6 +250,7 @@ class Stream:
         emit: "close" emits each window once, when it is complete; "update" on every change, to be upserted.
         late: "drop" only counts rows that come too late, "side" emits them as the stream `window["late"]`.
         allowed_lateness: how long after the watermark has passed a window still takes rows; it is then emitted again.
+        state_ttl, ttl_time: with `count`, when a window is forgotten that gets no more rows, as for `aggregate`.
         """
         kinds = {"tumbling": tumbling, "hopping": hopping, "session": session}
         if count is not None:
@@ -260,7 +264,15 @@ class Stream:
                     help=f"leave out {', '.join(said)}: its rows come in order, and it is given once, when it is full",
                     reason="BAD_PIPELINE",
                 )
-            return self.apply(CountWindow(listed(by), functions, count, event_time), uid=uid)
+            expiry = Expiry(state_ttl, ttl_time)
+            return self.apply(CountWindow(listed(by), functions, count, event_time, expiry), uid=uid)
+        if state_ttl is not None:
+            raise Invalid(
+                f"a window of time has state_ttl={state_ttl!r}, too",
+                expected="state_ttl for windows of a number of rows, which may never be full",
+                help="leave it out: a window is forgotten once it is over",
+                reason="BAD_PIPELINE",
+            )
         window = Window(
             [by] if isinstance(by, str) else by,
             functions,
@@ -279,6 +291,8 @@ class Stream:
         by: str | Sequence[str] = (),
         rows: int | None = None,
         event_time: str | None = None,
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
         uid: str | None = None,
         **functions: str,
     ) -> Stream:
@@ -290,8 +304,10 @@ class Stream:
 
         rows: aggregate only that many rows, this one included: `rows=10` the last ten. By default all so far.
         functions: sum, count, count_if, avg, min, max; lag(x) or lag(x, 3), the value in an earlier row; row_number().
+        state_ttl, ttl_time: when a key's rows are forgotten, as for `aggregate`: sums and numbers begin anew.
         """
-        return self.apply(OverRows(listed(by), functions, rows, event_time), uid=uid)
+        expiry = Expiry(state_ttl, ttl_time)
+        return self.apply(OverRows(listed(by), functions, rows, event_time, expiry), uid=uid)
 
     def every(self, checkpoints: int, *, uid: str | None = None) -> Stream:
         """Give what has changed in this stream every so many checkpoints, in place of each.
@@ -373,7 +389,15 @@ class Stream:
         at_once = not whole.isdisjoint(listed(by))
         return self.apply(TopN(n, by, order_by, rank, at_once=at_once, expiry=Expiry(state_ttl, ttl_time)), uid=uid)
 
-    def broadcast(self, *, by: str | Sequence[str], order_by: str | Sequence[str], uid: str | None = None) -> Stream:
+    def broadcast(
+        self,
+        *,
+        by: str | Sequence[str],
+        order_by: str | Sequence[str],
+        state_ttl: str | float | None = None,
+        ttl_time: str = "processing",
+        uid: str | None = None,
+    ) -> Stream:
         """Keep a small lookup table for stages: the newest row of each key so far, complete in every checkpoint.
 
             rules = changes.broadcast(by="country", order_by="changed_at")
@@ -383,9 +407,10 @@ class Stream:
                 return orders.join(rules, "country", "left")
 
         Spark sends the whole table to every worker, so nothing else is shuffled for it. A checkpoint's rows see the
-        rules of the same checkpoint; results stay as they are when a rule changes later. by, order_by: as for `latest`.
+        rules of the same checkpoint; results stay as they are when a rule changes later.
+        by, order_by, state_ttl, ttl_time: as for `latest`.
         """
-        return self.apply(Broadcast(by, order_by), uid=uid)
+        return self.apply(Broadcast(by, order_by, Expiry(state_ttl, ttl_time)), uid=uid)
 
     def join(
         self,

@@ -525,6 +525,11 @@ class Range(Struct, frozen=True, kw_only=True):
     pace: Pace | None = None
     """For a source whose bound follows from the duration of checkpoints."""
 
+    @property
+    def at_its_end(self) -> bool:
+        """True: the source was asked, and had nothing new."""
+        return self.empty and not self.more
+
 
 class PublishedTable(Struct, frozen=True, kw_only=True):
     """The state of a table right after this checkpoint was published on it."""

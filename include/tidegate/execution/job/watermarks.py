@@ -3,7 +3,8 @@
     a source     the highest event time seen, less its delay: rows older than that are not expected any more
     idle         a source whose planned ranges have been empty for `idle_timeout`, by the checkpoints' clock: left out
     ended        a source that is `bounded`, and of which nothing is left to be read: left out, too
-    an operator  the minimum over the sources that are not idle; the highest of all if all are
+    an operator  the minimum over the sources that are not idle; the highest of all if all are; the end of time if all
+                 have ended: nothing will come
     unknown      while a source has not had a row yet and is not idle: then the operator's watermark stays where it was
 
     the end      with the last checkpoint (`stop --drain`) every operator's watermark reaches the end of time
@@ -121,10 +122,12 @@ class EventTimes:
         before = typed.convert(record["at"], datetime) if record else None
         if self.stands:
             return Watermarks(before, before)
-        reached = self._now(self.lags[into_operator(stage.name)])
-        if before is not None:
+        into = self.lags[into_operator(stage.name)]
+        reached = self._now(into)
+        if before is not None and before < END_OF_TIME:
             reached = before if reached is None else max(before, reached)
-        ends = self.plan.drain is not None
+        nothing_comes = bool(into) and all(self._has_ended(name) for name in into)
+        ends = self.plan.drain is not None or nothing_comes or before == END_OF_TIME
         now = END_OF_TIME if ends else reached
         if now is not None:
             self._operators[stage.name] = now
@@ -150,11 +153,14 @@ class EventTimes:
 
     def _is_idle(self, name: str, time: Partition) -> bool:
         """Return whether event time does not wait for a source: for too long it had no rows, or there are none left."""
-        planned = self.plan.sources[name]
-        if self.graph.sources[name].bounded and planned.empty and not planned.more:
+        if self._has_ended(name):
             return True
         timeout = idle_after_s(self.graph.sources[name], self.plan.config.get("idle_timeout", "never"))
         return timeout is not None and self.clock - time.active >= timedelta(seconds=timeout)
+
+    def _has_ended(self, name: str) -> bool:
+        """Return whether nothing is left to be read of a source, and there will be nothing more."""
+        return self.graph.sources[name].bounded and self.plan.sources[name].at_its_end
 
     def _partition(self, name: str) -> Partition:
         """Return a source's event time with this checkpoint's rows."""

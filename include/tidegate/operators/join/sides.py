@@ -29,6 +29,7 @@ __all__ = [
     "left_columns",
     "met",
     "names_from_right",
+    "refuse_missing",
     "side_rows",
 ]
 
@@ -198,6 +199,18 @@ def changed_rows(
     return context.persist(rows)
 
 
+def refuse_missing(before: DataFrame, changes: DataFrame, context: OperatorContext) -> None:
+    """Raise Invalid if a stream that takes back rows lacks a column that stored ones have."""
+    if missing := [name for name in before.columns if name not in changes.columns]:
+        raise Invalid(
+            f"operator {context.uid!r}: its input no longer has {', '.join(map(repr, missing))}, and takes "
+            "back rows that had",
+            expected="every column that there was, as long as rows are taken back by all that they hold",
+            help="put the column back, null if need be; or give the operator a uid of its own: it starts afresh",
+            reason="STATE_CHANGED",
+        )
+
+
 def met(
     state: KeyedState,
     changes: DataFrame,
@@ -215,14 +228,8 @@ def met(
     both = changes.select("*", F.lit(0).cast("long").alias("_was"), F.lit(True).alias("_touched"))
     before = state.of(touched, on=on)
     if before is not None:
-        if over_updates and (missing := [name for name in before.columns if name not in changes.columns]):
-            raise Invalid(
-                f"operator {context.uid!r}: its input no longer has {', '.join(map(repr, missing))}, and takes "
-                "back rows that had",
-                expected="every column that there was, as long as rows are taken back by all that they hold",
-                help="put the column back, null if need be; or give the operator a uid of its own: it starts afresh",
-                reason="STATE_CHANGED",
-            )
+        if over_updates:
+            refuse_missing(before, changes, context)
         old = recalled(state, before, changes, context)
         both = both.unionByName(old.withColumn("_was", F.col("_n")).withColumn("_touched", F.lit(False)))
     values = [name for name in changes.columns if name not in (*on, "_row", "_n")]

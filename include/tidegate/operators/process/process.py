@@ -6,7 +6,7 @@
                                                                                      rows · changed state · timers
 
 What the function gives is staged once and read back for all three, so that they belong together even if the function
-gives something else each time. Runs in Spark's Python workers through Arrow; nothing comes to the driver.
+gives something else each time. Runs in Spark's Python workers through Arrow; only a lookup table comes to the driver.
 
 Rows come as soon as they are there, and then the timers that the watermark has passed. `in_order`: rows wait until the
 watermark has passed them, too, and everything comes in order of event time: so nothing depends on how input was cut.
@@ -15,6 +15,7 @@ watermark has passed them, too, and everything comes in order of event time: so 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -26,8 +27,8 @@ from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own
-from tidegate.operators.join.time_bounds import LATE, need_time
-from tidegate.operators.process.worker import AT, ROW, SIDE, Work
+from tidegate.operators.join.time_bounds import LATE, need_time, side_times
+from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, Work
 from tidegate.operators.waiting import WAITING, ready_rows
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
@@ -53,8 +54,10 @@ TIMERS_TYPE = "array<struct<kind:string,name:string,at:timestamp>>"
 TAKEN = (TIMERS, "due_event", "due_clock", "_timers")
 """Columns of the timers' state."""
 METHODS = ("clear", "as_dict")
-LEFT, RIGHT, MOMENT = "_left", "_right", "_moment"
-"""Columns of a frame with the rows of two streams: each row whole on its side, and its time."""
+MOMENT = "_moment"
+"""The column with a row's time in a frame with the rows of two streams."""
+PREFIXES = ("_first_", "_second_")
+"""What such a frame puts before the names of each stream's columns: they are kept as columns, so that some may come."""
 LATE_OTHER = "late-other"
 """The output with late rows of the second stream."""
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
@@ -92,7 +95,7 @@ class Process(Operator):
         self.state = state
         self.order_by = listed(order_by)
         self.in_order = in_order
-        self.times = (event_time, event_time) if isinstance(event_time, str) or event_time is None else event_time
+        self.times = side_times(event_time)
         self.event_time = event_time if isinstance(event_time, str) else None
         self.expiry = expiry
         self.sides = dict(outputs)
@@ -142,14 +145,26 @@ class Process(Operator):
         return meaning | waits | more | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
-        return {"by": self.by, "in order of event time": self.in_order, "streams": self.inputs}
+        meaning: Json = {"by": self.by, "in order of event time": self.in_order}
+        if not self.in_order:
+            return meaning
+        of_two = {"in order of event time": "of two streams"} if self.inputs > 1 else {}
+        return meaning | of_two | {"event_time": list(self.times[: self.inputs])}
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        if not self.in_order:
+        if not self.in_order or self._time_problems():
             return []
         whose = ("its",) if self.inputs == 1 else ("the first stream's", "the second stream's")
         sides = zip(columns, self.times, whose, strict=False)
         return [problem for names, chosen, side in sides for problem in time_problems(names, chosen, side)]
+
+    def _time_problems(self) -> list[str]:
+        expected = "one column, or one for each stream" if self.inputs > 1 else "one column"
+        if self.inputs == 1 and self.times != (self.event_time, self.event_time):
+            return [f"event_time={self.times!r}: give {expected}"]
+        if len(self.times) != 2 or not all(time is None or (isinstance(time, str) and time) for time in self.times):
+            return [f"event_time={self.times!r}: give {expected}"]
+        return []
 
     def code(self) -> object:
         return self.function
@@ -161,12 +176,9 @@ class Process(Operator):
         problems += [
             f"by names {name!r}, as its timers do: rename it in a stage before" for name in self.by if name in TAKEN
         ]
-        problems += self.expiry.problems()
-        if self.inputs > 1 and self.order_by:
-            problems.append(
-                "order_by: rows of two streams have no columns in common to be sorted by; with in_order=True they come "
-                "in the order of event time"
-            )
+        problems += self.expiry.problems() + self._time_problems()
+        if self.inputs > 1:
+            problems += self._problems_of_two()
         taken = [name for name in self.sides if name in (LATE, LATE_OTHER)]
         problems += [f"outputs: {name!r} is where late rows go: name it otherwise" for name in taken]
         sides = [(f"outputs[{name!r}]", ddl) for name, ddl in self.sides.items()]
@@ -187,13 +199,27 @@ class Process(Operator):
                 problems += [f"state: {name!r} is a key, which is kept anyway" for name in names if name in self.by]
         return problems
 
+    def _problems_of_two(self) -> list[str]:
+        own = (STREAM, MOMENT, *PREFIXES)
+        problems = [
+            f"by names {name!r}, which begins as names of tidegate's own do: rename it in a stage before"
+            for name in self.by
+            if isinstance(name, str) and name.casefold().startswith(own)
+        ]
+        if self.order_by:
+            problems.append(
+                "order_by: rows of two streams have no columns in common to be sorted by; leave it out, and they are "
+                "sorted by event time"
+            )
+        return problems
+
     def interval_problems(self) -> list[str]:
         return self.expiry.interval_problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
 
-        table = inputs[-1].toArrow() if self.looks_up else None
+        table = _in_one_order(inputs[-1]).toArrow() if self.looks_up else None
         rows = inputs[0] if self.inputs == 1 else self._both(inputs[0], inputs[1], context)
         self._refuse_unfit(rows, context)
         late = {}
@@ -202,13 +228,15 @@ class Process(Operator):
             ready, late[LATE] = ready_rows(rows, self.by, time, context)
             if self.inputs > 1:
                 late = {
-                    output: late[LATE].where(f"{side} IS NOT NULL").select(f"{side}.*")
-                    for output, side in zip(self._late_outputs, (LEFT, RIGHT), strict=True)
+                    output: late[LATE].where(f"{STREAM} = {place}").select(*self._own_columns(place, inputs[place]))
+                    for place, output in enumerate(self._late_outputs)
                 }
         else:
             ready = rows.withColumns({ROW: row_id(rows), AT: F.lit(None).cast("long")})
         rows = context.persist(ready)
-        results = context.stage(self._call_function(rows, self._keys_to_call(rows, context), table, context))
+        streams_of = [self._columns_of(place, inputs[place]) for place in range(self.inputs)] if self.inputs > 1 else []
+        work = self._work(streams_of, table, context)
+        results = context.stage(self._call_function(rows, self._keys_to_call(rows, context), work, context))
         self._put(results, context)
         streams = {"": _given(results, "_out", 0, self.output)}
         for number, (name, ddl) in enumerate(self.sides.items()):
@@ -216,18 +244,17 @@ class Process(Operator):
         return {**streams, **late}
 
     def _both(self, left: DataFrame, right: DataFrame, context: OperatorContext) -> DataFrame:
-        """Return the rows of two streams in one frame: keys, and each row whole, on its side."""
+        """Return the rows of two streams in one frame: keys, and each stream's other columns under names of their
+        own."""
         from pyspark.sql import functions as F
 
         frames = []
-        for place, (frame, side) in enumerate(((left, LEFT), (right, RIGHT))):
+        for place, frame in enumerate((left, right)):
             need_keys(frame, self.by, "by", context)
             refuse_own(frame, context)
-            columns = [F.col(quoted(name)) for name in self.by]
-            if self.in_order:
-                time = need_time(self.times[place], place, context)
-                columns.append(F.timestamp_micros(time_micros(frame, time, f"operator {context.uid!r}")).alias(MOMENT))
-            frames.append(frame.select(*columns, F.struct(*map(quoted, frame.columns)).alias(side)))
+            columns = [F.lit(place).alias(STREAM), self._moment(place, frame, context).alias(MOMENT)]
+            names = self._columns_of(place, frame)
+            frames.append(frame.select(*columns, *(F.col(quoted(name)).alias(own) for name, own in names.items())))
         kinds = [{name: frame.schema[name].dataType.simpleString() for name in self.by} for frame in frames]
         if kinds[0] != kinds[1]:
             unlike = [name for name in self.by if kinds[0][name] != kinds[1][name]]
@@ -239,6 +266,26 @@ class Process(Operator):
                 reason="BAD_KEY",
             )
         return frames[0].unionByName(frames[1], allowMissingColumns=True)
+
+    def _moment(self, place: int, frame: DataFrame, context: OperatorContext) -> Column:
+        """Return the event time of a stream's rows. Null: it has none, which only matters in order of it."""
+        from pyspark.sql import functions as F
+
+        time = self.times[place] or context.event_times[place]
+        if self.in_order:
+            time = need_time(time, place, context)
+        if time is None or not (self.in_order or time in frame.columns):
+            return F.lit(None).cast("timestamp")
+        return F.timestamp_micros(time_micros(frame, time, f"operator {context.uid!r}"))
+
+    def _columns_of(self, place: int, frame: DataFrame) -> dict[str, str]:
+        """Return a stream's columns, each with its name in the frame with the rows of both."""
+        return {name: name if name in self.by else f"{PREFIXES[place]}{name}" for name in frame.columns}
+
+    def _own_columns(self, place: int, frame: DataFrame) -> list[Column]:
+        from pyspark.sql import functions as F
+
+        return [F.col(quoted(own)).alias(name) for name, own in self._columns_of(place, frame).items()]
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
         return None if part else self.expiry.ttl(context)
@@ -296,9 +343,8 @@ class Process(Operator):
         return keys.join(stored, F.expr(on), "left").drop(*aliases.values())
 
     def _call_function(
-        self, rows: DataFrame, with_state: DataFrame, table: pa.Table | None, context: OperatorContext
+        self, rows: DataFrame, with_state: DataFrame, work: Callable[..., Work], context: OperatorContext
     ) -> DataFrame:
-        """table: the lookup table, if it takes one."""
         output, state = parse_ddl(self.output), parse_ddl(self.state)
         types = {name: kind for name, kind in rows.dtypes if name in self.by}
         columns = [
@@ -312,35 +358,46 @@ class Process(Operator):
         ]
         shape = empty_frame(context.spark, columns)
         schema = from_spark(msgspec.json.decode(shape.schema.json()))
-        work = Work(
-            uid=context.uid,
-            function=self.function,
+        by_time = [name for name in rows.columns if name in (context.event_time, MOMENT)]
+        call = work(
             schema=arrow_schema(schema, [column.name for column in columns]),
             rows=rows.columns,
             held=with_state.columns,
-            keys=self.by,
             values=[column.name for column in state],
-            order_by=self.order_by or [name for name in rows.columns if name == context.event_time],
-            clock=context.clock,
-            waits=context.waits,
-            watermark=context.watermarks.now,
-            reached=context.watermarks.reached,
-            ends=context.watermarks.ends,
-            alone=context.watermarks.alone,
-            sides={name: number for number, name in enumerate(self.sides)},
-            streams=(LEFT, RIGHT) if self.inputs > 1 else (),
-            table=table,
+            order_by=self.order_by or by_time,
         )
         grouped = _numbered(rows, self.by).cogroup(_numbered(with_state, self.by))
         # Spark counts the arguments, that of a method's own object too.
-        return grouped.applyInArrow(lambda rows, state_rows: work(rows, state_rows), shape.schema)
+        return grouped.applyInArrow(lambda rows, state_rows: call(rows, state_rows), shape.schema)
+
+    def _work(
+        self, streams: Sequence[Mapping[str, str]], table: pa.Table | None, context: OperatorContext
+    ) -> Callable[..., Work]:
+        """Return what is to be done per key, but for the forms of its rows and records.
+
+        streams: if it takes two, the columns of each, with their names in the frame of both. table: the lookup table.
+        """
+        marks = context.watermarks
+        return partial(
+            Work,
+            uid=context.uid,
+            function=self.function,
+            keys=self.by,
+            clock=context.clock,
+            waits=context.waits,
+            watermark=marks.now,
+            reached=marks.reached,
+            ends=marks.ends,
+            alone=marks.alone,
+            sides={name: number for number, name in enumerate(self.sides)},
+            streams=streams,
+            table=table,
+        )
 
     def _refuse_unfit(self, rows: DataFrame, context: OperatorContext) -> None:
         need_keys(rows, self.by, "by", context)
         need_columns(rows, self.order_by, "order_by", context)
         refuse_own(rows, context)
-        if self.inputs == 1:
-            refuse_own(rows, context, [LEFT, RIGHT, MOMENT])
         kinds = {name: rows.schema[name].dataType.simpleString() for name in self.order_by}
         if unfit := [f"{name!r} is {kind}" for name, kind in kinds.items() if "<" in kind or kind == "variant"]:
             raise Invalid(
@@ -349,6 +406,11 @@ class Process(Operator):
                 help="make a column of it in a stage before",
                 reason="BAD_ORDER",
             )
+
+
+def _in_one_order(table: DataFrame) -> DataFrame:
+    """Return a lookup table's rows in an order that every attempt finds: a function may take the first that fits."""
+    return table.withColumn(ROW, row_id(table)).orderBy(ROW).drop(ROW)
 
 
 def _given(results: DataFrame, column: str, kind: int, ddl: str) -> DataFrame:

@@ -13,10 +13,12 @@ from tidegate.versions.python import UTC
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AT", "ROW", "SIDE", "KeyState", "Timer", "Timers", "Work"]
+__all__ = ["AT", "ROW", "SIDE", "STREAM", "KeyState", "Timer", "Timers", "Work"]
 
 AT, ROW = "_at", "_row"
 """Columns added to the rows' own: their time, if they come in order, and what distinguishes them."""
+STREAM = "_stream"
+"""Of which stream a row is, if there are two: 0 or 1."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_CALLS = 10_000
 SIDE = 3
@@ -135,8 +137,8 @@ class Work:
     """Nothing is left for a later checkpoint."""
     sides: Mapping[str, int] = field(default_factory=dict)
     """The side outputs, numbered."""
-    streams: Sequence[str] = ()
-    """If it takes two streams: the columns that hold a row of the one or of the other."""
+    streams: Sequence[Mapping[str, str]] = ()
+    """If it takes two streams: the columns of each, with their names in `rows`, where `STREAM` tells them apart."""
     table: pa.Table | None = None
     """The lookup table."""
 
@@ -221,7 +223,7 @@ class Work:
 
     def _called(self, key: dict[str, Any], rows: pa.Table, state: KeyState, timers: Timers) -> list[Given]:
         """Return the rows that the function yields, as dicts, each with the stream that it is for."""
-        tables = [_on_side(rows, side) for side in self.streams] or [rows]
+        tables = [_of_stream(rows, place, columns) for place, columns in enumerate(self.streams)] or [rows]
         more = [] if self.table is None else [self.table]
         yielded = self.function(copy.deepcopy(key), *tables, state, timers, *more)  # theirs to do with as they like
         if yielded is None:
@@ -230,7 +232,8 @@ class Work:
             self._refuse_unknown(yielded.schema.names)
         outputs = []
         for given in yielded.to_pylist() if hasattr(yielded, "to_pylist") else yielded:
-            name, row = given if isinstance(given, tuple) and len(given) == 2 else ("", given)
+            is_named = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+            name, row = given if is_named else ("", given)
             if name and name not in self.sides:
                 raise ValueError(
                     f"process {self.uid!r} gave a row for {name!r}; its outputs are {', '.join(self.sides) or 'none'}"
@@ -252,13 +255,12 @@ class Work:
             )
 
 
-def _on_side(rows: pa.Table, side: str) -> pa.Table:
+def _of_stream(rows: pa.Table, place: int, columns: Mapping[str, str]) -> pa.Table:
     """Return the rows of one of two streams, in that stream's own columns."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    whole = rows[side].filter(pc.is_valid(rows[side])).combine_chunks()
-    return pa.Table.from_struct_array(whole)
+    own = rows.filter(pc.equal(rows[STREAM], place))
+    return own.select(list(columns.values())).rename_columns(list(columns))
 
 
 def _as_it_is(value: Any) -> Any:

@@ -2,7 +2,7 @@
 
 Rows wait until the watermark has passed them, so which of them are together does not depend on how the input was cut
 into checkpoints. Of each key the window that is not full yet is kept, as partial results. One that is still not full
-when event time ends is never given.
+when event time ends is never given. With `state_ttl` a window that gets no rows for so long is forgotten.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import OperatorContext
+from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.functions import Function, arguments, meanings, parse, parsed_functions
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same, types_of
 from tidegate.operators.join.time_bounds import LATE, need_time
@@ -23,6 +24,8 @@ from tidegate.spark.event_time import time_problems
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tidegate.state.record import Ttl
+
 __all__ = ["CountWindow"]
 
 ROWS: Final = "_rows"
@@ -30,19 +33,25 @@ PLACE: Final = "_place"
 """Of a row, the number of its window, from the one that is open."""
 
 
-class CountWindow(Operator):
+class CountWindow(ExpiringOperator):
     """`count` rows of a key, from the first on. `window_start` and `window_end` are the times of the first and last."""
 
     kind: ClassVar[str] = "window"
     renews: ClassVar[bool] = True
 
     def __init__(
-        self, by: Sequence[str], functions: Mapping[str, str], count: int, event_time: str | None = None
+        self,
+        by: Sequence[str],
+        functions: Mapping[str, str],
+        count: int,
+        event_time: str | None = None,
+        expiry: Expiry = NEVER,
     ) -> None:
         self.by = listed(by)
         self.functions = dict(functions)
         self.count = count
         self.event_time = event_time
+        self.expiry = expiry
 
     @property
     def told_by(self) -> list[str]:
@@ -59,6 +68,13 @@ class CountWindow(Operator):
     @property
     def uses_event_time(self) -> bool:
         return True
+
+    @property
+    def keeps_for_ever(self) -> str | None:
+        return f"a window of each {', '.join(self.by)} that is not full" if self.expiry == NEVER else None
+
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+        return None if part else self.expiry.ttl(context)
 
     @property
     def goes_by(self) -> tuple[str | None, ...]:
@@ -81,7 +97,8 @@ class CountWindow(Operator):
         )
 
     def describe(self) -> Json:
-        return {"count": self.count, "by": self.by, "functions": self.functions, "event_time": self.event_time}
+        described = {"count": self.count, "by": self.by, "functions": self.functions, "event_time": self.event_time}
+        return described | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "event_time": [self.event_time], "the window": f"{self.count} rows"}
@@ -104,7 +121,7 @@ class CountWindow(Operator):
                 problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
             parsed = parse(name, text)
             problems += [parsed] if isinstance(parsed, str) else []
-        return problems
+        return problems + self.expiry.problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
@@ -116,7 +133,8 @@ class CountWindow(Operator):
         types = types_of(parsed_functions(self.functions), rows, context)
         parsed = [f.in_windows().typed(types.results[f.name]) for f in parsed_functions(self.functions)]
         ready, late = ready_rows(rows, self.by, need_time(self.event_time, 0, context), context)
-        ready, keys, state = context.persist(ready), list(map(quoted, self.by)), context.state(self.by)
+        ready, keys = context.persist(ready), list(map(quoted, self.by))
+        state = context.state(self.by, ttl=self.ttl("", context))
         like = self._pieces(ready, None, parsed)
         stored = state.of(ready.select(*keys).distinct())
         if stored is not None:

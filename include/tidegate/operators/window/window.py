@@ -129,6 +129,11 @@ class Window(Operator):
     def untimely(self, column: str) -> str | None:
         if self._by_clock and column in (START, END):
             return f'event_time={column!r} is a time of the clock, and no event time: say time="processing" there, too'
+        if self._by_clock and column in (*self.by, *self.functions):
+            return (
+                f"event_time={column!r} is older, by event time, than what comes with it, for its row has waited by "
+                'the clock: it would come too late, and be dropped; say time="processing" there, too'
+            )
         if self.session is None or column not in (START, *self.by, *self.functions):
             return None
         return (
@@ -156,7 +161,7 @@ class Window(Operator):
         } | ({"time": self.time} if self._by_clock else {})
 
     def meaning(self, over_updates: bool) -> Json:
-        meaning: Json = {"by": self.by, "the window": self._shape, "time": self.time}
+        meaning: Json = {"by": self.by, "the window": self._shape}
         meaning |= {} if self._by_clock else {"event_time": [self.event_time]}
         return meaning | meanings(self.functions)
 
@@ -164,6 +169,7 @@ class Window(Operator):
     def _shape(self) -> str:
         """The normalized shape, such as "tumbling 1 h", independent of how it was written."""
         kind = "session" if self.session is not None else "tumbling" if self.tumbling is not None else "hopping"
+        kind = f"processing {kind}" if self._by_clock else kind
         if self._duration_problems():
             return kind
         sizes = [

@@ -95,9 +95,10 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
 
 def _of_any_age(column: str) -> str:
     return (
-        f"event_time={column!r} is a time of rows that a join keeps, however old they are: they would come too late, "
-        "and be dropped; make a column of the later one of both sides' times in a stage, as in "
-        f'greatest({column}, …), and name that, event_time="…"; or give the join bounds, within="…"'
+        f"event_time={column!r} is a time of rows that a join keeps, or every(…), however old they are: they would "
+        "come too late, and be dropped; behind a join, make a column of the later one of both sides' times in a stage, "
+        f'as in greatest({column}, …), and name that, event_time="…", or give the join bounds, within="…"; put '
+        "every(…) behind this"
     )
 
 
@@ -165,10 +166,14 @@ def _source_problems(node: SourceNode) -> list[str]:
         problems.append(f"{subject} has event_time={node.event_time!r}: name one of its columns")
     if node.watermark is not None and node.event_time is None:
         problems.append(f'{subject} has a watermark, but no event time: name the column, as in event_time="at"')
-    if node.event_time is None and (node.idle_timeout is not None or node.bounded):
+    if node.event_time is None and node.idle_timeout is not None:
         problems.append(
-            f"{subject} says when event time does not wait for it (idle_timeout, bounded), but has none: name the "
-            'column, as in event_time="at"'
+            f"{subject} says when event time does not wait for it (idle_timeout), but has none: name the column, as in "
+            'event_time="at"'
+        )
+    if not isinstance(node.bounded, bool):
+        problems.append(
+            f"{subject} has bounded={node.bounded!r}: say True if there will be no more input than there is"
         )
     try:
         idle_after_s(node, "never")

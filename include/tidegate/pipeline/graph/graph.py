@@ -298,10 +298,7 @@ class Graph:
         return fingerprint(
             {
                 **({"jobs": cut} if len(cut) > 1 else {}),
-                "sources": {
-                    name: [s.source.kind, s.source.describe(), *([s.event_time, s.watermark] if s.event_time else [])]
-                    for name, s in self.sources.items()
-                },
+                "sources": {name: s.described for name, s in self.sources.items()},
                 "stages": {s.name: [s.inputs, s.outputs, _code_parts(s)] for s in self.stages},
                 "sinks": {name: [s.sink.kind, s.input, s.sink.describe()] for name, s in self.sinks.items()},
             }

@@ -72,7 +72,8 @@ def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
     meaning = stage.operator.meaning(not graph.updating.isdisjoint(stage.inputs))
     if (chosen := meaning.get("event_time")) is not None:
         by_stream = lag_by_source(graph.sources, graph.stages)
-        columns = (column_of(by_stream[name], graph.sources) for name in stage.inputs)
+        timed = stage.inputs[:-1] if stage.operator.takes_lookup else stage.inputs
+        columns = (column_of(by_stream[name], graph.sources) for name in timed)
         meaning["event_time"] = [choice or column for choice, column in zip(chosen, columns, strict=True)]
     meaning[ROWS] = [graph.lineage.sources(name) for name in stage.inputs]
     meaning[BACK] = [

@@ -41,6 +41,16 @@ class SourceNode:
     bounded: bool = False
     """There will be no more input than there is."""
 
+    @property
+    def described(self) -> list[object]:
+        """The declaration, for fingerprints."""
+        described: list[object] = [self.source.kind, self.source.describe()]
+        if self.event_time:
+            described += [self.event_time, self.watermark]
+        if self.idle_timeout is not None or self.bounded:
+            described.append({"idle_timeout": self.idle_timeout, "bounded": self.bounded})
+        return described
+
 
 @dataclass(frozen=True)
 class StageNode:
