@@ -6,9 +6,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.spark.changelog_check import given, plain_rows
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline, seams
+from tidegate.errors import Invalid
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
@@ -25,6 +28,9 @@ def declare(pipeline: Pipeline) -> None:
     clocked.sink("clocked", DeltaAppend("tables/clocked"))
     hours = rows.union(old, name="both").window(tumbling="1 h", by="k", uid="hours", s="sum(v)")
     hours.sink("hours", DeltaAppend("tables/hours"))
+    numbered = old.over(by="k", uid="numbered", nth="row_number()")  # what it keeps until the end must not be late then
+    old_hours = rows.union(numbered.pipeline.stage(numbered, name="plain")(lambda frame: frame.drop("nth")), name="all")
+    old_hours.window(tumbling="1 h", by="k", uid="all-hours", s="sum(v)").sink("all", DeltaAppend("tables/all"))
     live = rows.aggregate(by="k", uid="totals", s="sum(v)").every(3, uid="live")
     live.sink("live", DeltaUpsert("tables/live", keys=["k"]))
 
@@ -49,10 +55,12 @@ def test_windows_by_the_clock_every_third_checkpoint_and_a_source_that_ends(tmp_
     checkpoint(1)  # 1
     feed("a", 2, 5)
     checkpoint(9)  # 2: nothing is left of the old rows, so they hold nothing back
-    assert table("hours", "window_start", "s") == [(BEGIN, 101)]
+    assert table("hours", "window_start", "s") == table("all", "window_start", "s") == [(BEGIN, 101)]
     assert table("clocked", "k", "n") == table("live", "k", "s") == []
     feed("a", 4, 5)
     feed("b", 8, 5)
+    triggered = play.coordinator().trigger("one that is aborted")
+    play.coordinator().abort(triggered.plan.id, "TEST")  # it counts for nothing
     checkpoint(11)  # 3
     assert table("clocked", "window_start", "window_end", "k", "n", "s") == [(BEGIN, BEGIN + 10 * MINUTE, "a", 2, 3)]
     assert table("live", "k", "s") == [("a", 7), ("b", 8)]
@@ -64,9 +72,13 @@ def test_windows_by_the_clock_every_third_checkpoint_and_a_source_that_ends(tmp_
     assert table("live", "k", "s") == [("a", 7), ("b", 8)], "what has changed waits for the sixth"
     checkpoint(26)  # 6
     assert table("live", "k", "s") == [("a", 23), ("b", 8)]
+    feed("a", 128, 6, "old")
+    with pytest.raises(Invalid, match="source 'old' is bounded, was at its end in checkpoint 7, and has new input"):
+        play.coordinator().trigger("one with what should not be there")
+    max((tmp_path / "landing/old").iterdir()).unlink()
     feed("a", 32, 5)
     feed("b", 64, 5)
-    checkpoint(27, Drain(by="ann"))  # 7: the end
+    checkpoint(27, Drain(by="ann"))  # the end
     assert table("live", "k", "s") == [("a", 55), ("b", 72)]
     assert (BEGIN + 20 * MINUTE, "a", 1) in table("clocked", "window_start", "k", "n")
     held, wrong = given(tmp_path)

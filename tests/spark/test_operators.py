@@ -70,6 +70,13 @@ def odd(pipeline: Pipeline) -> None:
     put(rows.top_n(1, by=by, order_by="größe desc", uid="top"), "top", "rank")
     put(rows.window(tumbling="1 h", by=by, emit="update", uid="live", **sums), "live", "window_start")
     put(rows.window(session="1 h", by=by, uid="session", **sums), "session", once=True)
+    put(
+        rows.over(by=by, rows=2, uid="over", **{"l.l": "lag(`größe`)", "t`t": "sum(`größe`)"}),
+        "over",
+        once=True,
+        late="late",
+    )
+    put(rows.window(count=1, by=by, uid="ones", **sums), "ones", once=True, late="late")
     put(rows.join(other, on=by, within="1 day", how="full", uid="near"), "near", once=True, late="late-left")
     put(rows.join(other, on=by, how="left", uid="both").aggregate(by=by, uid="pairs", n="count(*)"), "pairs")
 
@@ -79,6 +86,13 @@ def odd(pipeline: Pipeline) -> None:
         return [{"a.b": key["a.b"], "n.n": state.n}]
 
     put(seen, "seen", once=True, late="late")
+
+    @rows.process(by=by, state="n long", output="`a.b` string, `o.k` double", other=other, in_order=True, uid="two")
+    def two(key: Row, rows: Any, others: Any, state: Any, timers: Any) -> Any:
+        assert others.column_names == ["a.b", "q`t", "o.k", "then"]
+        return [{"a.b": row["a.b"], "o.k": row["o.k"]} for row in others.to_pylist() if row["q`t"] == key["q`t"]]
+
+    put(two, "two", once=True, late="late")
 
 
 def odd_row(key: str | None, number: int | None, size: str | None, hour: int, **entries: list[int]) -> Row:
@@ -101,9 +115,9 @@ def test_odd_names_and_types_and_empty_checkpoints_are_nothing_special(tmp_path:
     play.checkpoint()
     play.feed([odd_row("late", 1, "7", 0), {**odd_row("none", 1, "7", 0), "at": None}])
     counts = play.ack(play.checkpoint()).stats.counts
-    for name in ("once", "near", "seen", "session"):
+    for name in ("once", "near", "seen", "session", "over", "ones", "two"):
         assert counts[name] == {"late": 1, "without_time": 1}
-    for name in ("once", "near", "seen"):
+    for name in ("once", "near", "seen", "over", "ones", "two"):
         assert sorted(row["a.b"] for row in play.rows(f"tables/{name}-late")) == ["late", "none"]
 
     def column(table: str, name: str, key: Any = "A") -> list[Any]:
@@ -123,6 +137,10 @@ def test_odd_names_and_types_and_empty_checkpoints_are_nothing_special(tmp_path:
     assert column("near", "o.k", None) == [None]
     assert column("pairs", "n") == [3]
     assert column("seen", "n.n") == [2, 3]
+    assert column("over", "l.l") == [Decimal("1.50"), Decimal("1.50"), None]
+    assert column("over", "t`t") == [Decimal("1.50"), Decimal("2.25"), Decimal("3.00")]
+    assert column("ones", "s.s") == [Decimal("0.75"), Decimal("1.50"), Decimal("1.50")]
+    assert column("two", "o.k") == [0.5]
 
 
 # -- input that cannot be ------------------------------------------------------------------------------

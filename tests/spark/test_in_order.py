@@ -1,0 +1,91 @@
+"""Rows that come in the order of event time: without a key, over state that expires, and while the code changes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate import Pipeline, seams
+from tidegate.sinks import DeltaAppend
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+SCHEMA = "k string, v long, at timestamp"
+
+
+def test_keys_that_have_been_quiet_for_too_long_begin_anew(tmp_path: Path, spark: Any) -> None:
+    """By the clock: each checkpoint is a day after the one before."""
+
+    def declare(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, SCHEMA, event_time="at")
+        rows.over(before="lag(v)", uid="all").sink("all", DeltaAppend("tables/all"))
+        kept = rows.over(by="k", before="lag(v, 2)", nth="row_number()", s="sum(v)", state_ttl="36 h", uid="kept")
+        kept.sink("kept", DeltaAppend("tables/kept"))
+        twos = rows.window(count=2, by="k", s="sum(v)", state_ttl="36 h", uid="twos")
+        twos.sink("twos", DeltaAppend("tables/twos"))
+
+    play, moved = SmallPipeline(tmp_path, spark, declare), iter(range(100))
+
+    def day(number: int, *rows: tuple[str, int]) -> None:
+        play.feed([{"k": k, "v": v, "at": (BEGIN + next(moved) * MINUTE).isoformat()} for k, v in (*rows, ("-", 0))])
+        with seams.installed(seams.Seams(now=lambda: BEGIN + timedelta(days=number))):
+            play.checkpoint()
+
+    day(0, ("a", 1), ("a", 2), ("b", 4), ("c", 8))
+    day(1, ("a", 16))
+    day(2, ("a", 32), ("b", 64))  # b's first row is two days old
+    day(3, ("c", 128))
+    kept = [(r["k"], r["v"], r["before"], r["nth"], r["s"]) for r in play.rows("tables/kept") if r["k"] != "-"]
+    assert sorted(kept) == [
+        ("a", 1, None, 1, 1),
+        ("a", 2, None, 2, 3),
+        ("a", 16, 1, 3, 19),
+        ("a", 32, 2, 4, 51),
+        ("b", 4, None, 1, 4),
+        ("b", 64, None, 1, 64),
+        ("c", 8, None, 1, 8),
+        ("c", 128, None, 1, 128),
+    ]
+    twos = [(r["k"], r["s"]) for r in play.rows("tables/twos") if r["k"] != "-"]
+    assert sorted(twos) == [("a", 3), ("a", 48)]
+    befores = [r["before"] for r in sorted(play.rows("tables/all"), key=lambda row: row["at"])]
+    assert befores == [None, 1, 2, 4, 8, 0, 16, 0, 32, 64, 0]
+
+
+def test_a_stream_gets_a_column_while_rows_of_two_wait(tmp_path: Path, spark: Any) -> None:
+    def told(key: Any, orders: Any, payments: Any, state: Any, timers: Any) -> Any:
+        state.n = (state.n or 0) + orders.num_rows + payments.num_rows
+        for row in orders.to_pylist():
+            yield {"k": key["k"], "told": f"{state.n}: order {row['v']} from {row.get('shop')}"}
+        for row in payments.to_pylist():
+            yield {"k": key["k"], "told": f"{state.n}: payment {row['v']}"}
+
+    def declared(schema: str) -> Any:
+        def declare(pipeline: Pipeline) -> None:
+            orders = sources(pipeline, schema, "orders", event_time="at")
+            payments = sources(pipeline, "v double, k string, then timestamp", "payments", event_time="then")
+            made = orders.process(by="k", state="n long", output="k string, told string", other=payments, in_order=True)
+            made(told).sink("told", DeltaAppend("tables/told"))
+
+        return declare
+
+    def minute(number: int) -> str:
+        return (BEGIN + number * MINUTE).isoformat()
+
+    play = SmallPipeline(tmp_path, spark, declared(SCHEMA))
+    play.feed([{"k": "a", "v": 1, "at": minute(3)}], "orders")
+    play.feed([{"k": "a", "v": 1, "then": minute(2)}, {"k": "a", "v": 2, "then": minute(4)}], "payments")
+    play.checkpoint()
+    assert [row["told"] for row in play.rows("tables/told")] == ["1: payment 1.0"]
+    play.build = declared("shop string, " + SCHEMA)
+    play.feed([{"k": "a", "v": 1, "at": minute(3)}, {"shop": "x", "k": "a", "v": 5, "at": minute(9)}], "orders")
+    play.feed([{"k": "a", "v": 3, "then": minute(9)}], "payments")
+    play.checkpoint()
+    assert sorted(row["told"] for row in play.rows("tables/told")) == [
+        "1: payment 1.0",
+        "3: order 1 from None",
+        "3: order 1 from None",
+        "4: payment 2.0",
+    ]

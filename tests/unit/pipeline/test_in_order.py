@@ -1,0 +1,175 @@
+"""Declarations of what takes rows in order, of every few checkpoints, and of process with two streams: what is wrong
+is told before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.kit.declarations import one_problem
+from tidegate import Pipeline
+from tidegate.checkpoint.compatibility import growing
+from tidegate.errors import Invalid
+from tidegate.operators.over import OverRows
+from tidegate.pipeline.graph.meaning import meaning_of
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Files
+
+Declare = Callable[[Any, Any], Any]
+
+
+def declared(build: Declare, sink: Any = None) -> Pipeline:
+    """Two streams with event time, of which `build` makes one."""
+    pipeline = Pipeline("events")
+    rows = pipeline.source("rows", Files("rows/*.json", schema="k string, v long, at timestamp"), event_time="at")
+    other = pipeline.source(
+        "other", Files("other/*.json", schema="k string, w long, then timestamp"), event_time="then"
+    )
+    build(rows, other).sink("made", sink or DeltaAppend("made"))
+    other.sink("other", DeltaAppend("other"))
+    return pipeline
+
+
+def nothing(*_: Any) -> None:
+    """A user's function."""
+
+
+@pytest.mark.parametrize(
+    ("build", "problem"),
+    [
+        (lambda rows, _: rows.over(by="k"), 'it computes nothing: name at least one, such as total="sum(amount)"'),
+        (lambda rows, _: rows.over(by="k", rows=0, n="count(*)"), "rows=0: how many rows are aggregated"),
+        (lambda rows, _: rows.over(by="k", n="lag(v, 0)"), "n='lag(v, 0)': write lag(amount), or lag(amount, 3)"),
+        (lambda rows, _: rows.over(by="k", n="lag(v, 20000)"), "it may look back 10000 rows, each of which is kept"),
+        (lambda rows, _: rows.over(by="k", n="lag(v"), "n='lag(v' has a parenthesis or a quote that is not closed"),
+        (lambda rows, _: rows.over(by="k", n="count(distinct v)"), "n='count(distinct v)' cannot run along rows"),
+        (lambda rows, _: rows.over(by="k", k="count(*)"), "'k' is a key or one of tidegate's own names, and a result"),
+        (lambda rows, _: rows.over(by="k", n="count(*)", state_ttl="soon"), "state_ttl is 'soon': write a duration"),
+        (lambda rows, _: rows.window(count=0, by="k", n="count(*)"), "count=0: expected a number of rows"),
+        (lambda rows, _: rows.window(count=3, by="k"), 'it computes nothing: name at least one, such as orders="count'),
+        (lambda rows, _: rows.every(0), "it is every 0: say after how many checkpoints, such as every(5)"),
+        (
+            lambda rows, _: rows.window(tumbling="1 h", time="processing", late="side", n="count(*)"),
+            'time="processing": nothing is late; leave out event_time, late and allowed_lateness',
+        ),
+        (
+            lambda rows, _: rows.window(tumbling="1 h", time="wall", n="count(*)"),
+            "time='wall': expected \"event\" or \"processing\", when the checkpoint is planned",
+        ),
+        (
+            lambda rows, _: rows.every(3).window(tumbling="1 h", n="count(*)"),
+            "event_time='at' is a time of rows that a join keeps, or every(…)",
+        ),
+        (
+            lambda rows, _: rows.window(count=3, by="k", n="count(*)").window(
+                tumbling="1 h", event_time="window_start", s="sum(n)"
+            ),
+            "event_time='window_start' is older than a window's end by as long as 3 rows take",
+        ),
+        (
+            lambda rows, _: rows.window(tumbling="1 h", time="processing", at="max(at)").window(
+                tumbling="1 h", event_time="at", n="count(*)"
+            ),
+            "event_time='at' is older, by event time, than what comes with it",
+        ),
+        (
+            lambda rows, other: rows.process(
+                by="k", state="n long", output="n long", other=other, in_order=True, event_time=("at",)
+            )(nothing),
+            "event_time=('at',): give one column, or one for each stream",
+        ),
+        (
+            lambda rows, other: rows.process(
+                by="k", state="n long", output="n long", other=other, order_by="at"
+            )(nothing),
+            "order_by: rows of two streams have no columns in common to be sorted by",
+        ),
+        (
+            lambda rows, _: rows.process(by="k", state="n long", output="n long", outputs={"late": "n long"})(nothing),
+            "outputs: 'late' is where late rows go: name it otherwise",
+        ),
+        (
+            lambda rows, other: rows.process(by="k", state="n long", output="n long", lookup=other)(nothing),
+            "looks up other, which is no lookup table: say .broadcast(by=…, order_by=…) of it",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(build: Declare, problem: str) -> None:
+    assert problem in one_problem(declared(build))
+
+
+def test_a_window_of_rows_is_no_window_of_time() -> None:
+    with pytest.raises(Invalid, match="a window of 3 rows has emit, late, too"):
+        declared(lambda rows, _: rows.window(count=3, by="k", emit="update", late="side", n="count(*)"))
+    with pytest.raises(Invalid, match="a window of time has state_ttl='1 day', too"):
+        declared(lambda rows, _: rows.window(tumbling="1 h", by="k", state_ttl="1 day", n="count(*)"))
+
+
+def test_a_union_of_one_stream_is_refused() -> None:
+    with pytest.raises(Invalid, match="a union of 'rows' with nothing"):
+        declared(lambda rows, _: rows.union())
+
+
+@pytest.mark.parametrize(
+    ("build", "kept"),
+    [
+        (lambda rows, _: rows.over(by="k", n="count(*)", uid="it"), "the last rows of each k"),
+        (lambda rows, _: rows.over(n="count(*)", uid="it"), None),
+        (lambda rows, _: rows.over(by="k", n="count(*)", state_ttl="1 day", uid="it"), None),
+        (lambda rows, _: rows.window(count=3, by="k", n="count(*)", uid="it"), "a window of each k that is not full"),
+        (lambda rows, _: rows.window(tumbling="1 h", by="k", n="count(*)", uid="it"), None),
+        (lambda rows, _: rows.deduplicate(by="k", uid="it"), "each k"),
+        (
+            lambda rows, _: rows.process(by="k", state="n long", output="n long", uid="it")(nothing),
+            "the state of each k that its function does not clear",
+        ),
+    ],
+)
+def test_what_is_kept_permanently_is_named(build: Declare, kept: str | None) -> None:
+    found = [line for line in growing(declared(build).graph()) if "'it'" in line]
+    assert found == [] if kept is None else f" keeps {kept} permanently: " in found[0]
+
+
+def test_more_results_may_look_as_far_back_as_rows_are_kept() -> None:
+    def meaning(**functions: str) -> Any:
+        return OverRows(["k"], functions).meaning(over_updates=False)
+
+    assert meaning(before="lag(v)")["rows that are kept"] == meaning(n="count(*)", other="lag(v)")["rows that are kept"]
+    assert meaning(before="lag(v, 2)")["rows that are kept"] == 2
+
+
+def test_the_streams_of_what_waits_belong_to_what_its_state_means() -> None:
+    def meaning(**more: Any) -> Any:
+        def build(rows: Any, other: Any) -> Any:
+            taken = {"other": other, "event_time": ("at", "then")} if more.pop("two", False) else {}
+            return rows.process(by="k", state="n long", output="n long", uid="it", **taken, **more)(nothing)
+
+        return meaning_of(declared(build).graph())["it.meaning"]
+
+    assert meaning() | {"its rows": 0, "what it takes back": 0} == meaning(two=True) | {
+        "its rows": 0, "what it takes back": 0
+    }  # fmt: skip
+    one, two = meaning(in_order=True), meaning(in_order=True, two=True)
+    assert one["in order of event time"] is True
+    assert two["in order of event time"] == "of two streams"
+    assert (one["event_time"], two["event_time"]) == (["at"], ["at", "then"])
+
+
+def test_every_few_checkpoints_replace_rows_if_their_input_does() -> None:
+    totals = declared(
+        lambda rows, _: rows.aggregate(by="k", s="sum(v)").every(3, uid="it"), DeltaUpsert("it", keys=["k"])
+    )
+    assert "it" in totals.graph().updating
+    assert "it" not in declared(lambda rows, _: rows.every(3, uid="it")).graph().updating
+
+
+def test_what_finishes_by_itself_reads_what_has_an_end() -> None:
+    pipeline = Pipeline("history", finishes=True)
+    old = pipeline.source("old", Files("old/*.json", schema="k string"), bounded=True)
+    new = pipeline.source("new", Files("new/*.json", schema="k string"))
+    old.union(new).sink("made", DeltaAppend("made"))
+    assert "it finishes once its sources have been read to their end, and source 'new' may get more" in one_problem(
+        pipeline
+    )
