@@ -78,6 +78,8 @@ class ToyWorld(World):
     source: Source | None = None
     bound: int = 3
     padding: int = 0
+    bounded: bool = False
+    finishes: bool = False
 
     @property
     def weather(self) -> Outages:
@@ -93,8 +95,9 @@ class ToyWorld(World):
         return Place("/")
 
     def pipeline(self) -> Pipeline:
-        pipeline = Pipeline(self.name)
-        stream = pipeline.source("in", self.source or ToySource(self.feed, self.bound, self.padding))
+        pipeline = Pipeline(self.name, finishes=self.finishes)
+        source = self.source or ToySource(self.feed, self.bound, self.padding)
+        stream = pipeline.source("in", source, bounded=self.bounded)
         for name, gate in self.gates.items():
             stream = stream.gate(gate, name=name)
         for name, skip in self.sinks.items():

@@ -177,6 +177,11 @@ class LineCoordinator(Coordinator):
         self._live = live
         self._record = record
 
+    @property
+    def finishes(self) -> bool:
+        """See PipelineContext. The pipeline does, after the swap: until then its own checkpoints are still to come."""
+        return False
+
     def source_context(self, name: str) -> SourceContext:
         """See PipelineContext."""
         context, until = super().source_context(name), planned_ranges(self.until).get(name)

@@ -73,6 +73,11 @@ class PipelineContext:
         more: Any = {"by_interval": self.graph.by_interval, "home": home, "spark": self.spark}
         return {sink: SinkContext(name, uid, sink, self.place, **more) for sink in sinks}
 
+    @property
+    def finishes(self) -> bool:
+        """Whether it ends by itself, once all of its sources have been read to their end."""
+        return self.graph.finishes
+
     def source_context(self, name: str) -> SourceContext:
         """Return the context in which a source, or what reads like one, plans."""
         return SourceContext(self.graph.name, name, self.place, self.ledger)

@@ -94,6 +94,8 @@ class Plans:
             self._refuse(config, base, view, changes)
         sources = self._sources(answer.id, view, base, interval, changes, standing=special.standing)
         more = any(part.more for part in sources.values())  # then the end is not reached with this one
+        if drain is None and self.pipeline.finishes and not more:
+            drain = Drain(by="tidegate", reason="all of its sources have been read to their end")
         hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         waits_for_all = special.waits_for_all or drain is not None or bool(changes)
         return Plan(
@@ -244,7 +246,7 @@ class Plans:
             end=planned.end,
             splits=self.ledger.pack(planned.splits, self.graph.parts),
             empty=planned.empty,
-            more=planned.more,
+            more=planned.more or context.until is not None,  # it is not asked for what is behind that
             summary=planned.summary,
             unread=planned.unread,
             lag=planned.lag,

@@ -104,6 +104,8 @@ class Schedule:
 
     def goes_on(self, plan: Plan, outcome: Outcome, made: int) -> bool:
         """Return whether another checkpoint follows."""
+        if plan.drain is not None and outcome.state == "completed":
+            return False
         if self.drain is not None:
             return plan.draining is not None and outcome.state == "completed"
         return self.checkpoints is None or made < self.checkpoints

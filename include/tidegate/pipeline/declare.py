@@ -598,10 +598,13 @@ class Pipeline:
         clean.sink("orders", DeltaAppend("tables/orders"))
 
     Settings given here override tidegate.toml and the environment; `-D key=value` overrides these.
+    finishes: it ends by itself once all of its sources, which must be bounded, have been read to their end: event time
+        ends with that checkpoint, as with `stop --drain`, and no other is made.
     """
 
-    def __init__(self, name: str, **settings: object) -> None:
+    def __init__(self, name: str, *, finishes: bool = False, **settings: object) -> None:
         self.name = name
+        self.finishes = finishes
         self.settings = settings
         caller = sys._getframe(1).f_globals
         self.declared_in = str(caller.get("__name__", "")), str(caller.get("__file__") or "")
@@ -633,7 +636,7 @@ class Pipeline:
         idle_timeout: after how long without rows event time does not wait for it any more, such as "5 min" or "never";
             by default the setting `idle_timeout`.
         bounded: its input is all there, and there will be no more: once nothing of it is left to be read, it does not
-            hold event time back.
+            hold event time back, and ends it for what takes rows of bounded sources only.
         max_per_checkpoint: Adaptive() takes as much as fits into the interval, within the source's own bounds.
         """
         self._sources.append(SourceNode(name, source, event_time, watermark, max_per_checkpoint, idle_timeout, bounded))
@@ -775,7 +778,8 @@ class Pipeline:
 
     def graph(self, place: Place | None = None, mode: str | None = None) -> Graph:
         """Return the checked graph; Invalid lists every problem at once. mode: the setting's effective value."""
-        graph = build_graph(self.name, self._sources, self._stages, self._sinks, self.settings, place, mode)
+        parts = (self._sources, self._stages, self._sinks)
+        graph = build_graph(self.name, *parts, self.settings, place, mode, finishes=self.finishes)
         hooks, aligned = once_each(self._hooks), frozenset(self._aligned)
         return replace(graph, on_suspended=tuple(self._on_suspended), hooks=hooks, aligned=aligned)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidegate.checkpoint import control
-from tidegate.errors import Rejected
+from tidegate.errors import Invalid, Rejected
 from tidegate.records.records import Drain
 
 END = Drain(by="ann", reason="moved")
@@ -127,3 +127,49 @@ def test_the_end_that_was_asked_for_can_be_taken_back_on_the_way(world):
     assert world.coordinator().resume("bob") is None
     plan = world.ledger.entry(world.checkpoint("two")).plan
     assert (plan.drain, plan.draining) == (None, None)
+
+
+def test_a_pipeline_that_finishes_does_so_with_the_checkpoint_that_leaves_nothing_to_read(world):
+    """The bound of the source is three: eight rows take three checkpoints."""
+    world.bounded = world.finishes = True
+    world.feed_more(8)
+    world.checkpoint("one")
+    aborted = world.trigger("two")
+    world.coordinator().abort(aborted, "JOB_FAILED")
+    world.checkpoint("three")
+    assert control.finished(world.ledger.view()) is None
+    last = world.checkpoint("four")
+    assert control.finished(world.ledger.view()).id == last == 4
+    assert world.offsets("a") == list(range(1, 9))
+    error = refused(lambda: world.trigger("five"))
+    assert error.what == "pipeline 'orders' was finished by tidegate: all of its sources have been read to their end"
+    world.coordinator().roll_back(1, run="back", by="ann")
+    for run in ("six", "seven"):
+        assert control.finished(world.ledger.view()) is None
+        world.checkpoint(run)
+    assert control.finished(world.ledger.view()) is not None
+
+
+def test_a_checkpoint_by_hand_does_not_finish_a_pipeline(world):
+    world.bounded = world.finishes = True
+    world.feed_more(4)
+    world.checkpoint("one")
+    id = world.trigger("by hand", standing=True)
+    assert world.ledger.entry(id).plan.drain is None
+
+
+def test_a_bounded_source_that_was_at_its_end_gets_nothing_more(world):
+    world.bounded = True
+    world.checkpoint("one", rows=2)
+    world.checkpoint("two")  # asked, and at its end
+    world.feed_more(1)
+    with pytest.raises(Invalid) as caught:
+        world.trigger("three")
+    assert caught.value.reason == "BOUNDED_SOURCE_GREW"
+    assert "source 'in' is bounded, was at its end in checkpoint 2, and has new input" in caught.value.what
+    assert "roll back to before checkpoint 2" in caught.value.help
+    world.coordinator().roll_back(1, run="back", by="ann")
+    world.bounded = False
+    world.checkpoint("four")
+    assert world.offsets("a") == [1, 2, 3]
+    world.exact()

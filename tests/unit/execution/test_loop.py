@@ -48,6 +48,15 @@ def test_until_nothing_is_new(one, world):
     world.exact()
 
 
+def test_an_endless_run_of_a_pipeline_that_finishes_ends_with_it(one, world):
+    world.bounded = world.finishes = True
+    world.feed_more(7)
+    assert len(one.run()) == 3
+    with pytest.raises(Rejected, match="finished by tidegate: all of its sources have been read to their end"):
+        one.run()
+    world.exact()
+
+
 def test_until_it_is_stopped_the_running_one_is_brought_to_its_end(one, world):
     world.feed_more(30)
     assert len(one.run(stop=lambda: len(one.told.of("planned")) >= 4)) == 4

@@ -185,6 +185,8 @@ class Graph:
     aligned: frozenset[str] = frozenset()
     """Jobs that every checkpoint waits for, because they are declared so."""
     at_least_once: bool = False
+    finishes: bool = False
+    """It ends by itself, once all of its sources have been read to their end."""
 
     @property
     def by_interval(self) -> bool:
@@ -324,6 +326,8 @@ def build_graph(
     settings: Mapping[str, object],
     place: Place | None,
     mode: str | None = None,
+    *,
+    finishes: bool = False,
 ) -> Graph:
     """Return the checked graph, or raise Invalid with all problems and their remedies. mode: the effective setting."""
     by_interval = any(getattr(s.source, "by_interval", False) for s in sources)
@@ -337,6 +341,7 @@ def build_graph(
         *_operator_problems(stages),
         *gate_problems(stages, by_interval=by_interval, at_least_once=at_least_once),
         *_interval_problems(sources, sinks, at_least_once=at_least_once),
+        *(_finish_problems(sources) if finishes else ()),
     ]
     ordered: list[Node] = []
     cycle: list[str] = []
@@ -365,7 +370,22 @@ def build_graph(
             reason="BAD_PIPELINE",
         )
     streams, targets = {s.name: s for s in sources}, {s.name: s for s in sinks}
-    return Graph(name, streams, tuple(ordered), targets, dict(settings), at_least_once=at_least_once)
+    return Graph(name, streams, tuple(ordered), targets, dict(settings), at_least_once=at_least_once, finishes=finishes)
+
+
+def _finish_problems(sources: list[SourceNode]) -> list[str]:
+    by_interval = [s.name for s in sources if getattr(s.source, "by_interval", False)]
+    if by_interval:
+        return [
+            f"it finishes by itself, and source {', '.join(by_interval)} reads by data interval: the schedule says "
+            "which interval is the last one; leave out finishes"
+        ]
+    return [
+        f"it finishes once its sources have been read to their end, and source {s.name!r} may get more: say "
+        "bounded=True there, if it will not"
+        for s in sources
+        if s.bounded is not True
+    ]
 
 
 def _bad_names(name: str, sources: list[SourceNode], stages: list[Node], sinks: list[SinkNode]) -> list[str]:
