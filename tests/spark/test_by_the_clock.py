@@ -84,3 +84,38 @@ def test_windows_by_the_clock_every_third_checkpoint_and_a_source_that_ends(tmp_
     held, wrong = given(tmp_path)
     assert wrong == []
     assert held["live"] == plain_rows(play.rows("tables/live"))
+
+
+def test_a_source_that_is_too_far_ahead_is_not_read_while_the_others_have_input(tmp_path: Path, spark: Any) -> None:
+    def in_step(pipeline: Pipeline) -> None:
+        rows, late = (
+            pipeline.source(
+                name,
+                Files(f"landing/{name}/*.json", schema=SCHEMA, max_files=1),
+                event_time="at",
+                max_ahead="1 h",
+                idle_timeout="30 min",
+            )
+            for name in ("rows", "late")
+        )
+        pairs = rows.join(late, on="k", within="30 min", prefix="late_", uid="pairs")
+        pairs.sink("pairs", DeltaAppend("tables/pairs"))
+
+    play = SmallPipeline(tmp_path, spark, in_step)
+    for source, files in ("rows", ([0], [3], [3.2])), ("late", ([0], [1], [3.1, 5])):
+        for hours in files:
+            play.feed(
+                [{"k": "a", "v": round(10 * at), "at": (BEGIN + 60 * at * MINUTE).isoformat()} for at in hours], source
+            )
+    read, waits = [], []
+    for minute in range(0, 300, 60):  # each long after the one before: who waits for others is not idle
+        with seams.installed(seams.Seams(now=lambda minute=minute: BEGIN + minute * MINUTE)):
+            plan = play.coordinator().ledger.entry(play.checkpoint()).plan
+        read.append([name for name, part in plan.sources.items() if not part.empty])
+        waits += [name for name, part in plan.sources.items() if part.stands]
+        assert [part.at_its_end for part in plan.sources.values()] == [minute > 180, minute > 120]
+        if plan.sources["rows"].stands:
+            assert plan.sources["rows"].summary == "waits for 'late', which is at 2026-01-01 01:00:00 UTC"
+    assert read == [["rows", "late"], ["rows", "late"], ["late"], ["rows"], []]
+    assert waits == ["rows"]
+    assert sorted((row["v"], row["late_v"]) for row in play.rows("tables/pairs")) == [(0, 0), (30, 31), (32, 31)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Literal, cast
 
 import msgspec
@@ -20,7 +21,9 @@ from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
+from tidegate.pipeline.graph.event_time import too_far_ahead
 from tidegate.pipeline.graph.graph import Graph, OperatorNode, SourceNode
+from tidegate.pipeline.graph.meaning import sources_under_new_names
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.pipeline.hooks import Triggering
 from tidegate.protocol.moved_sources import source_changes, under_new_names
@@ -29,6 +32,7 @@ from tidegate.protocol.view import Entry, View
 from tidegate.records.codec import fingerprint
 from tidegate.records.interval import Interval
 from tidegate.records.records import Beginning, Drain, Json, Overtaking, Pace, Payload, Plan, Range, SourceChange
+from tidegate.records.source_time import partition_of
 
 __all__ = ["CheckpointOptions", "Plans", "standing_ranges"]
 
@@ -182,6 +186,11 @@ class Plans:
             sources[name] = self._range(sourcing, start, interval, paces[name])
             if sourcing.bounded and not sources[name].empty and (ended := _ended_by(view, base, name)) is not None:
                 raise _has_grown(name, sources[name], ended)
+        with_input = [name for name, part in sources.items() if not part.empty]
+        reached = _event_times(view, base, self.graph.sources, changes)
+        for name, slowest in too_far_ahead(self.graph.sources, reached, with_input).items():
+            summary = f"waits for {slowest!r}, which is at {reached[slowest]:%Y-%m-%d %H:%M:%S} UTC"
+            sources[name] = msgspec.structs.replace(_standing(sources[name].kind, starts.get(name)), summary=summary)
         return sources | plan_requests(self.graph, self.ledger, self.place, view, base)
 
     def _beginning(self, sourcing: SourceNode, id: int, base: Entry | None) -> Json | None:
@@ -263,6 +272,21 @@ def _ended_by(view: View, base: Entry | None, name: str) -> int | None:
             return None
         base = view.get(base.rollback.target if base.rollback is not None else base.plan.base)  # it was not asked
     return None
+
+
+def _event_times(
+    view: View, base: Entry | None, sources: Mapping[str, SourceNode], changes: Sequence[SourceChange]
+) -> dict[str, datetime]:
+    """Return the watermarks of the sources by the last checkpoint that is known to have looked. Without max_ahead
+    nobody asks."""
+    if all(sourcing.max_ahead is None for sourcing in sources.values()):
+        return {}
+    while base is not None and not base.acks:
+        base = view.get(base.rollback.target if base.rollback is not None else base.plan.base)
+    memory = {name: told for acked in (base.acks.values() if base else ()) for name, told in acked.ack.memory.items()}
+    memory = sources_under_new_names(memory, changes)
+    times = {name: partition_of(memory[name]).watermark for name in sources if name in memory}
+    return {name: time for name, time in times.items() if time is not None}
 
 
 def _has_grown(name: str, part: Range, ended: int) -> Invalid:

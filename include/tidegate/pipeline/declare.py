@@ -626,6 +626,7 @@ class Pipeline:
         watermark: float | str | None = None,
         idle_timeout: float | str | None = None,
         bounded: bool = False,
+        max_ahead: float | str | None = None,
         max_per_checkpoint: Adaptive | None = None,
     ) -> Stream:
         """Read from `source` under this name. The name is its identity: positions are recorded under it.
@@ -637,9 +638,13 @@ class Pipeline:
             by default the setting `idle_timeout`.
         bounded: its input is all there, and there will be no more: once nothing of it is left to be read, it does not
             hold event time back, and ends it for what takes rows of bounded sources only.
+        max_ahead: how far its event time may be ahead of the other sources, such as "1 hour": while one that is further
+            behind has input, this one is not read, so that its rows need not wait in the state of joins.
         max_per_checkpoint: Adaptive() takes as much as fits into the interval, within the source's own bounds.
         """
-        self._sources.append(SourceNode(name, source, event_time, watermark, max_per_checkpoint, idle_timeout, bounded))
+        self._sources.append(
+            SourceNode(name, source, event_time, watermark, max_per_checkpoint, idle_timeout, bounded, max_ahead)
+        )
         return Stream(self, name)
 
     def stage(

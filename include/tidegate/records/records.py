@@ -530,6 +530,11 @@ class Range(Struct, frozen=True, kw_only=True):
         """True: the source was asked, and had nothing new."""
         return self.empty and not self.more
 
+    @property
+    def stands(self) -> bool:
+        """True: nothing is read of the source, whatever it has. It stays where it was."""
+        return self.empty and self.more and self.splits.data == {}
+
 
 class PublishedTable(Struct, frozen=True, kw_only=True):
     """The state of a table right after this checkpoint was published on it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from tests.kit.declarations import one_problem, problems
 from tidegate import Pipeline
 from tidegate.operators import Window
-from tidegate.pipeline.graph.event_time import into_operator, lag_by_source
+from tidegate.pipeline.graph.event_time import into_operator, lag_by_source, too_far_ahead
+from tidegate.pipeline.graph.nodes import SourceNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
@@ -156,3 +158,26 @@ def test_what_follows_sessions_goes_by_their_end_for_they_may_be_of_any_length(c
     assert f"window 'days': event_time={column or 'at'!r} is older than a session's end" in found
     assert "say event_time='window_end'" in found
     days(event_time="window_end").graph()
+
+
+@pytest.mark.parametrize("max_ahead", ["an hour", -1, True])
+def test_how_far_a_source_may_be_ahead_is_a_duration(max_ahead: object) -> None:
+    source = {"event_time": "at", "max_ahead": max_ahead}
+    assert f"max_ahead={max_ahead!r}: expected a duration" in one_problem(windowed(source))
+
+
+def test_without_event_time_nobody_knows_how_far_a_source_is() -> None:
+    pipeline = windowed()
+    rows = pipeline.source("more", files("more"), max_ahead="1 hour")
+    rows.sink("more", DeltaAppend("tables/more"))
+    assert "source 'more' has max_ahead='1 hour': expected a duration such as" in one_problem(pipeline)
+
+
+def test_a_source_waits_for_the_one_furthest_behind_of_those_that_have_input() -> None:
+    sources = {name: SourceNode(name, files(name), "at", max_ahead="1 h") for name in ("a", "b", "c", "new")}
+    began = datetime(2026, 1, 1, tzinfo=UTC)
+    reached = {"a": began + timedelta(hours=1), "b": began, "c": began + timedelta(hours=1, seconds=1)}
+    assert too_far_ahead(sources, reached, ["a", "b", "c", "new"]) == {"c": "b"}, "an hour is not too far"
+    assert too_far_ahead(sources, reached, ["a", "c"]) == {}, "nothing is waited for that has no input"
+    assert too_far_ahead(sources, reached, ["b"]) == {}
+    assert too_far_ahead(sources, {}, ["a", "b"]) == {}, "nobody knows yet"

@@ -29,29 +29,15 @@ from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.records import typed
 from tidegate.records.interval import Interval
 from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
-from tidegate.records.records import Json, Plan, Struct
+from tidegate.records.records import Json, Plan
+from tidegate.records.source_time import Partition, SourceTime, partition_of
 from tidegate.spark.event_time import time_micros
 from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["EventTimes", "Partition", "SourceTime"]
-
-
-class Partition(Struct, frozen=True, kw_only=True):
-    """Event time of one partition of a source."""
-
-    active: datetime
-    """The planning time of the last checkpoint with rows of it; otherwise of the first one that looked."""
-    highest: datetime | None = None
-    watermark: datetime | None = None
-
-
-class SourceTime(Struct, frozen=True, kw_only=True):
-    """The event time of a source in the ack's memory. Every source has one partition today, without a name."""
-
-    partitions: dict[str, Partition]
+__all__ = ["EventTimes"]
 
 
 class EventTimes:
@@ -87,7 +73,7 @@ class EventTimes:
         self._sources: dict[str, Partition] = {}
         self._found: dict[str, int | None] = {}
         """The highest event times of sources whose rows were read for it."""
-        self._elsewhere = {name: _partition_of(record) for name, record in (elsewhere or {}).items()}
+        self._elsewhere = {name: partition_of(record) for name, record in (elsewhere or {}).items()}
         self._operators: dict[str, datetime] = {}
 
     def begin(self, streams: Mapping[str, DataFrame], passed_on: Collection[str], *, small: bool) -> None:
@@ -177,9 +163,10 @@ class EventTimes:
 
     def _advanced(self, name: str) -> Partition:
         record = self.before.get(name)
-        previous = _partition_of(record) if record else Partition(active=self.clock)
+        previous = partition_of(record) if record else Partition(active=self.clock)
         if self.plan.sources[name].empty:
-            return previous
+            waits = self.plan.sources[name].stands  # for other sources, with input of its own: it is not idle
+            return msgspec.structs.replace(previous, active=self.clock) if waits else previous
         newest = self._highest(name)
         highest = max((time for time in (previous.highest, newest) if time is not None), default=None)
         delay = delay_s(self.graph.sources[name], self.plan.config.get("watermark", 0))
@@ -235,10 +222,6 @@ class EventTimes:
     def idle(self) -> list[str]:
         """Return the sources that were left out as idle."""
         return sorted(name for name, time in self._sources.items() if self._is_idle(name, time))
-
-
-def _partition_of(record: Json) -> Partition:
-    return typed.convert(record, SourceTime).partitions[""]
 
 
 def _key(operator: str) -> str:

@@ -6,17 +6,26 @@ longest time for which the operators in between may hold rows back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
-from tidegate.config.keys import KEYS
+from tidegate.config.keys import KEYS, seconds_in
 from tidegate.operators.base import Operator
 from tidegate.pipeline.graph.nodes import GateNode, OperatorNode
 
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.nodes import Node, SourceNode
 
-__all__ = ["column_of", "delay_s", "event_time_problems", "idle_after_s", "lag_by_source"]
+__all__ = [
+    "column_of",
+    "delay_s",
+    "event_time_problems",
+    "idle_after_s",
+    "lag_by_source",
+    "max_ahead_s",
+    "too_far_ahead",
+]
 
 Origins = dict[str, float]
 """Sources with event time, each with the number of seconds by which rows may lag its watermark."""
@@ -64,6 +73,34 @@ def idle_after_s(sourcing: SourceNode, default: object) -> float | None:
     given = default if sourcing.idle_timeout is None else sourcing.idle_timeout
     parsed: float | None = KEYS["idle_timeout"].parse(given)
     return parsed
+
+
+def max_ahead_s(sourcing: SourceNode) -> float | None:
+    """Return by how many seconds a source may be ahead of others. None: nothing is said, or no duration."""
+    try:
+        seconds = seconds_in(sourcing.max_ahead) if sourcing.max_ahead is not None else -1.0
+    except ValueError:
+        return None
+    return seconds if seconds >= 0 else None
+
+
+def too_far_ahead(
+    sources: Mapping[str, SourceNode], reached: Mapping[str, datetime], with_input: Collection[str]
+) -> dict[str, str]:
+    """Return the sources that are not to be read now, each with the one that it waits for: the furthest behind.
+
+    reached: the watermarks, as far as they are known. with_input: the sources that have something new. One of those is
+    always read, so that waiting comes to an end.
+    """
+    behind = sorted((reached[name], name) for name in with_input if name in reached)
+    waiting = {}
+    for name in with_input:
+        seconds = max_ahead_s(sources[name])
+        if behind and seconds is not None and name in reached:
+            time, slowest = behind[0]
+            if (reached[name] - time).total_seconds() > seconds:
+                waiting[name] = slowest
+    return waiting
 
 
 def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) -> list[str]:
@@ -170,6 +207,11 @@ def _source_problems(node: SourceNode) -> list[str]:
         problems.append(
             f"{subject} says when event time does not wait for it (idle_timeout), but has none: name the column, as in "
             'event_time="at"'
+        )
+    if node.max_ahead is not None and (node.event_time is None or max_ahead_s(node) is None):
+        problems.append(
+            f'{subject} has max_ahead={node.max_ahead!r}: expected a duration such as "1 hour", and event_time=…, the '
+            "column that tells how far it is"
         )
     if not isinstance(node.bounded, bool):
         problems.append(

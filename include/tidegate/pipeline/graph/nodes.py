@@ -40,6 +40,8 @@ class SourceNode:
     """None: the setting."""
     bounded: bool = False
     """There will be no more input than there is."""
+    max_ahead: object = None
+    """How far its event time may be ahead of sources that have input. None: as far as it comes."""
 
     @property
     def described(self) -> list[object]:
@@ -49,6 +51,8 @@ class SourceNode:
             described += [self.event_time, self.watermark]
         if self.idle_timeout is not None or self.bounded:
             described.append({"idle_timeout": self.idle_timeout, "bounded": self.bounded})
+        if self.max_ahead is not None:
+            described.append({"max_ahead": self.max_ahead})
         return described
 
 
