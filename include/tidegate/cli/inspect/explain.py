@@ -224,7 +224,9 @@ def _planned(view: CheckpointView) -> Iterator[str]:
     if details.quarantine_all:
         yield "What a gate would hold in it goes to quarantine: somebody chose so after a rejection."
     for name, source in details.sources.items():
-        if source.empty and not name.startswith(QUARANTINE):
+        if source.empty and source.more and source.summary:
+            yield f"Source {name} is not read: it {source.summary}."
+        elif source.empty and not name.startswith(QUARANTINE):
             yield f"Source {name} had nothing new."
         elif not source.empty and name.startswith(QUARANTINE):
             yield f"It takes up {source.summary} of gate {name.removeprefix(QUARANTINE)}."
