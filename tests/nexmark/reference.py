@@ -23,7 +23,7 @@ import duckdb
 
 from jobs.nexmark.generator import KINDS
 
-__all__ = ["REFERENCE", "Reference"]
+__all__ = ["REFERENCE", "Closing", "Reference"]
 
 Closing = Literal["ours", "streaming", "all"]
 """Which windows are given at the end: those that end by the watermark, but sessions that end before it; sessions as the
@@ -204,6 +204,10 @@ class Reference:
     def count(self, query: str) -> int:
         """Return how many rows there must be."""
         return int(self.rows(f"SELECT count(*) FROM ({REFERENCE[query]})")[0][0])
+
+    def events(self) -> int:
+        """Return how many events there are."""
+        return sum(int(self.rows(f"SELECT count(*) FROM {kind}_read")[0][0]) for kind in KINDS)
 
     def rows(self, sql: str) -> list[Any]:
         """Return the rows of an SQL query over the events."""
