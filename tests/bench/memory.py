@@ -61,14 +61,25 @@ def everything(pid: int) -> list[int]:
 
 
 def below(pid: int) -> list[int]:
-    """The children of a process."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    """The children of a process; none if it is gone."""
+    try:
+        texts = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:  # it ends
+        return []
     return [int(child) for text in texts for child in text.split()]
 
 
 def name_of(pid: int) -> str:
     """The program that a process runs."""
     return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def resident(pid: int) -> float:
+    """The memory that a process has now, in megabytes; 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    except OSError:
+        return 0.0
 
 
 def peak(pid: int) -> float:

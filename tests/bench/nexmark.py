@@ -1,98 +1,305 @@
 """Nexmark, q0 to q22: tidegate, Structured Streaming and Flink, from 10 checkpoints of a million events and from one.
 
-    make bench NAME=nexmark                               all of it: hours
-    QUERIES="q5 q17" EVENTS=10000000 make bench NAME=nexmark
+    make bench NAME=nexmark                      what has not been measured yet: hours
+    QUERIES="q5 q17" make bench NAME=nexmark     of these only
+    ENGINES="ours streaming" …                   of ours, streaming, flink_rocksdb, flink_heap
+    EVENTS=10000000 …                            another size
+    AGAIN=1 …                                    also what has been measured
+    LONGEST=60 …                                 seconds after which a start or a run is given up; 900
 
-All read the same events on the same two cores, each query by itself, and take turns: ours, Structured Streaming in the
-same session, Flink with RocksDB, Flink with its state on the heap (nexmark_streaming.py, nexmark_flink.py). In a first
-round, which warms all of them up, each result is compared with DuckDB's, to the row; a time of a result that differs
-does not count, and the bench fails. What an engine cannot do, or is not there to do, has no figure, and ratios are over
-those queries that both sides can do.
+For each query all engines are started anew, each in processes of its own, with a Spark or a Flink of its own; they take
+turns on the same two cores, and stand still between them. The first run of each is cold: with its start, `whole_s`, it
+is what somebody waits for who starts it for this query. It is compared with DuckDB's rows, to the row, and an engine
+whose rows differ, that fails, or takes too long, gets no figures for the query. If it was ours, or if rows differ, the
+bench fails. Then come the rounds that count, with 10 checkpoints and with one, of which the median is taken:
 
-Ours runs what `jobs/nexmark` declares, so tables of queries that replace rows are upserted; the others append changes.
-Processor time is that of all processes of a side. Memory is the peak of those that live at the end: Python, the JVM and
-its workers, or Flink's three JVMs; ours and Structured Streaming share one, which keeps what it once took.
+seconds       from the call that starts the query until its last rows are visible, in an engine that is up and warm
+core_seconds  user and system time of all its processes meanwhile
+megabytes     the most memory that all its processes had together, at one moment
+checkpoints   those that were completed, exactly once: ours and Structured Streaming's have the cuts that they are asked
+              for, or one more that closes windows; Flink's are taken by time, and near that number
 
-It also writes nexmark.md and nexmark.svg beside nexmark.json: the table and the plot of docs/benchmarks.md.
+What an engine cannot do, or is not there to do, is said with the reason, and ratios are over those queries that both
+sides can do. Ours runs what `jobs/nexmark` declares, so tables of queries that replace rows are upserted; the others
+append changes.
+
+A query's figures are a file, nexmark/EVENTS-CUTS/q5.json, written when it has been measured: a run that was interrupted
+continues there, and the result is over all that is there. nexmark_report.py makes tables and a plot of them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import platform
 import shutil
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jobs.nexmark.generator import Events
-from tests.bench import nexmark_flink, nexmark_report
-from tests.bench.harness import Budget, Options, Result, core_seconds
-from tests.bench.memory import everything, peak
-from tests.bench.nexmark_streaming import CANNOT, Streaming
-from tests.bench.spark import sessions
-from tests.kit.limits import Limits
-from tests.nexmark.playing import NAMES, Play, prepare, side_input
+from tests.bench import nexmark_engines, nexmark_flink, nexmark_report, nexmark_streaming
+from tests.bench.harness import ROOT, Budget, Options, Result, load_average, rounded
+from tests.bench.nexmark_engines import Engine, Failed, Spark, measured
+from tests.bench.nexmark_report import Figures
+from tests.bench.spark import CORES
+from tests.nexmark.playing import NAMES, side_input
 from tests.nexmark.reference import Reference
-from tidegate.coordinator import Coordinator
-from tidegate.execution.loop import Observer, Schedule, run_checkpoints
-from tidegate.ledger import open_ledger
-from tidegate.records.place import Place
 
 CUTS = 10
-QUICK = ("q5", "q17")
+QUICK = ("q5", "q12", "q17")
 OURS, STREAMING, ROCKSDB, HEAP = "ours", "streaming", "flink_rocksdb", "flink_heap"
-BY_THE_CLOCK = ("q12",)
-"""What runs by the clock gives everybody something else: only ours is compared, and no ratio has it."""
+ENGINES = (OURS, STREAMING, ROCKSDB, HEAP)
+CANNOT = {OURS: {}, STREAMING: nexmark_streaming.CANNOT, ROCKSDB: nexmark_flink.CANNOT, HEAP: nexmark_flink.CANNOT}
+BY_THE_CLOCK = {
+    "q12": (
+        "SELECT bidder, count(*) AS bid_count FROM bid GROUP BY bidder",
+        "SELECT bidder, sum(bid_count)::BIGINT AS bid_count FROM clocked GROUP BY bidder",
+    )
+}
+"""Which windows a bid falls into is another one each time: only their sums are compared."""
+LONGEST_S = 900.0
+"""A start, or a run, that takes longer is given up."""
 
-Figures = dict[str, dict[str, dict[str, float]]]
-"""By query and side: seconds, core_seconds, megabytes, checkpoints."""
+Told = dict[str, Any]
+"""What one query's file has."""
 
 
 def run(options: Options) -> Result:
-    names = (os.environ.get("QUERIES") or " ".join(QUICK if options.quick else NAMES)).split()
+    asked = (os.environ.get("QUERIES") or " ".join(QUICK if options.quick else NAMES)).replace(",", " ").split()
+    engines = (os.environ.get("ENGINES") or " ".join(ENGINES)).replace(",", " ").split()
+    for what, given, there in (("query", asked, NAMES), ("engine", engines, ENGINES)):
+        if unknown := [name for name in given if name not in there]:
+            raise SystemExit(f"there is no {what} {', '.join(unknown)}; there are: {', '.join(there)}")
+    if options.spark != "local":
+        raise SystemExit("nexmark starts a Spark in each side's process: leave --spark connect out")
     cuts = 2 if options.quick else CUTS
     count = int(os.environ.get("EVENTS") or options.size(1_000_000, 4_000))
-    events = Events(count, rate=options.size(10_000, 40))
-    root = options.folder("nexmark")
-    landing = options.cached(f"nexmark-{count}-{cuts}", lambda folder: events.write(folder, cuts))
-    with contextlib.ExitStack() as stack:
-        cluster = None if options.quick else stack.enter_context(flink_cluster(options, landing, root, count))
-        races = {many: Race(options, root, landing, many, cluster) for many in (cuts, 1)}
-        for name in names:
-            for race in races.values():
-                race.query(name)
-    wrong = [line for race in races.values() for line in race.wrong]
-    many, one = races[cuts].figures(), races[1].figures()
-    nexmark_report.write(options.out, {"events": count, f"from_{cuts}": many, "from_1": one})
-    rival = ratio(many, STREAMING)
-    ours = sum(sides[OURS]["seconds"] for sides in many.values())
-    keys = {
-        "ratio_streaming": rival,
+    rate = min(10_000, max(40, count // 100))
+    race = Race(options, engines, count, cuts, rate)
+    with same_cores(), race:
+        for name in asked:
+            race.query(name)
+    measured = nexmark_report.told(race.results)
+    nexmark_report.write(options.out, measured)
+    return result(options, measured, count, cuts)
+
+
+@dataclass
+class Race:
+    """All engines, on the same events."""
+
+    options: Options
+    engines: Sequence[str]
+    count: int
+    cuts: int
+    rate: int
+
+    def __post_init__(self) -> None:
+        name = f"nexmark-{self.count}-{self.cuts}-{self.rate}"
+        self.results = self.options.out / "nexmark" / f"{self.count}-{self.cuts}"
+        self.results.mkdir(parents=True, exist_ok=True)
+        self.root = self.options.folder("nexmark")
+        self.longest = float(os.environ.get("LONGEST") or self.options.size(int(LONGEST_S), 180))
+        events = Events(self.count, rate=self.rate)
+        self.landing = self.options.cached(name, lambda folder: events.write(folder, self.cuts))
+        self.up: dict[str, tuple[Engine, dict[str, float], contextlib.ExitStack]] = {}
+        """Engines that run, with what their start took. A quick run has each of them only once."""
+        self.absent: dict[str, str] = {}
+        self.home, self.files = Path(), Path()
+        if any(engine.startswith("flink") for engine in self.engines):
+            if self.options.quick and not nexmark_flink.is_installed():
+                self.absent = dict.fromkeys((ROCKSDB, HEAP), "Flink is not installed, and this is no reason to do so")
+            else:
+                self.home = nexmark_flink.installed()
+                self.files = self.options.cached(
+                    f"{name}-flink", lambda folder: nexmark_flink.flink_files(self.landing, folder)
+                )
+
+    def query(self, name: str) -> None:
+        """Let all engines take their turns at one query, and write down what they took, if that is not there yet."""
+        file = self.results / f"{name}.json"
+        before: Told = json.loads(file.read_text()) if file.exists() else {}
+        if os.environ.get("AGAIN"):
+            before = {}
+        sides: Told = {side: each for side, each in before.get("sides", {}).items() if "failed" not in each}
+        todo = [engine for engine in self.engines if engine not in sides]
+        if not todo:
+            say(f"{name}: measured {before['at']} at {before['commit']}; AGAIN=1 measures it again")
+            return
+        began = time.monotonic()
+        cannot = {engine: why for engine in todo if (why := CANNOT[engine].get(name) or self.absent.get(engine))}
+        sides |= {engine: {"cannot": why} for engine, why in cannot.items()}
+        sides |= self.turns(name, [engine for engine in todo if engine not in cannot])
+        conditions = {"query": name, "events": self.count, "cuts": self.cuts, "rate": self.rate, "cores": CORES}
+        conditions |= {"at": time.strftime("%Y-%m-%d %H:%M"), "commit": commit(), "load": load_average()}
+        conditions |= {"machine": f"{platform.machine()}, {os.cpu_count()} cores", "pairs": self.options.pairs}
+        aside = file.with_suffix(".part")
+        aside.write_text(json.dumps(rounded(conditions | {"sides": sides}), indent=1) + "\n")
+        aside.rename(file)
+        say(f"{name}: {', '.join(short(side, each) for side, each in sides.items())}; {time.monotonic() - began:.0f} s")
+
+    def turns(self, name: str, engines: Sequence[str]) -> Told:
+        """Start engines, and let them take their turns at a query; return what each of them took."""
+        told: Told = {engine: {} for engine in engines}
+        sides: dict[str, Side] = {}
+        for engine in engines:
+            with self.gives_up(engine, told[engine]):
+                sides[engine] = self.side(engine, name, told[engine])
+        warmups = self.options.size(1, 0)
+        for checkpoints in (self.cuts, 1):
+            for turn in range(warmups + self.options.pairs):
+                for engine, side in sides.items():
+                    if "failed" not in told[engine]:
+                        with self.gives_up(engine, told[engine]):
+                            side.turn(checkpoints, is_first=turn == 0, counts=turn >= warmups)
+        if not self.options.quick:
+            self.stop()
+        return told
+
+    def side(self, engine: str, name: str, said: Told) -> Side:
+        """Return an engine at a query. It is started, if it does not run."""
+        if engine not in self.up:
+            folder = self.root / engine
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            stack, began = contextlib.ExitStack(), time.perf_counter()
+            running = stack.enter_context(self.starts(engine, folder))
+            start = {"start_s": time.perf_counter() - began, "start_core_s": nexmark_engines.spent(running)}
+            nexmark_engines.stand_still(running)
+            self.up[engine] = running, start, stack
+        running, start, _ = self.up[engine]
+        said |= start
+        return Side(name, running, self.root / engine / "out", self.landing, self.longest, said)
+
+    def starts(self, engine: str, folder: Path) -> AbstractContextManager[Engine]:
+        """Return the block in which an engine runs."""
+        if engine == OURS:
+            return Spark.started("ours", folder, self.landing, self.cuts, self.longest)
+        if engine == STREAMING:
+            return Spark.started("streaming", folder, self.landing, self.cuts, self.longest)
+        backend = "rocksdb" if engine == ROCKSDB else "hashmap"
+        reference = Reference(self.landing, 1, "all")
+        return nexmark_flink.flink(backend, self.home, folder, self.files, reference, self.longest)
+
+    @contextlib.contextmanager
+    def gives_up(self, engine: str, said: Told) -> Iterator[None]:
+        """Let the others continue if an engine fails in the block, write down why it did, and end it."""
+        try:
+            yield
+        except (Failed, AssertionError, OSError) as error:
+            said["failed"] = f"{error}"[:1000]
+            self.stop([engine])
+
+    def stop(self, engines: Sequence[str] = ENGINES) -> None:
+        """End engines."""
+        for engine in engines:
+            if engine in self.up:
+                self.up.pop(engine)[2].close()
+        if not self.up:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def __enter__(self) -> Race:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@dataclass
+class Side:
+    """One engine at one query."""
+
+    query: str
+    engine: Engine
+    out: Path
+    landing: Path
+    longest: float
+    said: Told
+    """What it took, for the query's file."""
+
+    def turn(self, checkpoints: int, is_first: bool, counts: bool) -> None:
+        """Run the query once. The first of all runs is cold; each first one is compared."""
+        figures = self.measured(checkpoints)
+        if is_first:
+            self.said.setdefault("first", figures)
+            self.compare(checkpoints)
+        if counts:
+            self.said.setdefault("rounds", {}).setdefault(str(checkpoints), []).append(figures)
+        elif self.engine.learns_when and checkpoints > 1:
+            self.measured(checkpoints)
+
+    def measured(self, checkpoints: int) -> dict[str, float]:
+        return measured(self.engine, self.query, self.out, checkpoints, self.longest)
+
+    def compare(self, checkpoints: int) -> None:
+        """Raise Failed if the rows are not DuckDB's."""
+        cut = 1 if self.engine.closing == "all" else checkpoints
+        reference = Reference(self.landing, cut, self.engine.closing)
+        reference.side_input(side_input())
+        found, sql = self.engine.found(self.query, self.out, reference), None
+        if self.query in BY_THE_CLOCK:
+            reference.database.register("clocked", found)
+            sql, sums = BY_THE_CLOCK[self.query]
+            found = reference.arrow(sums)
+        if differs := reference.differs(self.query, found, sql):
+            self.said["unequal"] = True
+            raise Failed(f"with {checkpoints} checkpoints its rows are not those of DuckDB: {differs}")
+
+
+@contextlib.contextmanager
+def same_cores() -> Iterator[None]:
+    """Let this process, and all that it starts, have as many cores as the race is for."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:CORES])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def result(options: Options, told: Mapping[str, Told], count: int, cuts: int) -> Result:
+    """Return what all that has been measured says."""
+    many, one = nexmark_report.figures(told, cuts), nexmark_report.figures(told, 1)
+    sides = [(name, side, each) for name, query in told.items() for side, each in query["sides"].items()]
+    failed = {f"{name} {side}": each["failed"] for name, side, each in sides if "failed" in each}
+    wrong = [f"{name}, {side}: {each['failed']}" for name, side, each in sides if is_wrong(side, each)]
+    missing = [name for name in NAMES if OURS not in many.get(name, {})]
+    keys: dict[str, Any] = {
+        "ratio_streaming": ratio(many, STREAMING),
         "ratio_streaming_cores": ratio(many, STREAMING, "core_seconds"),
         "worst_ratio_streaming": worst(many, STREAMING),
         "ratio_streaming_1": ratio(one, STREAMING),
+        "ratio_streaming_whole": ratio(many, STREAMING, "whole_s"),
         "ratio_flink_rocksdb": ratio(many, ROCKSDB),
         "ratio_flink_rocksdb_cores": ratio(many, ROCKSDB, "core_seconds"),
-        "ratio_flink_heap": ratio(many, HEAP),
         "ratio_flink_rocksdb_1": ratio(one, ROCKSDB),
+        "ratio_flink_rocksdb_whole": ratio(many, ROCKSDB, "whole_s"),
+        "ratio_flink_heap": ratio(many, HEAP),
+        "ratio_flink_heap_cores": ratio(many, HEAP, "core_seconds"),
         "ratio_flink_heap_1": ratio(one, HEAP),
         "queries": len(many),
+        "not_measured": " ".join(missing),
+        "failed": failed,
+        "commits": " ".join(sorted({query["commit"] for query in told.values()})),
         "events": count,
         f"from_{cuts}": many,
         "from_1": one,
     }
     limits = {"ratio_streaming": 0.33, "ratio_flink_rocksdb": 1.0, "worst_ratio_streaming": 1.0}
-    streamed = sum(sides[STREAMING]["seconds"] for sides in many.values() if STREAMING in sides)
     return Result(
         "nexmark",
-        ours_s=ours,
+        ours_s=sum(query[OURS]["seconds"] for query in many.values() if OURS in query),
         pairs=options.pairs,
-        rival_s=streamed,
-        ratio=rival,
+        rival_s=sum(query[STREAMING]["seconds"] for query in many.values() if STREAMING in query),
+        ratio=keys["ratio_streaming"],
         equal=not wrong,
         wrong="; ".join(wrong),
         keys=keys,
@@ -100,149 +307,14 @@ def run(options: Options) -> Result:
     )
 
 
-@contextlib.contextmanager
-def flink_cluster(options: Options, landing: Path, root: Path, count: int) -> Iterator[nexmark_flink.Flink]:
-    home = nexmark_flink.installed()
-    files = options.cached(f"nexmark-flink-{count}", lambda folder: nexmark_flink.flink_files(landing, folder))
-    (root / "flink").mkdir()
-    with nexmark_flink.flink(home, root / "flink", files) as cluster:
-        yield cluster
-
-
-@dataclass
-class Race:
-    """All sides, with one number of checkpoints."""
-
-    options: Options
-    root: Path
-    landing: Path
-    checkpoints: int
-    cluster: nexmark_flink.Flink | None
-    wrong: list[str] = field(default_factory=list)
-    """What differs from DuckDB."""
-    rounds: dict[tuple[str, str], list[dict[str, float]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.references = {
-            OURS: Reference(self.landing, self.checkpoints, "ours"),
-            STREAMING: Reference(self.landing, self.checkpoints, "streaming"),
-            ROCKSDB: Reference(self.landing, 1, "all"),
-        }
-        self.references[HEAP] = self.references[ROCKSDB]
-        for reference in self.references.values():
-            reference.side_input(side_input())
-        self.max_files = 1 if self.checkpoints > 1 else 1000
-
-    def query(self, name: str) -> None:
-        """Let all sides take their turns at one query."""
-        sides: dict[str, Callable[[str, bool], dict[str, float]]] = {OURS: self.ours}
-        if name not in CANNOT:
-            sides[STREAMING] = self.streaming
-        if self.cluster is not None and name not in BY_THE_CLOCK:
-            sides |= {ROCKSDB: self.flink_rocksdb, HEAP: self.flink_heap}
-        unlike = set()
-        warmups = self.options.size(1, 0)
-        for turn in range(warmups + self.options.pairs):
-            for side, take in sides.items():
-                if side in unlike:
-                    continue
-                before = len(self.wrong)
-                figures = take(name, turn == 0)
-                if len(self.wrong) > before:
-                    unlike.add(side)
-                elif turn >= warmups:
-                    self.rounds.setdefault((name, side), []).append(figures)
-
-    def figures(self) -> Figures:
-        """Return the medians."""
-        found: Figures = {}
-        for (name, side), rounds in self.rounds.items():
-            medians = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
-            found.setdefault(name, {})[side] = medians
-        return {name: sides for name, sides in found.items() if OURS in sides}
-
-    def check(self, side: str, name: str, found: Any) -> None:
-        if differs := self.references[side].differs(name, found):
-            self.wrong.append(f"{side}, {self.checkpoints} checkpoints, {name}: {differs}")
-
-    def ours(self, name: str, compare: bool) -> dict[str, float]:
-        play = Play(name, fresh(self.root / "ours"), max_files=self.max_files)
-        prepare(play.folder, self.landing)
-        place = Place(str(play.folder / "data"))
-        ledger = open_ledger(str(play.folder / "ledger"), play.pipeline.name)
-        held = sessions(self.options.spark)
-        held().conf.set("spark.sql.shuffle.partitions", "2")
-        with self.metered() as figures:
-            control = Coordinator(play.pipeline.graph(place), ledger, Limits(), place)
-            outcomes = run_checkpoints(control, held, Schedule(until_idle=True), Observer())
-        assert [outcome.state for outcome in outcomes] == ["completed"] * self.checkpoints, outcomes
-        if compare and name not in BY_THE_CLOCK:
-            self.check(OURS, name, play.found())
-        return figures | {"checkpoints": len(outcomes)}
-
-    def streaming(self, name: str, compare: bool) -> dict[str, float]:
-        out = fresh(self.root / "streaming")
-        prepare(out, self.landing)
-        query = Streaming(name, out / "data", out, self.options.spark, self.max_files)
-        with self.metered() as figures:
-            query.run()
-        if compare:
-            self.check(STREAMING, name, query.found(self.references[STREAMING]))
-        return figures
-
-    def flink_rocksdb(self, name: str, compare: bool) -> dict[str, float]:
-        return self._flink(name, compare, ROCKSDB, "rocksdb")
-
-    def flink_heap(self, name: str, compare: bool) -> dict[str, float]:
-        return self._flink(name, compare, HEAP, "hashmap")
-
-    def _flink(self, name: str, compare: bool, side: str, backend: str) -> dict[str, float]:
-        assert self.cluster is not None
-        out, reference = fresh(self.root / side), self.references[side]
-        self.cluster.warm(name, out, reference, backend)
-        with self.metered(self.cluster.pids) as figures:
-            seconds, completed = self.cluster.run(name, out, reference, backend, self.checkpoints)
-        if compare:
-            self.check(side, name, self.cluster.found(name, out, reference))
-        return figures | {"seconds": seconds, "checkpoints": completed}
-
-    @contextlib.contextmanager
-    def metered(self, pids: list[int] | None = None) -> Iterator[dict[str, float]]:
-        """Measure a block. pids: the processes of another engine; by default this one, and all below it but those."""
-        others = self.cluster.pids if self.cluster is not None else []
-
-        def cores() -> float:
-            if pids is not None:
-                return sum(map(core_seconds, pids))
-            return core_seconds() - sum(map(core_seconds, others))
-
-        def processes() -> list[int]:
-            if pids is not None:
-                return [each for pid in pids for each in everything(pid)]
-            not_ours = {each for pid in others for each in everything(pid)}
-            return [pid for pid in everything(os.getpid()) if pid not in not_ours]
-
-        for pid in processes():
-            with contextlib.suppress(OSError):
-                Path(f"/proc/{pid}/clear_refs").write_text("5")  # its peak is what it has now
-        figures: dict[str, float] = {}
-        spent, began = cores(), time.perf_counter()
-        yield figures
-        figures["seconds"] = time.perf_counter() - began
-        figures["core_seconds"] = cores() - spent
-        figures["megabytes"] = sum(map(peak, processes()))
-
-
-def fresh(folder: Path) -> Path:
-    """Return an empty folder."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    return folder
+def is_wrong(side: str, told: Told) -> bool:
+    """Return whether the bench must fail for it: rows that differ, and whatever fails of ours."""
+    return "failed" in told and (side == OURS or told.get("unequal", False))
 
 
 def ratio(figures: Figures, rival: str, key: str = "seconds") -> float | None:
     """Return ours to a rival's, in all, over the queries that both have; None if there are none."""
-    both = [sides for sides in figures.values() if rival in sides]
+    both = [sides for sides in figures.values() if OURS in sides and rival in sides]
     if not both:
         return None
     return sum(sides[OURS][key] for sides in both) / sum(sides[rival][key] for sides in both)
@@ -250,5 +322,24 @@ def ratio(figures: Figures, rival: str, key: str = "seconds") -> float | None:
 
 def worst(figures: Figures, rival: str) -> float | None:
     """Return the ratio of the query that is the slowest in comparison."""
-    ratios = [sides[OURS]["seconds"] / sides[rival]["seconds"] for sides in figures.values() if rival in sides]
-    return max(ratios, default=None)
+    both = [sides for sides in figures.values() if OURS in sides and rival in sides]
+    return max((sides[OURS]["seconds"] / sides[rival]["seconds"] for sides in both), default=None)
+
+
+def commit() -> str:
+    """Return which code it is that is measured, with a + if it was changed."""
+    done = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def short(side: str, told: Told) -> str:
+    """Say in a few words what an engine took, from most checkpoints and from one."""
+    if "cannot" in told or "failed" in told:
+        return f"{side} {'cannot' if 'cannot' in told else 'FAILED: ' + told['failed'][:200]}"
+    seconds = [f"{statistics.median(each['seconds'] for each in rounds):.1f}" for rounds in told["rounds"].values()]
+    return f"{side} {', '.join(seconds)} s"
+
+
+def say(what: str) -> None:
+    """Tell somebody who waits."""
+    print(what, file=sys.stderr, flush=True)

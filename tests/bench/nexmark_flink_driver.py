@@ -1,7 +1,7 @@
 """Runs SQL on a Flink cluster, in the Python that has PyFlink: a line of JSON in, a line of JSON out.
 
-{"config": {…}, "statements": ["CREATE TABLE …", …, "INSERT INTO …"]}   the last one is timed until its job has ended
-{"seconds": 1.2, "job": "…"}   or {"error": "…"}
+{"config": {…}, "statements": ["CREATE TABLE …", …, "INSERT INTO …"]}   starts a job
+{"began": 1767225600.1, "job": "…"}   or {"error": "…"}
 """
 
 import json
@@ -16,6 +16,7 @@ def main():
 
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what Java prints is no answer
+    Configuration()  # starts its Java
     print(json.dumps({"ready": True}), file=answers, flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
@@ -28,11 +29,9 @@ def main():
             *declarations, insert = asked["statements"]
             for statement in declarations:
                 environment.execute_sql(statement)
-            began = time.perf_counter()
-            result = environment.execute_sql(insert)
-            result.wait()
-            seconds = time.perf_counter() - began
-            answer = {"seconds": seconds, "job": str(result.get_job_client().get_job_id())}
+            began = time.time()
+            job = environment.execute_sql(insert).get_job_client().get_job_id()
+            answer = {"began": began, "job": str(job)}
         except Exception as error:
             answer = {"error": str(error)[:4000]}
         print(json.dumps(answer), file=answers, flush=True)
