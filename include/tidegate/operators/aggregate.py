@@ -66,7 +66,6 @@ class Aggregate(ExpiringOperator):
         return True
 
     @property
-    @property
     def keeps_for_ever(self) -> str | None:
         return f"a row for each {', '.join(self.by)}" if self.expiry == NEVER else None
 

@@ -121,6 +121,12 @@ def test_a_union_of_one_stream_is_refused() -> None:
         (lambda rows, _: rows.window(count=3, by="k", n="count(*)", uid="it"), "a window of each k that is not full"),
         (lambda rows, _: rows.window(tumbling="1 h", by="k", n="count(*)", uid="it"), None),
         (lambda rows, _: rows.deduplicate(by="k", uid="it"), "each k"),
+        (lambda rows, _: rows.aggregate(by="k", n="count(*)", uid="it"), "a row for each k"),
+        (lambda rows, _: rows.latest(by="k", order_by="at", uid="it"), "a row for each k"),
+        (lambda rows, _: rows.top_n(3, by="k", order_by="at", uid="it"), "the first rows of each k"),
+        (lambda rows, other: rows.join(other, on="k", uid="it"), "all rows of both sides"),
+        (lambda rows, other: rows.join(other, on="k", as_of=True, prefix="o", uid="it"), "a version for each k"),
+        (lambda rows, other: rows.join(other, on="k", within="1 h", event_time=("at", "then"), uid="it"), None),
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", uid="it")(nothing),
             "the state of each k that its function does not clear",
@@ -128,7 +134,8 @@ def test_a_union_of_one_stream_is_refused() -> None:
     ],
 )
 def test_what_is_kept_permanently_is_named(build: Declare, kept: str | None) -> None:
-    found = [line for line in growing(declared(build).graph()) if "'it'" in line]
+    graph = declared(build, DeltaUpsert("made", keys=["k"])).graph()
+    found = [line for line in growing(graph) if "'it'" in line]
     assert found == [] if kept is None else f" keeps {kept} permanently: " in found[0]
 
 
