@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from tests.kit.aside_gate import Aside
 from tests.kit.toy_world import ToyWorld
+from tidegate.delta import Location, open_table
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.table import QuarantineSink
+from tidegate.records.codec import encode
+from tidegate.records.records import PublishedTable
 
 CANARY = "hunter2CANARY"
 """Wherever a DAG's code says how to log in somewhere. Nobody may see it."""
@@ -20,7 +24,7 @@ from pathlib import Path
 from tidegate import Pipeline
 from tidegate.dag import build_dag
 from tidegate.gates import Volume
-from tidegate.sinks import DeltaAppend
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Generator
 
 conf = {{
@@ -39,7 +43,9 @@ pipeline = Pipeline(
     spark={{"conf": conf, "remote": "sc://host/;x-key=" + {canary!r}}},
 )
 rows = pipeline.source("in", Generator(rows=3))
-rows.gate(Volume(least=1), name="enough").sink("a", DeltaAppend("a"))
+judged = rows.gate(Volume(least=1), name="enough")
+judged.sink("a", DeltaAppend("a"))
+judged.sink("b", DeltaUpsert("b", keys=["id"]))
 dag = build_dag(pipeline, project={root!r})
 """
 
@@ -84,6 +90,17 @@ def set_aside(world: ToyWorld, values: dict[str, list[Any]], rules: Sequence[str
     path = QuarantineSink("enough").path(world.ledger.home)
     write_deltalake(path, pa.table({**own, **values}), mode="overwrite", schema_mode="overwrite")
     return ids
+
+
+def put_table(world: ToyWorld, id: int, sink: str, path: Path, version: int) -> None:
+    """Let the records of a checkpoint say that this version of a real table is what it has published."""
+    table = open_table(Location(str(path)), version)
+    published = world.ledger.published(id)
+    assert table is not None
+    assert published is not None
+    there = PublishedTable(uri=str(path), version=version, log_hash=table.log_hash)
+    put = msgspec.structs.replace(published, tables=published.tables | {sink: there}, paths={})
+    world.path(id, "published.json").write_bytes(encode(put))
 
 
 def sets_aside(world: ToyWorld) -> None:

@@ -102,11 +102,17 @@ def test_what_one_request_reads_no_other_waits_for(declare):
     assert ([row["state"] for row in rows], complete) == (["well", "well", ""], False)
 
 
-def test_a_card_of_another_version_is_another_pipeline(declare):
+def test_a_card_of_another_version_is_another_pipeline(declare, monkeypatch):
+    """Its ledger is the same, and what is told of it may differ: how many failures it tolerates is on the card."""
+    from tidegate.ui import listing
     from tidegate.ui.pipelines import Known
 
-    known, other = declare(2)
+    [known] = declare(1)
     listed([known])
-    moved = Known(known.dag_id, msgspec.structs.replace(known.card, root=other.card.root))
-    control.suspend(moved.ledger(), "mia", "")
-    assert listed([moved])[0][0]["state"] == "suspended"
+    read, asked = listing._read, []
+    monkeypatch.setattr(listing, "_read", lambda pipeline: asked.append(pipeline) or read(pipeline))
+    listed([known])
+    assert asked == []
+    stricter = Known(known.dag_id, msgspec.structs.replace(known.card, tolerable_failed_checkpoints=7))
+    listed([stricter])
+    assert asked == [stricter]

@@ -82,7 +82,7 @@ def test_a_new_checkpoint_moves_no_row_out_from_under_a_reader(page: Page, serve
     made = world.checkpoint("airflow:orders:another", rows=1)
     page.run(REFRESH)
     page.has(f"#{made}", "tbody")
-    assert page.run("seen.isConnected")
+    assert page.run(f"document.querySelector('#row-{ids[0]}').closest('tr') === seen")
     assert page.run(f"document.querySelector('#pick-{ids[0]}').checked")
     assert page.run("document.activeElement.id + document.activeElement.value") == "filterhalf a wo"
 
@@ -105,6 +105,8 @@ def test_ticks_of_a_page_that_has_been_redrawn_still_count(page: Page, served: s
 def test_an_open_checkpoint_tells_what_its_job_does_and_for_how_long(page: Page, served: str, world: ToyWorld, ids):
     id = world.trigger("airflow:orders:open")
     shows(page, served, f"checkpoint/{id}", "the last completed one took")
+    began = page.text(".lanes")
+    eventually("the clock goes on, though nobody has said anything", lambda: page.text(".lanes") not in ("", began), 20)
     note = JobNote(
         **stamp(seams.new_id()),
         id=id,

@@ -27,3 +27,14 @@ def test_a_script_with_a_token_gets_all_that_it_may_see(
 
     monkeypatch.setattr(type(get_auth_manager()), "get_authorized_dag_ids", lambda *_, **__: set())
     assert scraped(client, tokens["viewer"]) == {}
+
+
+def test_one_that_is_damaged_says_so_and_hides_no_other(client: Any, tokens: dict[str, str], world: ToyWorld):
+    id = world.checkpoint("airflow:orders:damaged", rows=1)
+    plan = world.path(id, "plan.json")
+    kept = plan.read_bytes()
+    plan.write_text("{")
+    try:
+        assert scraped(client, tokens["viewer"]) == {("readable", (("pipeline", "orders"),)): 0}
+    finally:
+        plan.write_bytes(kept)

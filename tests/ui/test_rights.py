@@ -32,7 +32,13 @@ ACTS = {
     "swap": {"trigger", "backfill", "edit"},
     "discard-backfill": {"trigger", "backfill", "edit"},
 }
-QUOTES_ROWS = ("/quarantine/{gate}", "/{id}/gates/{gate}", "/tables/{sink}")
+QUOTES_ROWS = (
+    "/quarantine/{gate}",
+    "/{id}/gates/{gate}",
+    "/tables/{sink}",
+    "/tables/{sink}/changes",
+    "/quarantined/{gate}",
+)
 
 LOOKS = {"see", "runs"}
 PEOPLE: dict[str, set[str]] = {

@@ -46,6 +46,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[Box]
     rows_stay: dict[str, str] = {}
     """Each sink whose target keeps its rows in a rollback, with the reason."""
+    keys: dict[str, list[str]] = {}
+    """Each sink that has one row per key, with the columns of its key."""
     settings: list[tuple[str, str, str]]
     """Key, value, and where the value came from."""
 
@@ -63,6 +65,7 @@ def card_of(graph: Graph, settings: Settings, project: str) -> str:
         gates={gated.name: job.name for job in graph.jobs for gated in job.gates},
         parts=_parts(graph),
         rows_stay={name: why for name, node in graph.sinks.items() if (why := node.sink.why_rows_stay())},
+        keys={name: list(node.sink.upserts) for name, node in graph.sinks.items() if node.sink.upserts},
         settings=[(row.key, row.value, row.origin) for row in settings.shown()],
     )
     return msgspec.json.encode(card).decode()

@@ -126,6 +126,25 @@ def table_rows_as_of(
     return table_samples.rows(pipeline, id, sink, limit)
 
 
+@router.get(
+    "/dags/{dag_id}/checkpoints/{id}/tables/{sink}/changes", dependencies=VALUES, **answers(shapes.TableChanges)
+)
+def table_changes(
+    pipeline: Of, id: Id, sink: str, since: Numbered, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50
+) -> dict[str, Any]:
+    """The rows of a sink's table that differ after the checkpoint from those after checkpoint `since`: how many, and
+    some of them, by key if the sink has one. Bounded: of too many it says so."""
+    return table_samples.changes(pipeline, since, id, sink, limit)
+
+
+@router.get("/dags/{dag_id}/checkpoints/{id}/quarantined/{gate}", dependencies=VALUES, **answers(shapes.AsideRows))
+def quarantined_at(
+    pipeline: Of, id: Id, gate: str, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 20
+) -> dict[str, Any]:
+    """Some of the rows that a gate has set aside at the checkpoint, and what has become of each since."""
+    return quarantined.of_checkpoint(pipeline, id, gate, limit)
+
+
 @router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ, **answers(shapes.OfRun))
 def of_run(pipeline: Of, run_id: str) -> dict[str, Any]:
     """The checkpoint that a run has made; null: none."""

@@ -16,7 +16,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
 
 from tidegate import seams
-from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.history.metrics import Metric, figures, metrics
 from tidegate.history.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.ui import actions, api, pages
@@ -51,7 +51,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 def error_answer(request: Request, error: Any) -> JSONResponse:
     """Answer with one of our errors, and what to do about it."""
-    kinds = {Invalid: 400, Rejected: 409, Unavailable: 503}
+    kinds = {Invalid: 400, Rejected: 409, Unavailable: 503, Corrupt: 503}
     status = 404 if error.reason.startswith("NO_SUCH") else kinds.get(type(error), 500)
     body = {"reason": error.reason, "what": error.what, "expected": error.expected, "help": error.help}
     return JSONResponse({"error": body}, status_code=status)

@@ -255,6 +255,32 @@ EXAMPLES: Final[dict[str, Any]] = {
         "columns": ["customer", "paid"],
         "rows": [{"customer": "17", "paid": "99.50"}],
     },
+    "TableChanges": {
+        "checkpoint": 7,
+        "since": 6,
+        "sink": "totals",
+        "table": "/srv/data/tables/totals",
+        "keys": ["customer"],
+        "columns": ["customer", "paid"],
+        "added": 0,
+        "removed": 0,
+        "changed": 1,
+        "rows": [{"before": {"customer": "17", "paid": "90.00"}, "after": {"customer": "17", "paid": "99.50"}}],
+    },
+    "AsideRows": {
+        "gate": "checked",
+        "checkpoint": 7,
+        "columns": ["order_id", "amount"],
+        "rows": [
+            {
+                "id": "3f2a9c0e5b",
+                "checkpoint": 7,
+                "rules": ["positive"],
+                "values": {"order_id": "81", "amount": "-5.00"},
+                "fate": "waiting",
+            }
+        ],
+    },
     "WayBackAnswer": {
         "to": 6,
         "decided": "2026-03-01T10:10:06.000+00:00",

@@ -16,7 +16,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.records.records import Json, Request
 from tidegate.ui.pipelines import Known
 
-__all__ = ["alone", "cut", "request", "rows", "waiting"]
+__all__ = ["alone", "cut", "of_checkpoint", "request", "rows", "waiting"]
 
 LETTERS = 256
 """Longer values are cut."""
@@ -59,16 +59,25 @@ def rows(pipeline: Known, gate: str, rules: Sequence[str], offset: int, limit: i
         return {"gate": gate, "total": 0, "complete": True, "columns": [], "rows": []}
     with alone():
         page = reader.page(rules, offset, limit)
-    documents = [
-        {
-            "id": row[q.ID],
-            "checkpoint": row[q.CHECKPOINT],
-            "rules": row[q.RULES] or [],
-            "values": {name: cut(row[name]) for name in page.columns},
-        }
-        for row in page.rows
-    ]
+    documents = [_told(row, page.columns) for row in page.rows]
     return {"gate": gate, "total": page.total, "complete": page.complete, "columns": page.columns, "rows": documents}
+
+
+def of_checkpoint(pipeline: Known, id: int, gate: str, limit: int) -> Json:
+    """Some of the rows that a gate has set aside at a checkpoint, and what has become of each since."""
+    reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
+    found: list[Json] = []
+    if reader is not None:
+        with alone():
+            found = reader.of_checkpoint(id, limit)
+    columns = reader.columns if reader is not None else []
+    documents = [_told(row, columns) | {"fate": row[q.SETTLED] or "waiting"} for row in found]
+    return {"gate": gate, "checkpoint": id, "columns": columns, "rows": documents}
+
+
+def _told(row: Json, columns: Sequence[str]) -> Json:
+    answer = {"id": row[q.ID], "checkpoint": row[q.CHECKPOINT], "rules": row[q.RULES] or []}
+    return answer | {"values": {name: cut(row[name]) for name in columns}}
 
 
 _reading = threading.Semaphore(1)

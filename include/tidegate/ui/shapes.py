@@ -464,6 +464,45 @@ class TableRows(BaseModel):
     rows: list[dict[str, str | None]]
 
 
+class RowChangeAnswer(BaseModel):
+    """One row; null: there was none before, or there is none any more. Values are texts, cut if they are long."""
+
+    before: dict[str, str | None] | None
+    after: dict[str, str | None] | None
+
+
+class TableChanges(BaseModel):
+    """How a table differs between two checkpoints."""
+
+    checkpoint: int
+    since: int
+    sink: str
+    table: str
+    keys: list[str] = Field(
+        description="Rows are matched by these. Without any, a changed row is one removed, one added"
+    )
+    columns: list[str]
+    added: int
+    removed: int
+    changed: int
+    rows: list[RowChangeAnswer]
+
+
+class AsideThen(AsideAnswer):
+    """A row that was set aside."""
+
+    fate: str = Field(examples=["waiting", "released", "discarded"])
+
+
+class AsideRows(BaseModel):
+    """Some of the rows that a gate has set aside at a checkpoint."""
+
+    gate: str
+    checkpoint: int
+    columns: list[str]
+    rows: list[AsideThen]
+
+
 class WayBackAnswer(BaseModel):
     """The effects that a rollback would have."""
 

@@ -1,4 +1,4 @@
-"""Some rows of a sink's table as of a checkpoint, for a look: bounded in rows, files and time."""
+"""Rows of a sink's table, for a look: some as of a checkpoint, or those that differ between two. Bounded."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from tidegate import offline, seams
 from tidegate.delta import Snapshot
 from tidegate.delta.dataset import dataset
 from tidegate.delta.files.footers import open_parquet
+from tidegate.delta.row_changes import row_changes
 from tidegate.errors import Invalid
 from tidegate.ledger.refusals import no_such_sink, without_versions
 from tidegate.records.place import Place
-from tidegate.records.records import Json
+from tidegate.records.records import Json, PublishedTable
 from tidegate.ui.pipelines import Known
 from tidegate.ui.quarantined import alone, cut
 
-__all__ = ["rows"]
+__all__ = ["changes", "rows"]
 
 _MOST_FILES = 5_000
 """Of a table with more, the list of its files alone takes too long here."""
@@ -25,6 +26,41 @@ _LONGEST_S = 0.5
 
 def rows(pipeline: Known, id: int, sink: str, limit: int) -> Json:
     """The first rows of the table exactly as it stood after checkpoint `id`, in no particular order."""
+    table = _table(pipeline, id, sink)
+    with alone():
+        snapshot = offline.open_as_of(table, pipeline.options)
+        found = _first(snapshot, sink, limit)
+    columns = list(dict.fromkeys(name for row in found for name in row))
+    documents = [{name: cut(row.get(name)) for name in columns} for row in found]
+    answer = {"checkpoint": id, "sink": sink, "table": table.uri, "version": table.version}
+    return answer | {"columns": columns, "rows": documents}
+
+
+def changes(pipeline: Known, since: int, id: int, sink: str, limit: int) -> Json:
+    """How the table differs after checkpoint `id` from what it was after checkpoint `since`, by key if it has one."""
+    old, new = (_table(pipeline, each, sink) for each in (since, id))
+    if old.uri != new.uri:
+        raise Invalid(
+            f"sink {sink!r} wrote to {old.uri} at checkpoint {since}, and to {new.uri} at checkpoint {id}",
+            expected="two checkpoints with the same table",
+            help="`tidegate read` reads each of them",
+            reason="OTHER_TABLE",
+        )
+    with alone():
+        before, after = (offline.open_as_of(each, pipeline.options) for each in (old, new))
+        found = row_changes(before, after, pipeline.card.keys.get(sink, []), limit)
+    counts = {"added": found.added, "removed": found.removed, "changed": found.changed}
+    told = [{"before": _cut(each.before), "after": _cut(each.after)} for each in found.rows]
+    answer = {"checkpoint": id, "since": since, "sink": sink, "table": new.uri}
+    return answer | {"keys": found.keys, "columns": found.columns} | counts | {"rows": told}
+
+
+def _cut(row: Json | None) -> Json | None:
+    return None if row is None else {name: cut(value) for name, value in row.items()}
+
+
+def _table(pipeline: Known, id: int, sink: str) -> PublishedTable:
+    """A sink's table as of a checkpoint, if it has versions."""
     ledger = pipeline.ledger()
     published = offline.published_as_of(ledger, Place(pipeline.data, pipeline.options), id)
     table = published.tables.get(sink)
@@ -33,13 +69,7 @@ def rows(pipeline: Known, id: int, sink: str, limit: int) -> Json:
         raise no_such_sink(ledger.pipeline, sink, id, sinks, help="the checkpoint's page lists them")
     if not table.is_delta:
         raise without_versions(sink, table)
-    with alone():
-        snapshot = offline.open_as_of(table, pipeline.options)
-        found = _first(snapshot, sink, limit)
-    columns = list(dict.fromkeys(name for row in found for name in row))
-    documents = [{name: cut(row.get(name)) for name in columns} for row in found]
-    answer = {"checkpoint": id, "sink": sink, "table": table.uri, "version": table.version}
-    return answer | {"columns": columns, "rows": documents}
+    return table
 
 
 def _first(snapshot: Snapshot, sink: str, limit: int) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tidegate.delta.log.snapshot import Snapshot
 
-__all__ = ["LiveFile", "live_files", "paths_outside", "query", "read_table", "sql_name"]
+__all__ = ["LiveFile", "files_that_differ", "live_files", "paths_outside", "query", "read_table", "sql_name"]
 
 _TRUNCATED = timedelta(milliseconds=1)
 """Delta's statistics keep only milliseconds of timestamps: the real maximum may be this much greater."""
@@ -119,6 +119,21 @@ def live_files(
         table = table.filter(pc.match_substring(table["path"], containing))
     if within is not None:
         table = table.filter(pc.invert(_is_outside(table, *within)))
+    return _files(table)
+
+
+def files_that_differ(before: Snapshot, after: Snapshot) -> tuple[list[LiveFile], list[LiveFile]]:
+    """Return the files of a table's version that a later one has no more, and those that it has in addition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    old, new = (pa.table(each.handle.get_add_actions(flatten=False)) for each in (before, after))
+    gone = old.filter(pc.invert(pc.is_in(old["path"], new["path"].combine_chunks())))
+    come = new.filter(pc.invert(pc.is_in(new["path"], old["path"].combine_chunks())))
+    return _files(gone), _files(come)
+
+
+def _files(table: pa.Table) -> list[LiveFile]:
     return [
         LiveFile(
             path=unquote(row["path"]),  # The log's form, in which every path is percent-encoded once.

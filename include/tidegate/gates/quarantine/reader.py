@@ -232,6 +232,21 @@ class SetAside:
                 break
         return rows
 
+    def of_checkpoint(self, id: int, limit: int, budget: int = BUDGET) -> list[dict[str, Any]]:
+        """Return the first rows that a checkpoint has quarantined, with all columns, whatever has become of them.
+
+        budget: after so many rows of files that may hold some, what has been found is returned."""
+        choice = _Choice(checkpoints=(id,), settled=True)
+        rows: list[dict[str, Any]] = []
+        for file in self._candidate_files(choice):
+            if not file.low.get(q.CHECKPOINT, id) <= id <= file.high.get(q.CHECKPOINT, id):
+                continue
+            rows += self._read_rows(file, choice, 0, limit - len(rows))
+            budget -= file.rows or _BATCH
+            if len(rows) >= limit or budget <= 0:
+                break
+        return rows
+
     def page(self, rules: Sequence[str], offset: int, limit: int, budget: int | None = BUDGET) -> QuarantinePage:
         """Return a page of waiting rows, in the order of files."""
         choice = _Choice(rules=tuple(sorted(set(rules))))

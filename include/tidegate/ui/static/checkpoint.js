@@ -4,6 +4,7 @@ import { badge, card, facts, folded, h, s, section, table } from "./dom.js";
 import { bytes, count, durations, none, rows as rowsText, seconds, time } from "./format.js";
 import { answers, disposeOf, goBack, nameIt } from "./actions.js";
 import { lanes } from "./lanes.js";
+import { later, tableChanges, tableRows, valueOf } from "./rows.js";
 import { banner, examples, findings } from "./overview.js";
 
 export async function checkpoint({ dag, at }) {
@@ -161,11 +162,22 @@ function drawn(dag, row, about, brokenRules) {
           { head: "Version", right: true, cell: ([, at]) => (at.log_hash ? count(at.version) : "none") },
           { head: "Rows published", right: true, cell: ([, at]) => count(at.rows) },
           { head: "Where", cell: ([, at]) => h("code", {}, at.uri) },
-          { head: "As of it", cell: ([name, at]) => row.kept && at.log_hash && tableRows(dag, row, name) },
+          {
+            head: "As of it",
+            cell: ([name, at]) =>
+              row.kept &&
+              at.log_hash && [tableRows(dag, row, name), row.base && tableChanges(dag, row.base, row, name)],
+          },
         ],
         Object.entries(d.tables).filter(([name]) => !OWN.test(name)),
         { empty: "Not on any table.", stack: true, key: ([name]) => name },
       ),
+      Object.keys(d.gates).length > 0 &&
+        h(
+          "p",
+          { class: "quiet small" },
+          "What a stage or a gate let through is kept nowhere but in these tables; what a gate set aside is in its quarantine.",
+        ),
       Object.keys(d.tables).some((name) => OWN.test(name)) && folded("Tables of its own", ownTables(d)),
     ),
     section(
@@ -395,6 +407,7 @@ function gate(dag, row, [name, verdict], log) {
       ),
     later(`trend ${row.id} ${name}`, "Show each rule over the last checkpoints", () => trend(dag, name)),
     later(`findings ${row.id} ${name}`, "Show the findings, with values", values),
+    verdict.quarantined > 0 && row.outcome === "completed" && asideThen(dag, row, name),
   );
 }
 
@@ -444,30 +457,19 @@ async function trend(dag, gate) {
   );
 }
 
-// Some rows of a table as it stood after the checkpoint.
-const tableRows = (dag, row, sink) =>
-  later(`rows ${row.id} ${sink}`, "Show some rows", async () => {
-    const address = `${dagPath(dag)}/checkpoints/${row.id}/tables/${encodeURIComponent(sink)}?limit=20`;
-    const { columns, rows } = await get(address);
-    const cell = (name) => (each) => each[name] ?? h("span", { class: "quiet" }, "null");
+// Some of the rows that a gate has set aside at the checkpoint.
+const asideThen = (dag, row, gate) =>
+  later(`aside ${row.id} ${gate}`, "Show rows that it set aside", async () => {
+    const { columns, rows } = await get(
+      `${dagPath(dag)}/checkpoints/${row.id}/quarantined/${encodeURIComponent(gate)}?limit=20`,
+    );
     return table(
-      columns.map((name) => ({ head: name, cell: cell(name) })),
+      [
+        { head: "Broke", cell: (each) => each.rules.join(", ") },
+        { head: "Since then", cell: (each) => each.fate },
+        ...columns.map((name) => ({ head: name, cell: ({ values }) => valueOf(values[name]) })),
+      ],
       rows,
-      { empty: "It has no rows.", label: `Rows of ${sink}` },
+      { empty: "None of them are kept.", label: `Rows that gate ${gate} set aside` },
     );
   });
-
-// What is loaded when a reader asks for it, and then stays: it does not change any more.
-function later(key, title, make) {
-  const onclick = async ({ currentTarget: button }) => {
-    const holder = button.parentElement;
-    button.disabled = true;
-    try {
-      holder.replaceChildren(await make());
-    } catch (error) {
-      button.disabled = false;
-      holder.replaceChildren(button, h("p", { class: "said" }, error.message));
-    }
-  };
-  return h("div", { "data-key": key, "data-kept": key }, h("button", { onclick }, title));
-}

@@ -211,4 +211,5 @@ const TONES = {
   stopped: "warn",
   orphaned: "warn",
 };
-export const badge = (state) => (state ? h("span", { class: `badge ${TONES[state] ?? "plain"}` }, state) : "");
+export const badge = (state, tone = TONES[state] ?? "plain") =>
+  state ? h("span", { class: `badge ${tone}` }, state) : "";

@@ -2,6 +2,7 @@
 import { get, dagPath } from "./api.js";
 import { badge, card, folded, h, table } from "./dom.js";
 import { MEASURES, none, seconds, time } from "./format.js";
+import { tableChanges } from "./rows.js";
 
 export async function summary({ dag, at, go }) {
   const since = at.query.get("since") ?? "";
@@ -165,10 +166,10 @@ export async function compare({ dag, at, go }) {
   const data = await get(
     `${dagPath(dag)}/compare?before=${encodeURIComponent(before)}&after=${encodeURIComponent(after)}`,
   );
-  return { key: data, wait: 0, draw: () => [form(), ...compared(data)] };
+  return { key: data, wait: 0, draw: () => [form(), ...compared(dag, data)] };
 }
 
-function compared(data) {
+function compared(dag, data) {
   const changed = ([, pair]) => JSON.stringify(pair.before) !== JSON.stringify(pair.after);
   const measures = Object.entries(data.measures).filter(
     ([name, pair]) => name in MEASURES && (pair.before !== null || pair.after !== null),
@@ -187,6 +188,11 @@ function compared(data) {
         rows,
       ),
     );
+  // Tables of sinks whose versions differ, if both checkpoints are kept: those of state and quarantine have a dot.
+  const sinks = Object.entries(data.tables)
+    .filter(([name, { before, after }]) => !name.includes(".") && before?.log_hash && after?.log_hash)
+    .filter((entry) => changed(entry) && data.before.kept && data.after.kept)
+    .map(([name]) => name);
   const text = (value) =>
     value === null || value === undefined ? none : typeof value === "string" ? value : JSON.stringify(value);
   return [
@@ -208,6 +214,11 @@ function compared(data) {
         ? `${at.log_hash ? "version" : "checkpoint"} ${at.version}${at.rows === null ? "" : `, ${at.rows} rows`}`
         : none,
     ),
+    sinks.length > 0 &&
+      card(
+        "Rows that differ",
+        sinks.map((name) => h("div", {}, h("h3", {}, name), tableChanges(dag, data.before.id, data.after, name))),
+      ),
     pairs("State", Object.entries(data.states).filter(changed), (size) =>
       size ? `${size.rows} rows, ${size.bytes} bytes` : none,
     ),

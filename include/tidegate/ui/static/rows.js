@@ -1,0 +1,77 @@
+// Rows of tables, for a look: some as of a checkpoint, or those that differ between two. Loaded when a reader asks.
+import { get, dagPath } from "./api.js";
+import { badge, h, table } from "./dom.js";
+import { count, rows as rowsText } from "./format.js";
+
+const SHOWN = 20;
+
+export const valueOf = (value) => value ?? h("span", { class: "quiet" }, "null");
+
+// Some rows of a table as it stood after the checkpoint.
+export const tableRows = (dag, row, sink) =>
+  later(`rows ${row.id} ${sink}`, "Show some rows", async () => {
+    const { columns, rows } = await get(`${tablePath(dag, row.id, sink)}?limit=${SHOWN}`);
+    return table(
+      columns.map((name) => ({ head: name, cell: (each) => valueOf(each[name]) })),
+      rows,
+      { empty: "It has no rows.", label: `Rows of ${sink}` },
+    );
+  });
+
+// The rows of a table that differ after the checkpoint from those after another one.
+export const tableChanges = (dag, since, row, sink) =>
+  later(`changes ${since} ${row.id} ${sink}`, `Show what differs from #${since}`, async () => {
+    const told = await get(`${tablePath(dag, row.id, sink)}/changes?since=${since}&limit=${SHOWN}`);
+    return changed(told);
+  });
+
+const tablePath = (dag, id, sink) => `${dagPath(dag)}/checkpoints/${id}/tables/${encodeURIComponent(sink)}`;
+
+const FATES = { added: "good", removed: "bad", changed: "warn" };
+const fate = ({ before, after }) => (before === null ? "added" : after === null ? "removed" : "changed");
+
+function changed(told) {
+  const { keys, columns, rows } = told;
+  const total = told.added + told.removed + told.changed;
+  if (!total) return h("p", { class: "quiet" }, "It has the same rows.");
+  const others = columns.filter((name) => !keys.includes(name));
+  const either = (each) => each.after ?? each.before;
+  const cell = (name) => (each) => {
+    if (fate(each) !== "changed" || each.before[name] === each.after[name]) return valueOf(either(each)[name]);
+    return [h("del", {}, valueOf(each.before[name])), " ", h("ins", {}, valueOf(each.after[name]))];
+  };
+  return h(
+    "div",
+    {},
+    h(
+      "p",
+      {},
+      `${rowsText(told.added)} added, ${count(told.removed)} removed${keys.length ? `, ${count(told.changed)} changed, by ${keys.join(", ")}` : ""}.`,
+      total > rows.length && ` ${count(rows.length)} of them:`,
+    ),
+    table(
+      [
+        { head: "Fate", cell: (each) => badge(fate(each), FATES[fate(each)]) },
+        ...[...keys, ...others].map((name) => ({ head: name, cell: cell(name) })),
+      ],
+      rows,
+      { label: `Rows of ${told.sink} that differ` },
+    ),
+  );
+}
+
+// What is loaded when a reader asks for it, and then stays: it does not change any more.
+export function later(key, title, make) {
+  const onclick = async ({ currentTarget: button }) => {
+    const holder = button.parentElement;
+    button.disabled = true;
+    try {
+      holder.replaceChildren(await make());
+    } catch (error) {
+      button.disabled = false;
+      const help = error.help && `Help: ${error.help}`;
+      holder.replaceChildren(button, h("p", { class: "said" }, [error.message, help].filter(Boolean).join(" — ")));
+    }
+  };
+  return h("div", { "data-key": key, "data-kept": key }, h("button", { onclick }, title));
+}
