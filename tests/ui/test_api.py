@@ -13,7 +13,8 @@ from tests.ui.routes import flat, routes
 from tidegate.checkpoint import control
 from tidegate.history.details import CheckpointDetails, JobDetails, StateSize
 from tidegate.history.table import remember
-from tidegate.ui import quarantined, views
+from tidegate.ui import views
+from tidegate.ui.rows import quarantined
 
 ORDERS = "/tidegate/api/v1/dags/orders"
 

@@ -33,8 +33,8 @@ def table(app: Any, tmp_path: Path) -> str:
 
 
 def test_rows_are_those_of_the_version_with_the_columns_of_their_partition(table: str, monkeypatch: pytest.MonkeyPatch):
-    from tidegate.ui import table_samples
-    from tidegate.ui.table_samples import _first
+    from tidegate.ui.rows import table_samples
+    from tidegate.ui.rows.table_samples import _first
 
     monkeypatch.setattr(table_samples, "_LONGEST_S", 600.0)  # a slow machine would show what it has by then
     then = open_table(Location(table), 0)
@@ -49,7 +49,7 @@ def test_rows_are_those_of_the_version_with_the_columns_of_their_partition(table
 
 
 def test_a_table_of_too_many_files_is_not_looked_at(table: str, monkeypatch: pytest.MonkeyPatch):
-    from tidegate.ui import table_samples
+    from tidegate.ui.rows import table_samples
 
     now = open_table(Location(table), 1)
     assert now is not None

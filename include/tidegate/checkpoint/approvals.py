@@ -21,6 +21,7 @@ __all__ = [
     "HELD",
     "answer",
     "answer_overdue",
+    "answerable",
     "awaits_person",
     "deadline",
     "pending_approvals_text",
@@ -38,6 +39,12 @@ def answer(ledger: Ledger, id: int, gate: str | None, *, approve: bool, by: str,
 
     Raise Rejected if it does not wait for an answer (any more).
     """
+    _, waiting = answerable(ledger, id, gate)
+    return [_create(ledger, id, holding, approve=approve, by=by, note=note) for holding in waiting]
+
+
+def answerable(ledger: Ledger, id: int, gate: str | None) -> tuple[Entry, list[Holding]]:
+    """Return the checkpoint, and what waits for an answer at one gate, or at all. Raise Rejected if nothing does."""
     entry = ledger.entry(id)
     if entry is None or not entry.open:
         if entry is None:
@@ -53,7 +60,7 @@ def answer(ledger: Ledger, id: int, gate: str | None, *, approve: bool, by: str,
     waiting = [holding for holding in unanswered(entry) if gate in (None, holding.gate)]
     if not waiting:
         _refuse(entry, gate)
-    return [_create(ledger, id, holding, approve=approve, by=by, note=note) for holding in waiting]
+    return entry, waiting
 
 
 def _create(ledger: Ledger, id: int, pending: Holding, *, approve: bool, by: str, note: str) -> Answer:

@@ -33,6 +33,7 @@ __all__ = [
     "busy",
     "cancel",
     "carried_on",
+    "check_resume",
     "create_entry_after",
     "end_open",
     "finished",
@@ -257,10 +258,16 @@ def resume(
     next checkpoint quarantines the rows that a gate would hold again; without it, unchanged rows are held once
     more.
     """
-    view = ledger.view()
+    if not check_resume(ledger, ledger.view(), after_end=after_end, quarantine_all=quarantine_all):
+        return None
+    return _create_entry_for(ledger, Control(action="resume", by=by, reason=reason, quarantine_all=quarantine_all))
+
+
+def check_resume(ledger: Ledger, view: View, *, after_end: bool, quarantine_all: bool) -> bool:
+    """Raise Rejected if the pipeline cannot be resumed so. Return whether there is anything to resume."""
     refuse_for_good(ledger, view)
     if suspended(view, tolerable=0) is None and draining(view) is None:
-        return None
+        return False
     if quarantine_all and not _rejected(view):
         raise Rejected(
             f"no checkpoint of pipeline {ledger.pipeline!r} was rejected since the last one completed",
@@ -276,7 +283,7 @@ def resume(
             help=_help_after_end(ledger.pipeline, view),
             reason=FINISHED,
         )
-    return _create_entry_for(ledger, Control(action="resume", by=by, reason=reason, quarantine_all=quarantine_all))
+    return True
 
 
 def _rejected(view: View) -> bool:

@@ -19,14 +19,14 @@ from tidegate.records.records import Range, Request
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
 
-__all__ = ["KIND", "ask", "plan_requests", "taken_up"]
+__all__ = ["KIND", "ask", "plan_requests", "refuse_unknown_gate", "taken_up"]
 
 KIND = "requests"
 
 
 def ask(ledger: Ledger, request: Request) -> Request:
     """Append a request to the log of its gate. Return it with its number."""
-    _refuse_unknown_gate(ledger, request)
+    refuse_unknown_gate(ledger, request)
     while True:
         existing = ledger.requests(request.gate)
         if existing:
@@ -38,7 +38,7 @@ def ask(ledger: Ledger, request: Request) -> Request:
             return created.record
 
 
-def _refuse_unknown_gate(ledger: Ledger, request: Request) -> None:
+def refuse_unknown_gate(ledger: Ledger, request: Request) -> None:
     """Refuse a request to a gate that is no longer in the code, or quarantines nothing any more: no plan takes it
     up."""
     if request.action == "withdraw":

@@ -16,124 +16,38 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from airflow.exceptions import DagNotFound
 from airflow.utils.types import DagRunTriggeredByType, DagRunType
 from fastapi import APIRouter, Depends
-from pydantic import BaseModel, ConfigDict, Field
 
 from tidegate import seams
 from tidegate.checkpoint import approvals, control
 from tidegate.errors import Rejected, Unavailable
-from tidegate.history.query import LONGEST
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.record_files import RecordStamp
-from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle import savepoint
 from tidegate.records.names import airflow_run, backfill_dag
 from tidegate.records.records import REQUEST, Act, Acted
-from tidegate.ui import quarantined, views
+from tidegate.ui import previews, views
 from tidegate.ui.access import ANSWER, BACKFILL, EDIT, TRIGGER
+from tidegate.ui.action_requests import (
+    ActionAnswer,
+    ActionRequest,
+    AskedAnswer,
+    AskedBackfill,
+    AskedDiscard,
+    AskedRelease,
+    AskedResume,
+    AskedRollback,
+    AskedRun,
+    AskedSavepoint,
+    AskedSwap,
+)
 from tidegate.ui.pipelines import Known, known
+from tidegate.ui.rows import quarantined
 from tidegate.versions.airflow import run_arguments
 
 __all__ = ["router"]
 
 router = APIRouter()
 Of = Annotated[Known, Depends(known)]
-Note = Annotated[str, Field(max_length=1000, description="The reason, for the record")]
-Name = Annotated[str, Field(pattern="^[a-z0-9][a-z0-9_-]{0,62}$")]
-Text = Annotated[str, Field(max_length=1000)]
-Number = Annotated[int, Field(ge=1, le=99_999_999)]
-
-
-class ActionRequest(BaseModel):
-    """Unknown fields are refused: a mistyped one would do nothing."""
-
-    model_config = ConfigDict(extra="forbid")
-    note: Note = ""
-
-
-class AskedRun(ActionRequest):
-    """A run by hand: its checkpoint may get a name."""
-
-    savepoint: Name | None = None
-
-
-class AskedSavepoint(ActionRequest):
-    """A name for a checkpoint; by default for the last one that is on all tables."""
-
-    name: Name
-    checkpoint: Number | None = None
-
-
-class AskedAnswer(ActionRequest):
-    """To what holds a checkpoint: one gate, or all."""
-
-    checkpoint: Number
-    gate: Name | None = None
-
-
-class AskedResume(ActionRequest):
-    """quarantine_all: what a gate would hold again is set aside."""
-
-    quarantine_all: bool = False
-    after_end: bool = False
-
-
-class AskedRollback(ActionRequest):
-    """`undone`: what the user was shown would no longer count. If that is anything else by now, nothing is done.
-    `keep`: sinks whose rows stay as they are, while what is read again is written to them once more."""
-
-    to: Number
-    undone: Annotated[list[Number], Field(max_length=100_000)] = []
-    keep: Annotated[list[Name], Field(max_length=1000)] = []
-    suspend: bool = False
-
-
-class AskedRelease(ActionRequest):
-    """Rows that wait in a gate's quarantine: all, or these, or those that broke one of these rules. `correct`: values,
-    as texts, that columns get on their way on; null makes one null. `shown`: how many rows the user was told that these
-    are. If they are others by now, nothing is done."""
-
-    gate: Name
-    shown: Annotated[int, Field(ge=0)] | None = None
-    ids: Annotated[list[Annotated[str, Field(min_length=1, max_length=64)]], Field(max_length=LONGEST)] = []
-    rules: list[Annotated[str, Field(max_length=200)]] = []
-    correct: Annotated[dict[Text, Text | None], Field(max_length=100)] = {}
-    discard: bool = False
-
-
-class AskedBackfill(ActionRequest):
-    """As `tidegate backfill` takes it: without begin_after, the backfill that there is continues."""
-
-    begin_after: Annotated[str, Field(max_length=200, description="A checkpoint, a savepoint, a time, beginning")] = ""
-    to: Annotated[str, Field(max_length=200, description="Where to stop, for a look at a part")] = ""
-    larger: Annotated[int, Field(ge=1, le=1_000_000, description="Times as much in a checkpoint as is allowed")] = 1
-    name: Name | None = None
-    dry_run: bool = False
-    pause: Annotated[float, Field(ge=0, description="Seconds between two of its checkpoints")] = 0.0
-
-
-class AskedSwap(ActionRequest):
-    """The swap of a backfill once it has caught up; with begin_after it begins first. `keep`, `retract`,
-    `discard_commits`: what happens to tables that others have written to since."""
-
-    begin_after: Annotated[str, Field(max_length=200)] = ""
-    name: Name | None = None
-    keep: Annotated[list[Name], Field(max_length=1000)] = []
-    retract: Annotated[list[Name], Field(max_length=1000)] = []
-    discard_commits: Annotated[list[Name], Field(max_length=1000)] = []
-
-
-class AskedDiscard(ActionRequest):
-    """The end of a backfill: its files are removed."""
-
-    name: Name
-
-
-class ActionAnswer(BaseModel):
-    """The result as a text; `run_id` if a run of the DAG does it."""
-
-    done: bool = True
-    told: str
-    run_id: str | None = None
 
 
 @router.post("/dags/{dag_id}/actions/trigger", dependencies=TRIGGER)
@@ -257,7 +171,7 @@ def backfill(pipeline: Of, body: AskedBackfill, user: GetUserDep) -> ActionAnswe
     that is not there is refused before there is a run."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        _refuse_unknown(ledger, body)
+        previews.refuse_unknown(ledger, body)
         words: dict[str, Any] = {"from": body.begin_after, "to": body.to, "name": body.name, "pause": body.pause}
         words |= {"note": body.note, "dry_run": body.dry_run}
         conf = {name: value for name, value in words.items() if value}
@@ -306,6 +220,8 @@ def _audited(
     by_run: the DAG whose run does it. It finds the request there, and no other run may take it (`dag/run_params.py`).
     """
     ledger = pipeline.ledger()
+    if body.preview:
+        return ActionAnswer(done=False, told="", effects=previews.preview(action, pipeline, ledger, body))
     ledger.start()  # whatever lies in a folder without pipeline.json is taken for damage
     words: dict[str, Any] = body.model_dump(exclude_defaults=True)
     stamped = stamp(seams.new_id())
@@ -354,19 +270,6 @@ def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
         )
 
 
-def _refuse_unknown(ledger: Ledger, body: AskedBackfill) -> None:
-    """Refuse a backfill from or to a checkpoint that is not there. The run looks at all else: it has the code."""
-    from tidegate.backfill.choosing import checkpoint_of, origin_of
-
-    begin_after, to = body.begin_after.strip(), body.to.strip()
-    ids = [origin_of(ledger, begin_after)] if begin_after else []
-    ids += [checkpoint_of(ledger, to)] if to else []
-    for id in filter(None, ids):
-        if not ledger.is_retained(id):
-            help = "the page History shows which are kept"
-            raise no_such_checkpoint(ledger.pipeline, id, expected="one that is retained", help=help)
-
-
 def _run(
     pipeline: Known, conf: dict[str, Any], user: str, result: str, act: Act | None = None, dag_id: str = ""
 ) -> ActionAnswer:
@@ -381,13 +284,7 @@ def _run(
             **run_arguments(user, conf.get("note")),
         )
     except DagNotFound:
-        raise Rejected(
-            f"Airflow has no DAG {dag_id}",
-            expected="the DAG that `tidegate.dag.build_dag` makes beside that of a pipeline that reads whatever is new",
-            help="if it has just been deployed, wait until Airflow has read its file. By command: tidegate backfill "
-            "MODULE:PIPELINE",
-            reason="NO_SUCH_DAG",
-        ) from None
+        raise previews.no_such_dag(dag_id) from None
     if run is None:
         raise Rejected(f"Airflow has made no run of {dag_id}", help="look at the DAG's page", reason="NO_RUN")
     return ActionAnswer(told=f"Run {run.run_id} makes {result}.", run_id=run.run_id)

@@ -13,11 +13,12 @@ from tidegate import seams
 from tidegate.history.query import LONGEST, SORTS, HistoryFilter
 from tidegate.history.row import MEASURES, PLOTTED
 from tidegate.records.records import Act, Acted, Kind, State
-from tidegate.ui import quarantined, shapes, table_samples, views
+from tidegate.ui import shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
 from tidegate.ui.listing import BUDGET_S, list_pipelines
 from tidegate.ui.own_airflow import notices
 from tidegate.ui.pipelines import Known, known, known_pipelines
+from tidegate.ui.rows import quarantined, table_samples
 from tidegate.ui.shapes import answers
 
 __all__ = ["router"]

@@ -29,7 +29,7 @@ from tidegate.pipeline.card import Card, read_card
 from tidegate.records.names import BACKFILL
 from tidegate.records.place import is_url
 
-__all__ = ["Known", "is_known", "known", "known_pipelines", "tagged"]
+__all__ = ["Known", "is_known", "is_paused", "known", "known_pipelines", "tagged"]
 
 TAG = "tidegate"
 """Every DAG that `build_dag` has made carries it."""
@@ -153,6 +153,12 @@ def is_known(dag_id: str) -> bool:
     """Whether Airflow has read a DAG of this id, and has it still."""
     with create_session(scoped=False) as session:
         return session.scalar(select(DagModel.dag_id).where(DagModel.dag_id == dag_id, ~DagModel.is_stale)) is not None
+
+
+def is_paused(dag_id: str) -> bool:
+    """Whether somebody has paused the DAG in Airflow: its runs then wait."""
+    with create_session(scoped=False) as session:
+        return bool(session.scalar(select(DagModel.is_paused).where(DagModel.dag_id == dag_id)))
 
 
 def _card(session: Session, dag_id: str) -> Card | None:

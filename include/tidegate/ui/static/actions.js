@@ -1,7 +1,7 @@
 // The actions: each dialog says what will be done, and asks for confirmation. Only allowed actions are offered; the server checks again.
-import { get, dagPath, post } from "./api.js";
+import { get, dagPath, post, Unreachable } from "./api.js";
 import { backfillButton } from "./backfills.js";
-import { facts, h, table } from "./dom.js";
+import { facts, h, replace, table } from "./dom.js";
 import { rows } from "./format.js";
 import { examples } from "./overview.js";
 
@@ -18,6 +18,41 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
   if (document.querySelector("dialog")) return; // the button was pressed twice
   const inputs = new Map(fields.map((field) => [field.name, input(field)]));
   const problem = h("p", { class: "said", role: "alert" });
+  const effects = h("div", { id: "dialog-effects", role: "status" });
+  const values = () => {
+    const valueOf = (element) => (element.type === "checkbox" ? element.checked : element.value);
+    return Object.fromEntries([...inputs].map(([name, element]) => [name, valueOf(element)]));
+  };
+  const refused = (error) => {
+    problem.textContent = [error.message, error.help && `Help: ${error.help}`].filter(Boolean).join(" — ");
+  };
+  // What it would do, or why it would be refused: asked for at once, and again when a field has changed.
+  let turn = 0;
+  const preview = async () => {
+    const ownTurn = ++turn;
+    if (![...inputs.values()].every((element) => element.checkValidity())) return;
+    let error = null;
+    const told = await Promise.resolve()
+      .then(() => post(path, { ...make(values()), preview: true }))
+      .catch((caught) => {
+        error = caught;
+      });
+    if (ownTurn !== turn || error instanceof Unreachable) return; // then it is asked when it is sent
+    send.disabled = error !== null && error.status !== 503; // what is busy now may not be when it is sent
+    problem.textContent = "";
+    if (error) refused(error);
+    replace(
+      effects,
+      told && [
+        h("b", {}, "What it will do"),
+        h(
+          "ul",
+          {},
+          told.effects.map((effect) => h("li", {}, effect)),
+        ),
+      ],
+    );
+  };
   const send = h(
     "button",
     {
@@ -31,15 +66,14 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
         }
         send.disabled = true;
         problem.textContent = "";
+        turn += 1; // a preview that is under way is of no use any more
         try {
-          const valueOf = (element) => (element.type === "checkbox" ? element.checked : element.value);
-          const values = Object.fromEntries([...inputs].map(([name, element]) => [name, valueOf(element)]));
-          const answer = await post(path, make(values));
+          const answer = await post(path, make(values()));
           dialog.close();
           toast(answer.told);
           changed();
         } catch (error) {
-          problem.textContent = [error.message, error.help && `Help: ${error.help}`].filter(Boolean).join(" — ");
+          refused(error);
           send.disabled = false;
         }
       },
@@ -58,6 +92,7 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
         field.kind === "checkbox" ? [inputs.get(field.name), " ", field.label] : [field.label, inputs.get(field.name)],
       ),
     ),
+    effects,
     problem,
     h(
       "div",
@@ -67,8 +102,10 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
     ),
   );
   dialog.addEventListener("close", () => dialog.remove());
+  dialog.addEventListener("change", preview);
   document.body.append(dialog);
   dialog.showModal();
+  preview();
 }
 
 function input({ name, kind = "text", required, pattern, options, min, step, value = "" }) {

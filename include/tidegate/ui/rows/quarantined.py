@@ -16,7 +16,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.records.records import Json, Request
 from tidegate.ui.pipelines import Known
 
-__all__ = ["alone", "cut", "of_checkpoint", "request", "rows", "waiting"]
+__all__ = ["alone", "chosen", "cut", "of_checkpoint", "request", "rows", "waiting"]
 
 LETTERS = 256
 """Longer values are cut."""
@@ -101,10 +101,16 @@ def alone() -> Iterator[None]:
         _reading.release()
 
 
-def request(
+def request(pipeline: Known, ledger: Ledger, gate: str, **words: Any) -> tuple[Request, int]:
+    """Ask for what is to become of rows; answers with the request, and how many rows it is about."""
+    created, count = chosen(pipeline, ledger, gate, **words)
+    return ask(ledger, created), count
+
+
+def chosen(
     pipeline: Known, ledger: Ledger, gate: str, *, shown: int | None = None, **words: Any
 ) -> tuple[Request, int]:
-    """Ask for what is to become of rows; answers with the request, and how many rows it is about.
+    """Return a request that nobody has made yet, and how many rows it is about. Refuse one that cannot be made.
 
     shown: how many the user was told that there are. Rows may have come since, which nobody has looked at.
     """
@@ -128,7 +134,7 @@ def request(
             help="look at them again, then decide",
             reason="MORE_SINCE",
         )
-    return ask(ledger, created), count
+    return created, count
 
 
 def _request(

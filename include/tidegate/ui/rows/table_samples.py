@@ -14,7 +14,7 @@ from tidegate.ledger.refusals import no_such_sink, without_versions
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
 from tidegate.ui.pipelines import Known
-from tidegate.ui.quarantined import alone, cut
+from tidegate.ui.rows.quarantined import alone, cut
 
 __all__ = ["changes", "rows"]
 

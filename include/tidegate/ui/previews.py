@@ -1,0 +1,304 @@
+"""What each action would do, before somebody does it: the dialogs show it.
+
+Each preview refuses what its action would refuse, by the same checks, and writes nothing. What only the pipeline's code
+can tell is left to the run that does it, which looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tidegate.checkpoint import approvals, control
+from tidegate.checkpoint.approvals import awaits_person
+from tidegate.checkpoint.quarantine_requests import refuse_unknown_gate
+from tidegate.errors import Invalid, Rejected
+from tidegate.history.lines import LineStatus, line_statuses
+from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.refusals import no_such_checkpoint
+from tidegate.lifecycle import savepoint
+from tidegate.protocol.verdicts import unanswered
+from tidegate.protocol.view import Entry, View
+from tidegate.records.names import backfill_dag
+from tidegate.ui import views
+from tidegate.ui.action_requests import (
+    ActionRequest,
+    AskedAnswer,
+    AskedBackfill,
+    AskedDiscard,
+    AskedRelease,
+    AskedResume,
+    AskedRollback,
+    AskedRun,
+    AskedSavepoint,
+    AskedSwap,
+)
+from tidegate.ui.pipelines import Known, is_known, is_paused
+from tidegate.ui.rows import quarantined
+
+__all__ = ["PREVIEWS", "no_such_dag", "preview", "refuse_unknown"]
+
+Effects = list[str]
+
+
+def preview(action: str, pipeline: Known, ledger: Ledger, body: ActionRequest) -> Effects:
+    """Return what an action would do, in sentences."""
+    return PREVIEWS[action](pipeline, ledger, body)
+
+
+def _trigger(pipeline: Known, ledger: Ledger, body: AskedRun) -> Effects:
+    view = ledger.view()
+    suspended = control.suspended(view, pipeline.tolerable_failed_checkpoints)
+    if suspended is not None:
+        state = control.STATE_AFTER[suspended.action]
+        return [f"The pipeline is {state}: the run plans no checkpoint unless somebody resumes it first."]
+    return [*_planned(pipeline, view), *_named(ledger, body)]
+
+
+def _drain(pipeline: Known, ledger: Ledger, body: AskedRun) -> Effects:
+    ends = "If it has taken all input, event time ends with it, and later runs plan nothing until somebody resumes."
+    return [*_trigger(pipeline, ledger, body), ends]
+
+
+def _planned(pipeline: Known, view: View) -> Effects:
+    """What a run does that plans a checkpoint."""
+    base = view.last_completed
+    effects = [
+        f"A run plans a checkpoint after checkpoint {base.id}, and reads what has come since."
+        if base is not None
+        else "A run plans the first checkpoint, and reads from the beginning."
+    ]
+    if is_paused(pipeline.dag_id):
+        effects.append("Airflow has paused the DAG: the run begins when somebody unpauses it.")
+    return effects + [_open_one(entry) for entry in view.still_open()]
+
+
+def _open_one(entry: Entry) -> str:
+    if awaits_person(entry):
+        gates = ", ".join(holding.gate for holding in unanswered(entry))
+        held = f"is held by gate {gates}" if gates else "has its answers"
+        return f"Checkpoint {entry.id} {held}: the run waits until it is decided."
+    return f"Checkpoint {entry.id} is open: the run waits for it, or ends it if nobody works at it any more."
+
+
+def _named(ledger: Ledger, body: AskedRun | AskedRollback) -> Effects:
+    name = getattr(body, "savepoint", None)
+    if name is None:
+        return []
+    savepoint.check_free(ledger, name, None)
+    return [f"Once it has completed, the checkpoint is savepoint {name}: retention spares it."]
+
+
+def _savepoint(pipeline: Known, ledger: Ledger, body: AskedSavepoint) -> Effects:
+    decision = savepoint.nameable(ledger, body.name, body.checkpoint)
+    savepoint.check_free(ledger, body.name, decision.id)
+    if not ledger.is_retained(decision.id):
+        raise no_such_checkpoint(ledger.pipeline, decision.id, expected="one that is retained", help=_HISTORY)
+    return [f"Checkpoint {decision.id} is savepoint {body.name}: retention spares it until somebody disposes of it."]
+
+
+def _dispose(pipeline: Known, ledger: Ledger, body: AskedSavepoint) -> Effects:
+    found = savepoint.find(ledger, body.name)
+    others = [each.name for each in savepoint.savepoints(ledger) if each.entry == found.entry and each != found]
+    if others:
+        return [f"Checkpoint {found.entry} keeps the name {', '.join(others)}, and stays."]
+    kept = next((value for key, value, _ in pipeline.card.settings if key == "num_retained"), "")
+    later = len(pipeline.past().behind(found.entry, "completed"))
+    if kept.isdecimal() and later < int(kept):
+        return [f"Checkpoint {found.entry} stays for now: it is among the last {kept}, which retention spares."]
+    return [f"Retention removes checkpoint {found.entry} soon: {later} have completed since. Nobody can go back to it."]
+
+
+def _approve(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Effects:
+    entry, holding = approvals.answerable(ledger, body.checkpoint, body.gate)
+    effects = [f"Checkpoint {entry.id} completes, and exactly the judged rows are published: {_staged(entry)}."]
+    aside = sum(verdict.quarantined for acked in entry.acks.values() for verdict in acked.ack.gates.values())
+    effects += [f"{_count(aside)} to quarantine."] if aside else []
+    others = [each.gate for each in unanswered(entry) if each not in holding]
+    return effects + ([f"First, gate {', '.join(others)} is to be answered, too."] if others else [])
+
+
+def _reject(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Effects:
+    entry, _ = approvals.answerable(ledger, body.checkpoint, body.gate)
+    return [
+        f"Checkpoint {entry.id} is aborted, and no table gets its rows: {_staged(entry)}.",
+        "The pipeline is suspended: no run plans a checkpoint until somebody resumes it.",
+        "The next checkpoint reads the same input again. Resume can set aside what a gate would hold again.",
+    ]
+
+
+def _staged(entry: Entry) -> str:
+    rows: dict[str, int] = {}
+    for acked in entry.acks.values():
+        for name in acked.ack.sinks:
+            rows[name] = acked.ack.stats.rows.get(name, 0)
+    return ", ".join(f"{_count(number)} for {name}" for name, number in sorted(rows.items())) or "none"
+
+
+def _count(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows:,} rows"
+
+
+def _suspend(pipeline: Known, ledger: Ledger, body: ActionRequest) -> Effects:
+    view = ledger.view()
+    control.refuse_for_good(ledger, view)
+    planned = list(view.still_open())
+    effects = ["Runs plan no checkpoint until somebody resumes. Input waits: nothing is lost."]
+    for entry in planned:
+        end = "still waits for an answer" if awaits_person(entry) else "is finished first"
+        effects.append(f"Checkpoint {entry.id} {end}.")
+    return effects if planned else [*effects, "No checkpoint is open."]
+
+
+def _resume(pipeline: Known, ledger: Ledger, body: AskedResume) -> Effects:
+    view = ledger.view()
+    if not control.check_resume(ledger, view, after_end=body.after_end, quarantine_all=body.quarantine_all):
+        raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
+    suspended = control.suspended(view, pipeline.tolerable_failed_checkpoints)
+    effects = _planned(pipeline, view)
+    effects[0] = f"The next run continues: {effects[0][0].lower()}{effects[0][1:]}"
+    if suspended is not None and suspended.failed:
+        effects.append(f"The failures so far ({_listed(suspended.failed)}) do not count any more.")
+    if body.quarantine_all:
+        effects.append("The next checkpoint sets aside the rows that a gate would hold again.")
+    elif suspended is not None and suspended.rejected is not None:
+        effects.append("Unless its rows have changed by then, a gate holds the next checkpoint again.")
+    if body.after_end:
+        effects.append("Event time has ended: rows that come now are late.")
+    return effects
+
+
+def _rollback(pipeline: Known, ledger: Ledger, body: AskedRollback) -> Effects:
+    proposal = views.way_back(pipeline, body.to)
+    undone, ended, tables = proposal["undone"], proposal["ended"], proposal["tables"]
+    effects = [f"No longer counts: checkpoint {_listed(undone)}." if undone else "No checkpoint is undone."]
+    effects += [f"Aborted: checkpoint {_listed(ended)}."] if ended else []
+    stays = sorted(name for name, at in tables.items() if at["rows_stay"])
+    back = sorted(name for name in tables.keys() - set(stays) if "." not in name)
+    effects += [f"{', '.join(back)}: as after checkpoint {body.to}, by one more commit each."] if back else []
+    effects += [f"{', '.join(stays)}: rows stay, and what is read again is written once more."] if stays else []
+    after = "The pipeline is suspended then." if body.suspend else "The next run reads that input again."
+    paused = is_paused(pipeline.dag_id)
+    wait = ["Airflow has paused the DAG: the run that does this waits until somebody unpauses it."] if paused else []
+    return [*effects, after, *wait]
+
+
+def _release(pipeline: Known, ledger: Ledger, body: AskedRelease) -> Effects:
+    words: dict[str, Any] = {"discard": body.discard, "ids": body.ids, "rules": body.rules}
+    words |= {"correct": body.correct, "shown": body.shown}
+    request, count = quarantined.chosen(pipeline, ledger, body.gate, by="", note="", **words)
+    refuse_unknown_gate(ledger, request)
+    if body.discard:
+        return [f"Discarded with the next checkpoint: {_count(count)}. The quarantine keeps what they were."]
+    effects = [f"Released with the next checkpoint: {_count(count)}, after gate {body.gate}, not judged again."]
+    effects += [f"{name} is {'null' if value is None else value!r} then." for name, value in body.correct.items()]
+    view = ledger.view()
+    if control.suspended(view, pipeline.tolerable_failed_checkpoints) is not None:
+        effects.append("The pipeline is suspended: there is no next checkpoint until somebody resumes it.")
+    return effects
+
+
+def _backfill(pipeline: Known, ledger: Ledger, body: AskedBackfill) -> Effects:
+    origin, last = refuse_unknown(ledger, body)
+    _refuse_no_dag(pipeline)
+    if not body.begin_after.strip():
+        line = _line(pipeline, ledger, body.name)
+        return [f"Backfill {line.record.name} reads {_checkpoints(len(line.pending))} more, and compares its tables."]
+    behind = [id for id in pipeline.past().behind(origin, "completed") if last is None or id <= last]
+    begins = f"after checkpoint {origin}" if origin else "at the beginning"
+    effects = [f"It begins {begins}, and computes again the input of {_checkpoints(len(behind))}."]
+    return [*effects, "Nobody sees its tables until somebody swaps them in."]
+
+
+def _swap(pipeline: Known, ledger: Ledger, body: AskedSwap) -> Effects:
+    _refuse_no_dag(pipeline)
+    line = _line(pipeline, ledger, body.name)
+    effects = [f"A run reads {_checkpoints(len(line.pending))} more first, while the pipeline waits."]
+    compared = line.compared
+    if compared is None:
+        return [*effects, "Nobody has compared its tables yet: what changes is not known."]
+    for name, table in sorted(compared.tables.items()):
+        effects.append(f"{name}: {_count(table.taken_away)} taken away, {_count(table.brought)} brought.")
+    return effects
+
+
+def _discard(pipeline: Known, ledger: Ledger, body: AskedDiscard) -> Effects:
+    _refuse_no_dag(pipeline)
+    line = _line(pipeline, ledger, body.name)
+    if line.swapped is not None:
+        return [f"Its result is in the tables since entry {line.swapped}, and stays. Its other files are removed."]
+    return [f"Removed: {_checkpoints(line.made)} of its own. The pipeline's tables stay as they are."]
+
+
+def _line(pipeline: Known, ledger: Ledger, name: str | None) -> LineStatus:
+    lines = line_statuses(ledger, pipeline.options)
+    found = next((line for line in lines if name in (None, line.record.name)), None)
+    if found is None:
+        raise Invalid(
+            f"there is no backfill {name!r} (any more)",
+            expected=" or ".join(line.record.name for line in lines) or "a backfill that has begun",
+            help="the page Overview shows the one that there is",
+            reason="NO_SUCH_BACKFILL",
+        )
+    return found
+
+
+def _checkpoints(count: int) -> str:
+    return "1 checkpoint" if count == 1 else f"{count:,} checkpoints"
+
+
+def _listed(ids: Iterable[int]) -> str:
+    shown = [str(id) for id in ids]
+    return ", ".join(shown) if len(shown) <= 12 else f"{', '.join(shown[:12])} and {len(shown) - 12} more"
+
+
+_HISTORY = "the page History shows which are kept"
+
+
+def refuse_unknown(ledger: Ledger, body: AskedBackfill) -> tuple[int, int | None]:
+    """Return from where and up to where a backfill goes. Refuse a checkpoint that is not there. The run looks at all
+    else: it has the code."""
+    from tidegate.backfill.choosing import checkpoint_of, origin_of
+
+    begin_after, to = body.begin_after.strip(), body.to.strip()
+    origin = origin_of(ledger, begin_after) if begin_after else 0
+    last = checkpoint_of(ledger, to) if to else None
+    for id in filter(None, (origin, last)):
+        if not ledger.is_retained(id):
+            raise no_such_checkpoint(ledger.pipeline, id, expected="one that is retained", help=_HISTORY)
+    return origin, last
+
+
+def _refuse_no_dag(pipeline: Known) -> None:
+    name = backfill_dag(pipeline.dag_id)
+    if not is_known(name):
+        raise no_such_dag(name)
+
+
+def no_such_dag(dag_id: str) -> Rejected:
+    """Return the error for a DAG that Airflow has not."""
+    return Rejected(
+        f"Airflow has no DAG {dag_id}",
+        expected="the DAG that `tidegate.dag.build_dag` makes beside that of a pipeline that reads whatever is new",
+        help="if it has just been deployed, wait until Airflow has read its file. By command: tidegate backfill "
+        "MODULE:PIPELINE",
+        reason="NO_SUCH_DAG",
+    )
+
+
+PREVIEWS: dict[str, Callable[[Known, Ledger, Any], Effects]] = {
+    "trigger": _trigger,
+    "drain": _drain,
+    "savepoint": _savepoint,
+    "dispose": _dispose,
+    "approve": _approve,
+    "reject": _reject,
+    "suspend": _suspend,
+    "resume": _resume,
+    "rollback": _rollback,
+    "release": _release,
+    "backfill": _backfill,
+    "swap": _swap,
+    "discard backfill": _discard,
+}
+"""By the action's name in the audit."""

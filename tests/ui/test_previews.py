@@ -1,0 +1,191 @@
+"""What an action would do, before it is done: told in its dialog, refused there as it would be, and never done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.kit.toy_world import ToyWorld
+from tests.kit.waiting import eventually
+from tests.ui.browser import Browser, Page
+from tests.ui.known_dags import set_aside, sets_aside
+from tests.ui.routes import flat, routes
+from tidegate import seams
+from tidegate.checkpoint import approvals, control
+from tidegate.ledger.ledger import stamp
+from tidegate.lifecycle import savepoint
+from tidegate.records.records import Ack, Hold, JobStats, Payload, RecordedRule, Verdict
+
+ORDERS = "/tidegate/api/v1/dags/orders"
+
+
+@pytest.fixture
+def orders(world: ToyWorld) -> Iterator[ToyWorld]:
+    """Running, with a completed checkpoint, and left running."""
+    running(world)
+    world.checkpoint("airflow:orders:previewed", rows=1)
+    yield world
+    running(world)
+
+
+def running(world: ToyWorld) -> None:
+    for entry in list(world.ledger.view().still_open()):
+        world.coordinator().abort(entry.id, "CANCELLED", "by hand")
+    control.resume(world.ledger, "somebody", "")
+
+
+@pytest.fixture
+def post(client: Any, tokens: dict[str, str]) -> Any:
+    def ask(action: str, **body: Any) -> tuple[int, Any]:
+        client.cookies.clear()
+        headers = {"Authorization": f"Bearer {tokens['user']}"}
+        answer = client.post(f"{ORDERS}/actions/{action}", json=body, headers=headers)
+        return answer.status_code, answer.json()
+
+    return ask
+
+
+@pytest.fixture
+def effects(post: Any) -> Any:
+    def of(action: str, **body: Any) -> str:
+        status, answer = post(action, preview=True, **body)
+        assert (status, answer.get("done")) == (200, False), answer
+        return " ".join(answer["effects"])
+
+    return of
+
+
+def hold(world: ToyWorld) -> int:
+    """A checkpoint whose gate waits for a person."""
+    id = world.trigger("airflow:orders:held")
+    rule = RecordedRule(rule="positive", policy="hold", severity="critical", rows=2, why="2 of 9 rows")
+    verdict = Verdict(
+        outcome="hold", rows=9, quarantined=2, why="2 of 9 rows", broken=[rule], policy={},
+        hold=Hold(limit_s=None, default="reject"), results=Payload(data={}),
+    )  # fmt: skip
+    nothing = Payload(data={})
+    stats = JobStats(seconds={}, rows={"a": 7, "b": 1}, bytes={}, files={}, watermarks={}, idle=[], counts={})
+    ack = Ack(**stamp(seams.new_id()), id=id, job="main", prev=None, sinks={"a": nothing, "b": nothing},
+              gates={"enough": verdict}, stats=stats)  # fmt: skip
+    world.ledger.create_ack(ack)
+    return id
+
+
+def test_every_action_has_one():
+    from tidegate.ui.previews import PREVIEWS
+
+    acts = {route.path.rpartition("/")[2] for route in flat(routes()) if "/actions/" in route.path}
+    assert {name.replace(" ", "-") for name in PREVIEWS} == acts
+
+
+def test_a_preview_tells_what_would_be_done_and_does_nothing(effects, orders: ToyWorld):
+    last = orders.ledger.view().last_id
+    earlier = orders.checkpoint("airflow:orders:one more", rows=1)
+    savepoint.create(orders.ledger, "told", last, "mia", "")
+    set_aside(orders, {"amount": [-1, -2]}, rules=["positive"])
+    sets_aside(orders)
+    before = everything(orders)
+    assert f"after checkpoint {earlier}, and reads what has come since" in effects("trigger")
+    assert "savepoint tonight" in effects("trigger", savepoint="tonight")
+    assert "event time ends with it" in effects("drain")
+    assert f"Checkpoint {earlier} is savepoint good" in effects("savepoint", name="good", checkpoint=earlier)
+    assert f"Checkpoint {last} stays for now: it is among the last" in effects("dispose", name="told")
+    assert effects("suspend").endswith("No checkpoint is open.")
+    told = effects("rollback", to=last, undone=[])
+    assert f"No longer counts: checkpoint {earlier}. a, b: as after checkpoint {last}" in told
+    assert "2 rows, after gate enough" in effects("release", gate="enough", correct={"amount": "3"})
+    assert "Discarded with the next checkpoint: 2 rows." in effects("release", gate="enough", discard=True)
+    assert everything(orders) == before
+
+
+def everything(world: ToyWorld) -> list[Any]:
+    files = sorted(str(path) for path in world.folder.rglob("*") if path.is_file())
+    return [files, world.ledger.ids(), world.ledger.acts(100)]
+
+
+def test_an_answer_to_a_gate_is_told_with_the_rows_that_it_is_about(effects, orders: ToyWorld):
+    id = hold(orders)
+    assert effects("approve", checkpoint=id) == (
+        f"Checkpoint {id} completes, and exactly the judged rows are published: 7 rows for a, 1 row for b. "
+        "2 rows to quarantine."
+    )
+    told = effects("reject", checkpoint=id)
+    assert f"Checkpoint {id} is aborted, and no table gets its rows: 7 rows for a, 1 row for b." in told
+    assert f"Checkpoint {id} is held by gate enough: the run waits" in effects("trigger")
+    assert f"Checkpoint {id} still waits for an answer." in effects("suspend")
+
+
+def test_what_a_resumption_lets_through_is_told(effects, orders: ToyWorld):
+    approvals.answer(orders.ledger, hold(orders), None, approve=False, by="mia")
+    orders.coordinator().complete(orders.ledger.view().last_id)
+    assert "holds the next checkpoint again" in effects("resume")
+    assert "sets aside the rows" in effects("resume", quarantine_all=True)
+    assert "plans no checkpoint unless somebody resumes" in effects("trigger")
+
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("resume", {}),
+    ("trigger", {"savepoint": "taken"}),
+    ("trigger", {"savepoint": "17"}),
+    ("drain", {"savepoint": "taken"}),
+    ("savepoint", {"name": "taken", "checkpoint": 999_999}),
+    ("savepoint", {"name": "fresh", "checkpoint": 999_999}),
+    ("dispose", {"name": "nobody"}),
+    ("approve", {"checkpoint": 999_999}),
+    ("reject", {"checkpoint": 1, "gate": "nobody"}),
+    ("rollback", {"to": 999_999}),
+    ("release", {"gate": "nobody"}),
+    ("release", {"gate": "enough", "rules": ["none"]}),
+    ("release", {"gate": "enough", "correct": {"nothing": "1"}}),
+    ("release", {"gate": "enough", "shown": 7}),
+    ("release", {"gate": "enough"}),
+    ("backfill", {"begin_after": "999999"}),
+]
+
+
+@pytest.mark.parametrize(("action", "body"), REFUSED)
+def test_what_would_be_refused_is_refused_beforehand(post, orders: ToyWorld, action: str, body: dict[str, Any]):
+    """In the same words: whoever reads them in the dialog need not try."""
+    savepoint.create(orders.ledger, "taken", orders.ledger.view().settled, "mia", "")
+    set_aside(orders, {"amount": [-1, -2]}, rules=["positive"])
+    beforehand, done = post(action, preview=True, **body), post(action, **body)
+    savepoint.dispose(orders.ledger, "taken")
+    assert beforehand[0] >= 400, beforehand
+    assert beforehand == done
+
+
+def test_a_resumption_that_would_be_refused_is_refused_beforehand(post, orders: ToyWorld):
+    control.suspend(orders.ledger, "mia", "")
+    beforehand = post("resume", preview=True, quarantine_all=True)
+    assert (beforehand[0], beforehand[1]["error"]["reason"]) == (409, "NOT_REJECTED")
+    assert post("resume", quarantine_all=True) == beforehand
+
+
+@pytest.fixture
+def page(served: str, tokens: dict[str, str], orders: ToyWorld) -> Iterator[Page]:
+    with Browser() as browser:
+        opened = browser.page()
+        opened.cookie(served, "_token", tokens["admin"])
+        opened.goto(f"{served}/tidegate/dag/orders")
+        yield opened
+
+
+def test_a_dialog_tells_what_it_will_do_and_refuses_before_it_is_sent(page: Page, orders: ToyWorld):
+    savepoint.create(orders.ledger, "in-use", orders.ledger.view().settled, "mia", "")
+    acts = orders.ledger.acts(100)
+    page.click("#act-trigger")
+    page.has("What it will do", "#dialog-effects")
+    page.has("reads what has come since", "#dialog-effects")
+    page.type("#field-savepoint", "in-use")
+    page.has("is there already", "dialog [role=alert]")
+    assert page.run("document.querySelector('#dialog-send').disabled")
+    assert page.text("#dialog-effects") == ""
+    page.type("#field-savepoint", "tonight")
+    page.has("savepoint tonight", "#dialog-effects")
+    assert not page.run("document.querySelector('#dialog-send').disabled")
+    page.click("#dialog-cancel")
+    eventually("the dialog is gone", lambda: not page.there("dialog"))
+    assert orders.ledger.acts(100) == acts
+    savepoint.dispose(orders.ledger, "in-use")
