@@ -183,8 +183,12 @@ EXAMPLES: Final[dict[str, Any]] = {
                 "unexpected": 2,
                 "observed": None,
                 "values": ["-5.00", "-0.01"],
+                "file": "/srv/orders/in/00017.json",
+                "line": 12,
             }
         ],
+        "files": ["00017.json"],
+        "file_count": 1,
     },
     "OfRun": {"checkpoint": 7, "run_id": "scheduled__2026-03-01T10:11:00+00:00"},
     "Summary": {"measures": {"seconds": _SPREAD, "lag_seconds": None}},

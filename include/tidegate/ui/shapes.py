@@ -278,6 +278,8 @@ class FindingAnswer(BaseModel):
     unexpected: int | None
     observed: str | None
     values: list[str]
+    file: str | None = Field(description="The file with the first row that has the first of these values, if found")
+    line: int | None = Field(description="Its line there")
 
 
 class Findings(BaseModel):
@@ -286,6 +288,8 @@ class Findings(BaseModel):
     checkpoint: int
     gate: str
     rules: list[FindingAnswer]
+    files: list[str] = Field(description="Some of the files that the checkpoint has read before this gate")
+    file_count: int
 
 
 class OfRun(BaseModel):

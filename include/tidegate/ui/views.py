@@ -28,6 +28,7 @@ from tidegate.records.names import BACKFILL
 from tidegate.records.place import Place
 from tidegate.records.records import Json, Verdict
 from tidegate.ui.pipelines import Known
+from tidegate.ui.rows import origins
 
 __all__ = [
     "age",
@@ -172,7 +173,18 @@ def samples(pipeline: Known, id: int, gate: str) -> Json:
     results = ledger.unpack(verdicts[gate].results)
     findings = results.get("results", []) if isinstance(results, dict) else []
     rules = [_rule(finding) for finding in findings[:200] if isinstance(finding, dict)]
-    return {"checkpoint": id, "gate": gate, "rules": rules}
+    assert entry is not None, "it has verdicts"
+    files = origins.planned_files(pipeline, ledger, entry, gate)
+    broken = {
+        rule["rule"]: (rule["column"], rule["values"][0])
+        for rule in rules
+        if not rule["success"] and rule["column"] and rule["values"]
+    }
+    found = origins.origins(pipeline, files, broken, (ledger.home, id, gate, entry.plan.attempt)) if broken else {}
+    for rule in rules:
+        rule["file"], rule["line"] = found.get(rule["rule"], (None, None))
+    names = [name for _, each in files.values() for name in each]
+    return {"checkpoint": id, "gate": gate, "rules": rules, "files": names[:SAMPLES], "file_count": len(names)}
 
 
 def _rule(finding: Mapping[str, Any]) -> Json:

@@ -5,7 +5,7 @@ import { bytes, count, durations, none, rows as rowsText, seconds, time } from "
 import { answers, disposeOf, goBack, nameIt } from "./actions.js";
 import { lanes } from "./lanes.js";
 import { later, tableChanges, tableRows, valueOf } from "./rows.js";
-import { banner, examples, findings } from "./overview.js";
+import { banner, examples, findings, origin } from "./overview.js";
 
 export async function checkpoint({ dag, at }) {
   const row = await get(`${dagPath(dag)}/checkpoints/${encodeURIComponent(at.id)}`);
@@ -368,7 +368,7 @@ function gate(dag, row, [name, verdict], log) {
         {
           head: "Values",
           text: true,
-          cell: (rule) => (rule.values.length ? rule.values.join(", ") : (rule.observed ?? "")),
+          cell: (rule) => [rule.values.length ? rule.values.join(", ") : (rule.observed ?? ""), origin(rule)],
         },
       ],
       rules,

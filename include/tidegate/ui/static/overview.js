@@ -27,20 +27,45 @@ export async function findings(dag, { entry, gates }) {
       }),
     ),
   );
-  return all.flatMap(({ rules }) => rules.filter((rule) => !rule.success && rule.values.length > 0));
+  return all.flatMap(({ rules, files, file_count }) =>
+    rules.filter((rule) => !rule.success && rule.values.length > 0).map((rule) => ({ ...rule, files, file_count })),
+  );
 }
 
 export function examples(broken) {
   // One value per rule: a rule with many values would hide the others.
   const rules = broken.filter((rule) => rule.values.length > 0).slice(0, 8);
+  const files = [...new Set(broken.flatMap((rule) => rule.files ?? []))];
   return (
-    rules.length > 0 &&
-    h(
-      "p",
-      {},
-      "For example: ",
-      rules.map((rule, n) => [n > 0 && ", ", rule.rule && `${rule.rule} `, h("code", {}, rule.values[0])]),
-    )
+    rules.length > 0 && [
+      h(
+        "p",
+        {},
+        "For example: ",
+        rules.map((rule, n) => [
+          n > 0 && ", ",
+          rule.rule && `${rule.rule} `,
+          h("code", {}, rule.values[0]),
+          origin(rule),
+        ]),
+      ),
+      files.length > 0 &&
+        !rules.every((rule) => rule.file) &&
+        h("p", { class: "quiet" }, "The rows were read from ", files.slice(0, 5).join(", "), more(broken, files)),
+    ]
+  );
+}
+
+const more = (broken, files) => {
+  const all = Math.max(...broken.map((rule) => rule.file_count ?? 0));
+  return all > Math.min(files.length, 5) ? ` and ${count(all - Math.min(files.length, 5))} more files` : "";
+};
+
+// The file and the line that a value has come from, if that was found.
+export function origin(rule) {
+  return (
+    rule.file &&
+    h("span", { class: "quiet small", title: rule.file }, ` (${rule.file.split("/").pop()}, line ${count(rule.line)})`)
   );
 }
 
