@@ -92,6 +92,43 @@ def test_a_damaged_one_hides_no_other_and_is_looked_at_each_time(declare, tmp_pa
     assert [row["state"] for row in listed(known)[0]] == ["well", "well"]
 
 
+def test_a_scrape_of_a_thousand_pipelines_is_bounded_and_the_next_one_goes_on(declare, tmp_path, monkeypatch):
+    from tidegate import seams
+    from tidegate.ui import listing
+    from tidegate.ui.pipelines import Known
+
+    listing._metrics.known.clear()
+    [like] = declare(1)
+    pipelines = []
+    for number in range(4):
+        world = ToyWorld(tmp_path / "more")
+        world.name = f"orders{number}"
+        world.checkpoint("run", rows=1)
+        card = msgspec.structs.replace(like.card, root=str(tmp_path / "more"), pipeline=f"orders{number}")
+        pipelines.append(Known(f"more{number}", card))
+    clock = [1000.0]
+    read = listing._read_metrics
+
+    def takes_a_second(pipeline):
+        clock[0] += 1
+        return read(pipeline)
+
+    monkeypatch.setattr(seams, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(listing, "_read_metrics", takes_a_second)
+
+    def ages():
+        found = listing.metrics_of(pipelines, clock[0] + 1.5)
+        return {name: each.value for name, all in found.items() for each in all if each.name == "readAge"}
+
+    assert ages() == {"orders0": 2000, "orders1": 1000}, "it has read two, and knows no others yet"
+    assert ages() == {"orders0": 4000, "orders1": 3000, "orders2": 2000, "orders3": 1000}
+    began = clock[0]
+    control.suspend(pipelines[1].ledger(), "mia", "")
+    found = {each.name: each.value for each in listing.metrics_of(pipelines, clock[0] + 99)["orders1"]}
+    assert (found["suspended"], clock[0] - began) == (1, 1), "of four, the one that has changed was read"
+    listing._metrics.known.clear()
+
+
 def test_what_one_request_reads_no_other_waits_for(declare):
     from tidegate.ui import listing
 

@@ -24,7 +24,9 @@ from tidegate.records.moments import moment_of
 from tidegate.records.records import Plan
 from tidegate.state.table import STATE
 
-__all__ = ["METRICS", "Figures", "Metric", "figures", "metrics"]
+__all__ = ["METRICS", "READ_AGE", "Figures", "Metric", "figures", "metrics"]
+
+READ_AGE: Final = "readAge"
 
 METRICS: Final[Mapping[str, str]] = {
     # Flink's
@@ -69,6 +71,7 @@ METRICS: Final[Mapping[str, str]] = {
     "backfillPendingCheckpoints": "Checkpoints of the pipeline whose input its backfill has not read yet.",
     "backfillLag": "How long ago the oldest of these was completed, in ms; 0: it has read all of them.",
     "readable": "0: ledger or settings cannot be read, so it has no other metrics.",
+    READ_AGE: "How long ago this was read, in ms: of very many pipelines, the web server reads only some for a scrape.",
     "needsAttention": "1: `tidegate explain` names a cause and something to do.",
 }
 """The meaning of each. "It" is the last completed checkpoint."""
@@ -155,6 +158,7 @@ def _standing(found: Figures) -> Iterator[Metric]:
         age_ms = round((found.now - oldest).total_seconds() * 1000) if oldest is not None else 0
         yield Metric("backfillLag", age_ms, label)
     yield Metric("readable", 1)
+    yield Metric(READ_AGE, 0)
     yield Metric("needsAttention", int(not found.condition.good))
 
 

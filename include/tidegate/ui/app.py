@@ -17,11 +17,11 @@ from pydantic import BaseModel, Field
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
-from tidegate.history.metrics import Metric, figures, metrics
 from tidegate.history.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.ui import actions, api, pages
 from tidegate.ui.access import LOGGED_IN, VALUES, Readable
-from tidegate.ui.pipelines import Known, known_pipelines
+from tidegate.ui.listing import BUDGET_S, metrics_of
+from tidegate.ui.pipelines import known_pipelines
 
 __all__ = ["ERRORS", "error_answer", "make_app", "router"]
 
@@ -67,18 +67,10 @@ router = APIRouter()
     responses={200: {"content": {"text/plain": {"example": 'tidegate_suspended{pipeline="orders"} 0\n'}}}},
 )
 def scrape(readable: Readable) -> Response:
-    """Prometheus' text format: what `tidegate metrics` prints. One that cannot be read hides no other."""
-    found, _ = known_pipelines(readable)
-    by_pipeline = {pipeline.card.pipeline: _metrics(pipeline) for pipeline in found}
-    return Response(prometheus_text(by_pipeline), media_type=CONTENT_TYPE)
-
-
-def _metrics(pipeline: Known) -> list[Metric]:
-    try:
-        # The web server cannot see whether a process on another machine has died.
-        return metrics(figures(pipeline.ledger(), pipeline, pipeline.options, lambda plan: None, seams.now()))
-    except TidegateError:
-        return [Metric("readable", 0)]
+    """Prometheus' text format: what `tidegate metrics` prints. One that cannot be read hides no other. Of very many, a
+    scrape reads only as many anew as it has time for: readAge tells how old the others' figures are."""
+    found, _ = known_pipelines(readable, seams.monotonic() + BUDGET_S)
+    return Response(prometheus_text(metrics_of(found, seams.monotonic() + BUDGET_S)), media_type=CONTENT_TYPE)
 
 
 CSP = (

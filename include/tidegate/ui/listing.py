@@ -1,19 +1,21 @@
-"""The list of all pipelines: one row for each, for as many as there are.
+"""The list of all pipelines, and their metrics: of each, for as many as there are.
 
-A thousand ledgers cannot be read for each look at the list. A row is read again only if its pipeline's ledger has
-changed, which the times of a few files tell; and a request reads for a bounded time. What it does not get to it leaves
-as it was known, says so, and the next request continues there.
+A thousand ledgers cannot be read for each look at the list, or for each scrape. A row is read again only if its
+pipeline's ledger has changed, which the times of a few files tell; and a request reads for a bounded time. What it does
+not get to it leaves as it was known, says so, and the next request continues there.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from tidegate import seams
 from tidegate.errors import TidegateError
+from tidegate.history.metrics import READ_AGE, Metric, figures, metrics
 from tidegate.history.query import view_of
 from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
@@ -23,7 +25,11 @@ from tidegate.records.records import Json
 from tidegate.ui import views
 from tidegate.ui.pipelines import Known
 
-__all__ = ["BUDGET_S", "list_pipelines"]
+__all__ = ["BUDGET_S", "list_pipelines", "metrics_of"]
+
+T = TypeVar("T")
+_Row = tuple[Json, str | None]
+"""A row of the list, and when its last checkpoint was decided."""
 
 BUDGET_S = 0.5
 """A request reads ledgers no longer than this."""
@@ -45,50 +51,87 @@ _UNKNOWN: Json = {
 
 
 @dataclass(frozen=True)
-class _Row:
+class _Known(Generic[T]):
     """What is known of a pipeline, since when, and of which state of its ledger."""
 
     pipeline: Known
-    document: Json
-    decided: str | None
+    told: T
+    standing: bool
     changed: tuple[int, ...]
     at: float
 
-    def stands(self, pipeline: Known) -> bool:
+
+class InTurn(Generic[T]):
+    """Something of each pipeline's ledger, read again only if that has changed, and for a bounded time.
+
+    read: returns it, and whether that holds until a file of the ledger changes.
+    """
+
+    def __init__(self, read: Callable[[Known], tuple[T, bool]], longest_s: float) -> None:
+        self._read = read
+        self._longest_s = longest_s
+        self.known: dict[str, _Known[T]] = {}
+        self.reading = threading.Lock()
+
+    def update(self, pipelines: Sequence[Known], until: float) -> bool:
+        """Read what is due, the longest known first. Return whether all is known as it is now.
+
+        until: by `seams.monotonic`, when to stop. While another request reads, this one takes what is known.
+        """
+        due = [pipeline for pipeline in pipelines if not self._stands(pipeline)]
+        due.sort(key=lambda pipeline: row.at if (row := self.known.get(pipeline.dag_id)) else float("-inf"))
+        alone = self.reading.acquire(blocking=False)
+        try:
+            while alone and due and seams.monotonic() < until:
+                pipeline = due.pop(0)
+                changed, at = _changed(pipeline), seams.monotonic()
+                told, standing = self._read(pipeline)
+                self.known[pipeline.dag_id] = _Known(pipeline, told, standing, changed, at)
+        finally:
+            if alone:
+                self.reading.release()
+        return not due
+
+    def _stands(self, pipeline: Known) -> bool:
+        row = self.known.get(pipeline.dag_id)
         return (
-            self.document["state"] in _STANDING
-            and seams.monotonic() - self.at < _LONGEST_S
-            and self.pipeline.card is pipeline.card
-            and bool(self.changed)
-            and self.changed == _changed(pipeline)
+            row is not None
+            and row.standing
+            and seams.monotonic() - row.at < self._longest_s
+            and row.pipeline.card is pipeline.card
+            and bool(row.changed)
+            and row.changed == _changed(pipeline)
         )
 
 
-_rows: dict[str, _Row] = {}
-_reading = threading.Lock()
-
-
 def list_pipelines(pipelines: Sequence[Known], until: float) -> tuple[list[Json], bool]:
-    """Return a row for each of them, and whether all of them are as they are now.
+    """Return a row for each of them, and whether all of them are as they are now."""
+    complete = _list.update(pipelines, until)
+    return [_document(pipeline) for pipeline in pipelines], complete
 
-    until: by `seams.monotonic`, when to stop reading. While another request reads, this one takes what is known.
-    """
-    due = [pipeline for pipeline in pipelines if not _stands(pipeline)]
-    due.sort(key=lambda pipeline: row.at if (row := _rows.get(pipeline.dag_id)) else float("-inf"))
-    alone = _reading.acquire(blocking=False)
+
+def metrics_of(pipelines: Sequence[Known], until: float) -> dict[str, list[Metric]]:
+    """Return the metrics of each, by its name, as of when they were read last: they tell how long ago that was. One
+    that has never been read yet is left out: the next scrape goes on there."""
+    _metrics.update(pipelines, until)
+    found: dict[str, list[Metric]] = {}
+    for pipeline in pipelines:
+        row = _metrics.known.get(pipeline.dag_id)
+        if row is not None:
+            age_ms = round((seams.monotonic() - row.at) * 1000)
+            found[pipeline.card.pipeline] = [
+                Metric(READ_AGE, age_ms) if metric.name == READ_AGE else metric for metric in row.told
+            ]
+    return found
+
+
+def _read_metrics(pipeline: Known) -> tuple[list[Metric], bool]:
     try:
-        while alone and due and seams.monotonic() < until:
-            pipeline = due.pop(0)
-            _rows[pipeline.dag_id] = _read(pipeline)
-    finally:
-        if alone:
-            _reading.release()
-    return [_document(pipeline) for pipeline in pipelines], not due
-
-
-def _stands(pipeline: Known) -> bool:
-    row = _rows.get(pipeline.dag_id)
-    return row is not None and row.stands(pipeline)
+        # The web server cannot see whether a process on another machine has died.
+        found = figures(pipeline.ledger(), pipeline, pipeline.options, lambda plan: None, seams.now())
+    except TidegateError:
+        return [Metric("readable", 0)], False
+    return metrics(found), found.condition.state in _STANDING
 
 
 def _document(pipeline: Known) -> Json:
@@ -97,7 +140,8 @@ def _document(pipeline: Known) -> Json:
     row = _rows.get(pipeline.dag_id)
     if row is None:
         return named | _UNKNOWN
-    return named | row.document | {"age_seconds": views.age(row.decided)}
+    document, decided = row.told
+    return named | document | {"age_seconds": views.age(decided)}
 
 
 def _changed(pipeline: Known) -> tuple[int, ...]:
@@ -116,9 +160,8 @@ def _time(path: str) -> int:
         return 0
 
 
-def _read(pipeline: Known) -> _Row:
+def _read(pipeline: Known) -> tuple[_Row, bool]:
     """A damaged pipeline does not keep the others from being shown."""
-    changed, at = _changed(pipeline), seams.monotonic()
     try:
         ledger = pipeline.ledger()
         observed, document = views.look_and_tell(pipeline, ledger)
@@ -130,11 +173,11 @@ def _read(pipeline: Known) -> _Row:
             "failures": sum(entry.aborted for entry in observed.view.entries if entry.id > (last.id if last else 0)),
             "in_progress": len(undecided),
         }
-        return _Row(pipeline, document, last.decided if last is not None else None, changed, at)
+        return (document, last.decided if last is not None else None), document["state"] in _STANDING
     except TidegateError as error:
         damaged = {"state": "damaged", "good": False, "said": error.what, "cause": "", "remedy": [error.help]}
         damaged |= {"failures": 0, "in_progress": 0}
-        return _Row(pipeline, damaged, None, changed, at)
+        return (damaged, None), False
 
 
 def _last_completed(pipeline: Known, ledger: Ledger, view: View) -> CheckpointView | None:
@@ -143,3 +186,8 @@ def _last_completed(pipeline: Known, ledger: Ledger, view: View) -> CheckpointVi
     if entry is None or entry.rollback is not None or entry.control is not None:
         return pipeline.past().newest("completed")
     return view_of(ledger, entry, sizes=False)
+
+
+_list: InTurn[_Row] = InTurn(lambda pipeline: _read(pipeline), _LONGEST_S)
+_rows, _reading = _list.known, _list.reading
+_metrics: InTurn[list[Metric]] = InTurn(lambda pipeline: _read_metrics(pipeline), _LONGEST_S)
