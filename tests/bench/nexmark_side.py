@@ -33,7 +33,7 @@ def ours(query: str, out: Path, files: int, checkpoints: int) -> Figures:
     play = Play(query, out, max_files=files)
     place = Place(str(out / "data"))
     ledger = open_ledger(str(out / "ledger"), play.pipeline.name)
-    held = sessions("local")
+    held = sessions("local", stands_still=True)
     held().conf.set("spark.sql.shuffle.partitions", "2")
     began = time.perf_counter()
     control = Coordinator(play.pipeline.graph(place), ledger, Limits(), place)
@@ -47,7 +47,7 @@ def ours(query: str, out: Path, files: int, checkpoints: int) -> Figures:
 
 def streaming(query: str, out: Path, files: int, checkpoints: int) -> Figures:
     """Run a query with Structured Streaming until nothing is left."""
-    running = Streaming(query, out / "data", out, sessions("local")(), files)
+    running = Streaming(query, out / "data", out, sessions("local", stands_still=True)(), files)
     began = time.perf_counter()
     batches = running.run()
     return {"seconds": time.perf_counter() - began, "checkpoints": batches}
@@ -60,7 +60,7 @@ def main(side: str) -> None:
     """Answer each line until there are no more. What is printed goes to the log."""
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
-        sessions("local")().range(1).count()
+        sessions("local", stands_still=True)().range(1).count()
         print(json.dumps({"ready": True}), file=answers, flush=True)
         for line in sys.stdin:
             print(json.dumps(answer(side, json.loads(line))), file=answers, flush=True)

@@ -12,10 +12,15 @@ CORES = 2
 MEMORY = "3g"
 
 
+STANDS_STILL = {"spark.executor.heartbeatInterval": "1h", "spark.network.timeout": "6h"}
+"""For a Spark whose processes stand still between turns: otherwise it misses its own heartbeats, and ends."""
+
+
 @cache
-def sessions(mode: Any) -> ReusedSession:
+def sessions(mode: Any, stands_still: bool = False) -> ReusedSession:
     """mode: `local` runs Spark in this process, `connect` on tidegate's embedded server."""
-    held = ReusedSession(SparkSettings(mode=mode, master=f"local[{CORES}]", memory=MEMORY))
+    conf = STANDS_STILL if stands_still else {}
+    held = ReusedSession(SparkSettings(mode=mode, master=f"local[{CORES}]", memory=MEMORY, conf=conf))
     atexit.register(held.drop)
     return held
 
