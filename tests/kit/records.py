@@ -70,6 +70,10 @@ WORK = SparkWork(
     tasks=8,
     running_s=0.06,
     task_s=0.09,
+    slowest_task_s=0.04,
+    spilled_bytes=0,
+    read_bytes=4_096,
+    written_bytes=2_048,
 )
 
 SAMPLES: dict[str, Record] = {

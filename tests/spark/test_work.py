@@ -52,6 +52,12 @@ def check(stats: JobStats) -> None:
         assert (work.planning_s or 0) + (work.running_s or 0) <= work.query_s + 0.1
         assert (work.task_s or 0) <= 2 * (work.running_s or 0) + 0.1, "on two cores"
         assert work.query_s <= step.seconds + 0.1
+        assert 0 <= (work.slowest_task_s or 0) <= step.seconds + 0.1
+        assert work.spilled_bytes == 0
+    staged = stats.spark_of("stage raw")
+    assert (staged.written_bytes or 0) > 100, "its files"
+    assert (stats.spark.slowest_task_s or 0) > 0
+    assert (stats.spark_of("state totals").read_bytes or 0) > 0, "its files, or what it shuffles"
 
 
 def test_a_small_pipeline_on_a_server(tmp_path: Path, connect_spark: Any) -> None:

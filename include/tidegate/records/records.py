@@ -371,6 +371,13 @@ class SparkWork(Struct, frozen=True, kw_only=True):
     """The part of `query_s` in which a Spark job of the query ran: its tasks at work, and scheduling."""
     task_s: float | None = None
     """The duration of all tasks together."""
+    slowest_task_s: float | None = None
+    """That of the slowest one: many times the average means that the rows are unevenly spread."""
+    spilled_bytes: int | None = None
+    """Written to disks by tasks whose memory was too small."""
+    read_bytes: int | None = None
+    """From files and shuffles; so is what was written."""
+    written_bytes: int | None = None
 
 
 def work_of(parts: Iterable[SparkWork | None]) -> SparkWork:
@@ -381,7 +388,7 @@ def work_of(parts: Iterable[SparkWork | None]) -> SparkWork:
     totals: dict[str, Any] = {}
     for field in SparkWork.__struct_fields__:
         figures = [getattr(part, field) for part in known]
-        total = None if None in figures else sum(figures)
+        total = None if None in figures else max(figures) if field == "slowest_task_s" else sum(figures)
         totals[field] = round(total, 3) if isinstance(total, float) else total
     return SparkWork(**totals)
 

@@ -4,12 +4,14 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
 import org.apache.spark.SparkContext;
+import org.apache.spark.executor.TaskMetrics;
 import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
 import org.apache.spark.scheduler.SparkListenerJobStart;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.SparkListenerStageSubmitted;
+import org.apache.spark.scheduler.SparkListenerTaskEnd;
 import org.apache.spark.sql.catalyst.QueryPlanningTracker;
 import org.apache.spark.sql.execution.QueryExecution;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
@@ -17,7 +19,7 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 
 /**
  * What Spark does, counted as it happens by the job tag of whoever asked for it (spark/work.py reads it): a few
- * additions for each query, job and stage. Compiled by Janino, which Spark brings, where it is used.
+ * additions for each query, job, stage and task. Compiled by Janino, which Spark brings, where it is used.
  */
 public class SparkWork extends SparkListener {
     /** So many tags are remembered: nobody may ever ask for them. */
@@ -51,6 +53,7 @@ public class SparkWork extends SparkListener {
 
     private static class Work {
         long queries, queryMs, planningMs, jobs, stages, tasks, runningMs, taskMs;
+        long slowestTaskMs, spilledBytes, readBytes, writtenBytes;
         /** How many of its jobs run now, and since when any does. */
         long running, since;
     }
@@ -73,7 +76,9 @@ public class SparkWork extends SparkListener {
                     lines.append(' ').append(work.queries).append(' ').append(work.queryMs);
                     lines.append(' ').append(work.planningMs).append(' ').append(work.jobs);
                     lines.append(' ').append(work.stages).append(' ').append(work.tasks);
-                    lines.append(' ').append(work.runningMs).append(' ').append(work.taskMs).append('\n');
+                    lines.append(' ').append(work.runningMs).append(' ').append(work.taskMs);
+                    lines.append(' ').append(work.slowestTaskMs).append(' ').append(work.spilledBytes);
+                    lines.append(' ').append(work.readBytes).append(' ').append(work.writtenBytes).append('\n');
                     each.remove();
                 }
             }
@@ -146,7 +151,18 @@ public class SparkWork extends SparkListener {
     public synchronized void onStageCompleted(SparkListenerStageCompleted completed) {
         Work work = (Work) stages.remove(new Integer(completed.stageInfo().stageId()));
         if (work != null && completed.stageInfo().taskMetrics() != null) {
-            work.taskMs += completed.stageInfo().taskMetrics().executorRunTime();
+            TaskMetrics metrics = completed.stageInfo().taskMetrics();
+            work.taskMs += metrics.executorRunTime();
+            work.spilledBytes += metrics.diskBytesSpilled();
+            work.readBytes += metrics.inputMetrics().bytesRead() + metrics.shuffleReadMetrics().totalBytesRead();
+            work.writtenBytes += metrics.outputMetrics().bytesWritten() + metrics.shuffleWriteMetrics().bytesWritten();
+        }
+    }
+
+    public synchronized void onTaskEnd(SparkListenerTaskEnd end) {
+        Work work = (Work) stages.get(new Integer(end.stageId()));
+        if (work != null && end.taskInfo() != null && end.taskInfo().successful()) {
+            work.slowestTaskMs = Math.max(work.slowestTaskMs, end.taskInfo().duration());
         }
     }
 

@@ -27,6 +27,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
+
 from tidegate import seams
 from tidegate.records.records import SparkWork
 
@@ -217,6 +219,10 @@ def _work(counted: _Counted, told: dict[str, list[int]] | None) -> SparkWork:
         tasks=mine.tasks,
         running_s=mine.running_s,
         task_s=mine.task_s,
+        slowest_task_s=mine.slowest_task_s,
+        spilled_bytes=mine.spilled_bytes,
+        read_bytes=mine.read_bytes,
+        written_bytes=mine.written_bytes,
     )
 
 
@@ -224,6 +230,7 @@ def _work(counted: _Counted, told: dict[str, list[int]] | None) -> SparkWork:
 
 _SOURCE: Final = Path(__file__).with_name("SparkWork.java")
 _TAG: Final = "tidegate_step_"
+_FIRST_FIGURES, _FIGURES = 8, 12
 _listening = threading.Lock()
 _listeners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 """By Spark context, the object in its JVM that counts. Compiling it takes some tenths of a second."""
@@ -285,11 +292,10 @@ def _listener(context: Any) -> Any:
 
 
 def _jvm_work(parts: list[list[int]]) -> SparkWork:
-    """Sum up what SparkWork.java has counted: its order of figures."""
-    queries, query_ms, planning_ms, jobs, stages, tasks, running_ms, task_ms = (
-        map(sum, zip(*parts, strict=True)) if parts else [0] * 8
-    )
-    return SparkWork(
+    """Sum up what SparkWork.java has counted: its order of figures. The server of an earlier version has fewer."""
+    columns = list(zip(*parts, strict=True)) if parts else [(0,)] * _FIGURES
+    queries, query_ms, planning_ms, jobs, stages, tasks, running_ms, task_ms = map(sum, columns[:_FIRST_FIGURES])
+    work = SparkWork(
         queries=queries,
         query_s=query_ms / 1000,
         planning_s=planning_ms / 1000,
@@ -298,4 +304,10 @@ def _jvm_work(parts: list[list[int]]) -> SparkWork:
         tasks=tasks,
         running_s=running_ms / 1000,
         task_s=task_ms / 1000,
+    )
+    if len(columns) < _FIGURES:
+        return work
+    slowest_ms, (spilled, read, written) = max(columns[_FIRST_FIGURES]), map(sum, columns[_FIRST_FIGURES + 1 :])
+    return msgspec.structs.replace(
+        work, slowest_task_s=slowest_ms / 1000, spilled_bytes=spilled, read_bytes=read, written_bytes=written
     )

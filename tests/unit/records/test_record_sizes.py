@@ -36,6 +36,7 @@ INLINE = Payload(data={"x": "y" * (INLINE_ALL // len(SINKS) - 8)})
 SPARK = SparkWork(
     queries=10, query_s=100.123, analyses=10, analysis_s=100.123, planning_s=100.123,
     jobs=100, stages=100, tasks=1000, running_s=100.123, task_s=1000.123,
+    slowest_task_s=100.123, spilled_bytes=10**12, read_bytes=10**12, written_bytes=10**12,
 )  # fmt: skip
 RANGE = Range(kind="files", start=None, end={"at": 1}, splits=IN_A_FILE, empty=False)
 

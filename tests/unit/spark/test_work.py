@@ -90,7 +90,7 @@ def test_what_fails_and_what_is_not_read_to_its_end_count_too(session: Any) -> N
 
 
 def test_what_the_server_has_counted_is_found_by_operation(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = "a 1 900 100 2 3 8 700 1500\nof-another 1 1 1 1 1 1 1 1\nc 1 50 40 0 0 0 0 0\n"
+    lines = "a 1 900 100 2 3 8 700 1500 400 9 5 7\nof-another 1 1 1 1 1 1 1 1 1 1 1 1\nc 1 50 40 0 0 0 0 0 600 0 1 0\n"
     monkeypatch.setattr(work, "_server_work", lambda client: work._lines(lines))
     with metered(session) as meter:
         meter.enter(0)
@@ -108,8 +108,26 @@ def test_what_the_server_has_counted_is_found_by_operation(session: Any, monkeyp
         tasks=8,
         running_s=0.7,
         task_s=1.5,
+        slowest_task_s=0.6,
+        spilled_bytes=9,
+        read_bytes=6,
+        written_bytes=7,
     )
     assert (taken[None].jobs, taken[None].task_s) == (0, 0.0), "known to be none"
+
+
+def test_the_server_of_an_earlier_version_has_counted_less(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "_server_work", lambda client: work._lines("a 1 900 100 2 3 8 700 1500\n"))
+    with metered(session) as meter:
+        meter.enter(0)
+        session.client._execute(request("a"))
+        taken = meter.taken()[0]
+    assert (taken.tasks, taken.task_s, taken.slowest_task_s, taken.read_bytes) == (8, 1.5, None, None)
+
+
+def test_the_slowest_task_of_several_parts_is_that_of_one_of_them() -> None:
+    total = work_of([SparkWork(slowest_task_s=0.5, spilled_bytes=1), SparkWork(slowest_task_s=0.25, spilled_bytes=2)])
+    assert (total.slowest_task_s, total.spilled_bytes) == (0.5, 3)
 
 
 class Changed:

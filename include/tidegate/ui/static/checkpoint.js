@@ -300,7 +300,31 @@ const sparkColumns = [
   ["In analyses", "analysis_s", seconds, "how long it waited for them"],
   ["Spark jobs", "jobs", count, "of its queries"],
   ["Tasks", "tasks", count, "of these"],
-].map(([head, figure, show, title]) => ({ head, title, right: true, cell: (row) => show(row.spark(figure)) }));
+]
+  .map(([head, figure, show, title]) => ({ head, title, right: true, cell: (row) => show(row.spark(figure)) }))
+  .concat([
+    {
+      head: "Slowest task",
+      title: "and how many times the average task that is: many times means that rows are unevenly spread",
+      right: true,
+      cell: (row) => skewed(row.works),
+    },
+    ...[
+      ["Spilled", "spilled_bytes", "written to disks by tasks whose memory was too small"],
+      ["Read", "read_bytes", "by its tasks, from files and shuffles"],
+      ["Written", "written_bytes", "by its tasks, to files and shuffles"],
+    ].map(([head, figure, title]) => ({ head, title, right: true, cell: (row) => bytes(row.spark(figure)) })),
+  ]);
+
+// The slowest task of a step, against the average of all.
+function skewed(works) {
+  const slowest = works.filter(isMeasured("slowest_task_s")).map((work) => work.slowest_task_s);
+  const tasks = sum(works.map((work) => work?.tasks ?? 0));
+  if (!slowest.length || !tasks) return none;
+  const average = sum(works.map((work) => work?.task_s ?? 0)) / tasks;
+  const times = average > 0 ? Math.max(...slowest) / average : 1;
+  return `${seconds(Math.max(...slowest))}${tasks > 1 && times >= 2 ? ` (${count(times)} × the average)` : ""}`;
+}
 
 function steps(d) {
   const rows = Object.entries(d.jobs).flatMap(([job, ack]) =>
@@ -315,6 +339,7 @@ function steps(d) {
         job,
         step,
         took,
+        works,
         spark: (figure) =>
           works.length && works.every(isMeasured(figure)) ? sum(works.map((work) => work[figure])) : null,
         rows: sent ? sent.rows : staged ? ack.rows[name] : undefined,
