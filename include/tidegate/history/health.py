@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from tidegate.checkpoint import approvals, control, skipping, troubles
@@ -55,6 +56,7 @@ REASONS = {
 STATES = {
     "new": "started, and without a checkpoint",
     "well": "its last checkpoint is completed and published",
+    "behind": "it completes checkpoints, but input has waited at a source after each of the last ones",
     "working": "a checkpoint is open, and somebody works at it",
     "held": "a gate waits for a person",
     "late": "a checkpoint is open beyond its timeout: the next run ends it",
@@ -71,6 +73,8 @@ STATES = {
 }
 """What a pipeline can be."""
 
+BEHIND = 5
+"""After so many checkpoints in a row that have left input waiting, it does not keep up."""
 SPARE_BYTES = 16 << 20
 """With less room than this a disk counts as full: a checkpoint's records and a small file may still fit, no more."""
 
@@ -104,6 +108,8 @@ class Observations:
     """Of an interval pipeline: what its intervals leave out."""
     full: tuple[str, ...] = ()
     """Folders whose disk has no room left."""
+    recent: tuple[Entry, ...] = ()
+    """The last BEHIND completed checkpoints, oldest first, if the last one has left input waiting."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,22 @@ def look(ledger: Ledger, limits: HealthLimits, gone: Callable[[Plan], str | None
         late=frozenset(entry.id for entry in open_ones if not approvals.awaits_person(entry) and _late(ledger, entry)),
         gaps=skipping.gaps(ledger, view),
         full=tuple(folder for folder in local_folders(limits) if _is_full(folder)),
+        recent=_recent(ledger, view),
     )
+
+
+def _recent(ledger: Ledger, view: View) -> tuple[Entry, ...]:
+    last = view.last_completed
+    if last is None or not any(part.more or (part.lag and part.lag.rows) for part in last.plan.sources.values()):
+        return ()
+    found = [last]
+    for id in range(last.id - 1, max(last.id - 3 * BEHIND, 0), -1):  # others between them may have failed
+        entry = view.get(id) or ledger.entry(id)
+        if entry is not None and entry.completed and entry.control is None:
+            found.append(entry)
+        if len(found) == BEHIND:
+            break
+    return tuple(reversed(found))
 
 
 def _late(ledger: Ledger, entry: Entry) -> bool:
@@ -189,7 +210,7 @@ def condition(observed: Observations, command: Command | None = None) -> Health:
     )
     if health is not None and not health.good:
         return health
-    return _failed(observed, say) or _skipping(observed) or health or _well(observed)
+    return _failed(observed, say) or _skipping(observed) or health or _behind(observed) or _well(observed)
 
 
 def told(text: str) -> tuple[str, str, tuple[str, ...]]:
@@ -373,6 +394,36 @@ def _skipping(observed: Observations) -> Health | None:
     text = f"Pipeline {observed.pipeline} continues, but leaves input unread for good"
     remedy = tuple(dict.fromkeys(source.help for source in unread.values()))
     return Health("skipping", text, cause, remedy, entry, "INPUT_SKIPPED")
+
+
+def _behind(observed: Observations) -> Health | None:
+    """It completes checkpoints, but does not keep up: after each of the last ones input has waited.
+
+    A backlog that is known to shrink is being worked off. It is no alarm: it may only be the busiest hour of the day.
+    """
+    last = observed.recent
+    if len(last) < BEHIND:
+        return None
+    name, entry = observed.pipeline, last[-1].id
+    growing, waiting = [], []
+    for source in last[-1].plan.sources:
+        ranges = [part for each in last if (part := each.plan.sources.get(source)) is not None]
+        lags = [part.lag.rows for part in ranges if part.lag is not None]
+        if len(lags) == BEHIND:
+            if all(before < after for before, after in pairwise(lags)):
+                growing.append(f"at source {source} {lags[0]:,} rows waited, and {lags[-1]:,} do now")
+        elif len(ranges) == BEHIND and all(part.more for part in ranges):
+            waiting.append(source)
+    if growing:
+        text = f"Pipeline {name} falls behind: more input has come than its last {BEHIND} checkpoints took"
+        cause = _sentence(f"{BEHIND} checkpoints ago, {'; '.join(growing)}")
+        cause += " If that stays so, raise the source's bound, shorten its interval, or give Spark more cores."
+        return Health("behind", text, cause, entry=entry)
+    if waiting:
+        text = f"Pipeline {name} is behind: input has waited after each of its last {BEHIND} checkpoints"
+        cause = f"At source {', '.join(waiting)} there was more than its bound takes. If that stays so, raise it."
+        return Health("behind", text, cause, entry=entry)
+    return None
 
 
 def _well(observed: Observations) -> Health:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from tests.kit.loop import DEAD, Loop
@@ -9,7 +12,8 @@ from tests.kit.toy_world import ToyWorld
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Fenced, Invalid, Rejected, Unavailable
 from tidegate.execution.runs import abandoned_reason
-from tidegate.history.health import condition, look, told
+from tidegate.history.health import BEHIND, condition, look, told
+from tidegate.records.records import Lag
 
 
 @pytest.fixture
@@ -18,8 +22,12 @@ def world(tmp_path):
 
 
 def seen(world, tolerable=0):
+    return condition(observed_of(world, tolerable))
+
+
+def observed_of(world, tolerable=0):
     limits = type("Limits", (), {"tolerable_failed_checkpoints": tolerable, "root": "s3://a", "data": "s3://a"})
-    return condition(look(world.ledger, limits, abandoned_reason))
+    return look(world.ledger, limits, abandoned_reason)
 
 
 def completed(world, run="first"):
@@ -43,6 +51,41 @@ def test_from_new_to_well(world):
     assert (seen(world).state, seen(world).good) == ("unpublished", False)
     world.coordinator().publish()
     assert (seen(world).state, seen(world).good, seen(world).cause) == ("well", True, "")
+
+
+def with_lags(world, *rows):
+    """The observations, as if so many rows had waited after the last checkpoints."""
+    observed = observed_of(world)
+    entries = []
+    for number, waited in enumerate(rows, 1):
+        entry = world.ledger.entry(number)
+        part = msgspec.structs.replace(entry.plan.sources["in"], lag=Lag(rows=waited), more=True)
+        entries.append(replace(entry, plan=msgspec.structs.replace(entry.plan, sources={"in": part})))
+    return replace(observed, recent=tuple(entries))
+
+
+def test_it_is_well_only_if_it_keeps_up(world):
+    for number in range(BEHIND):
+        world.checkpoint(f"run {number}", rows=1)
+    assert condition(with_lags(world, 0, 0, 0, 0, 0)).state == "well"
+    grows = condition(with_lags(world, 5, 6, 7, 8, 1_000))
+    assert (grows.state, grows.good, grows.entry) == ("behind", True, BEHIND)
+    assert "at source in 5 rows waited, and 1,000 do now" in grows.cause
+    assert condition(with_lags(world, 9, 1_000, 8, 7, 6)).state == "well", "it works the backlog off"
+    assert condition(with_lags(world, 7, 8, 9, 10)).state == "well", "that was not seen often enough"
+
+
+def test_of_a_source_that_cannot_tell_how_much_waits_it_is_told_that_more_does(world):
+    world.feed_more(3 * BEHIND + 1)
+    for number in range(BEHIND - 1):
+        world.checkpoint(f"run {number}")
+    assert seen(world).state == "well"
+    world.checkpoint("one more")
+    behind = seen(world)
+    assert (behind.state, behind.good) == ("behind", True), "nobody has to act: it may catch up"
+    assert "At source in there was more than its bound takes" in behind.cause
+    world.checkpoint("the last of it")
+    assert seen(world).state == "well"
 
 
 def test_what_a_person_has_said(world):

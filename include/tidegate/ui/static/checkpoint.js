@@ -74,6 +74,7 @@ function drawn(dag, row, about, brokenRules) {
           ["Kind", row.kind],
           ["Run", run ? outside(run, row.run_id) : row.run],
           ["Planned", `${time(row.planned)} UTC`],
+          ["Latest ack", latestAck(d)],
           ["Decided", row.decided && `${time(row.decided)} UTC`],
           ["Published", row.published && `${time(row.published)} UTC`],
           ["Base", step(row.base, `#${row.base}`)],
@@ -192,6 +193,11 @@ function drawn(dag, row, about, brokenRules) {
     ),
   ];
 }
+
+const latestAck = ({ jobs }) => {
+  const [job, ack] = Object.entries(jobs).reduce((a, b) => (a[1] && a[1].acked >= b[1].acked ? a : b), []);
+  return ack?.acked && `${time(ack.acked)} UTC, by ${job}`;
+};
 
 const short = (value) => {
   const text = JSON.stringify(value) ?? "";

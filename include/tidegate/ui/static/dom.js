@@ -204,6 +204,7 @@ const TONES = {
   hold: "warn",
   suspended: "warn",
   late: "warn",
+  behind: "warn",
   quarantine: "warn",
   unpublished: "warn",
   passed: "warn",

@@ -13,6 +13,7 @@ const TROUBLE = [
   "orphaned",
   "late",
   "unpublished",
+  "behind",
   "skipping",
 ];
 const rank = (row) => {
