@@ -50,8 +50,31 @@ dag = build_dag(pipeline, project={root!r})
 """
 
 
-def put_dag(root: Path) -> None:
-    """Pipeline `orders`, whose ledger is in this folder."""
+SIXTY = """
+from tidegate import Pipeline
+from tidegate.dag import build_dag
+from tidegate.gates import Volume
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sources import Generator
+
+pipeline = Pipeline("sixty", interval="never", root={root!r}, data={root!r})
+judged = []
+for n in range(10):
+    rows = pipeline.source(f"region_{{n}}_orders", Generator(rows=3))
+    judged.append(rows.gate(Volume(least=1), name=f"enough_of_region_{{n}}"))
+    judged[-1].sink(f"orders_of_region_{{n}}", DeltaAppend(f"region_{{n}}"))
+    counted = judged[-1].aggregate(by=["key"], n="count(*)", uid=f"counted_{{n}}")
+    counted.sink(f"counts_of_region_{{n}}", DeltaUpsert(f"counts_{{n}}", keys=["key"]))
+for n in range(0, 10, 2):
+    both = judged[n].join(judged[n + 1], on=["key"], uid=f"regions_{{n}}_and_{{n + 1}}_by_key")
+    both.sink(f"pairs_{{n}}", DeltaAppend(f"pairs_{{n}}"))
+dag = build_dag(pipeline, project={root!r})
+"""
+"""Ten regions of five parts, and five pairs of them."""
+
+
+def put_dag(root: Path, name: str = "orders", text: str = DAG_FILE) -> None:
+    """A pipeline, whose ledger is in this folder."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.models.serialized_dag import SerializedDagModel
     from airflow.serialization.definitions.dag import SerializedDAG
@@ -59,9 +82,9 @@ def put_dag(root: Path) -> None:
     from airflow.utils.session import create_session
 
     found: dict[str, Any] = {}
-    file = root / "dags" / "orders_dag.py"
-    file.parent.mkdir()
-    file.write_text(DAG_FILE.format(root=str(root), canary=CANARY))
+    file = root / "dags" / f"{name}_dag.py"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text.format(root=str(root), canary=CANARY))
     exec(compile(file.read_text(), str(file), "exec"), found)
     lazy = LazyDeserializedDAG.from_dag(found["dag"])
     with create_session() as session:

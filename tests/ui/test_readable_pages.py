@@ -24,7 +24,7 @@ from tests.dags.server import DATABASES
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
-from tests.ui.known_dags import set_aside
+from tests.ui.known_dags import SIXTY, put_dag, set_aside
 from tidegate.checkpoint import control
 from tidegate.history.table import remember
 from tidegate.lifecycle import savepoint
@@ -109,7 +109,12 @@ def goes(page: Page, served: str, where: str, text: str) -> None:
     page.has(text, "main")
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", WIDE), ("dark", PHONE)])
+SIDES = [("light", WIDE), ("dark", PHONE)]
+if "SCREENSHOTS" in os.environ:  # for people who look at all of them: SCREENSHOTS=/where/to make test T=…
+    SIDES += [("light", PHONE), ("dark", WIDE)]
+
+
+@pytest.mark.parametrize(("theme", "width"), SIDES)
 def test_everybody_can_read_every_page(
     browser: Browser, served: str, tokens: dict[str, str], ids: dict[str, int], axe: str, theme: str, width: int
 ):
@@ -148,6 +153,47 @@ def keep(page: Page, name: str) -> None:
         page.size(width, min(high, 4000))
         page.screenshot(Path(folder, f"{name}.png"))
         page.size(width, HIGH)
+
+
+BOXES = """
+[...document.querySelectorAll(".graph rect")].map((each) => each.getBoundingClientRect())
+  .map(({ left, top, right, bottom }) => [left, top, right, bottom])
+"""
+TOO_LONG = """
+[...document.querySelectorAll(".graph g")].flatMap((each) => [...each.querySelectorAll("text")]
+  .filter((text) => text.getBBox().x + text.getBBox().width > each.querySelector("rect").getBBox().x + 190)
+  .map((text) => text.textContent))
+"""
+
+
+STEEPEST = """
+Math.max(...[...document.querySelectorAll(".graph path[marker-end]")].map((each) => each.getBBox().height))
+"""
+
+
+def test_a_graph_of_sixty_parts_can_be_read(browser: Browser, served: str, tokens: dict[str, str], tmp_path: Path):
+    put_dag(tmp_path, "sixty", SIXTY)
+    for theme, width in SIDES:
+        page = opened(browser, served, tokens["admin"], theme, width)
+        page.goto(f"{served}/tidegate/dag/sixty#/graph")
+        page.has("counts_of_region_9", "main")
+        boxes = page.run(BOXES)
+        assert len(boxes) == 60
+        crossing = [(a, b) for a in boxes for b in boxes if a < b and overlap(a, b)]
+        assert crossing == [], "no part hides another one"
+        assert page.run(TOO_LONG) == [], "no text leaves its box"
+        assert page.run(STEEPEST) <= 400, "no line runs over many parts"
+        assert page.run("document.documentElement.scrollWidth") <= width
+        keep(page, f"{theme}-{width}-graph-of-sixty")
+        page.click("#zoom-fit")
+        page.has("100 %", "main")
+        eventually("it fits", lambda: max(right for _, _, right, _ in page.run(BOXES)) <= width)  # noqa: B023
+        keep(page, f"{theme}-{width}-graph-of-sixty-fitted")
+        page.close()
+
+
+def overlap(a: list[float], b: list[float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 @pytest.mark.parametrize("width", [PHONE, WIDE])

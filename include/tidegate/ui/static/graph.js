@@ -6,7 +6,7 @@ import { bytes, count, seconds, time } from "./format.js";
 
 const [WIDE, HIGH, ACROSS, DOWN] = [190, 74, 262, 96];
 const [SMALLEST, LARGEST, STEP] = [0.1, 3, 1.25];
-const MARGIN = 40; // around the graph, of what the page has in width
+const MARGIN = 68; // around the graph, of what the page has in width
 
 export async function graph({ dag, at, go }) {
   const data = await get(`${dagPath(dag)}/graph`);
@@ -67,18 +67,10 @@ function drawing(parts, jobs) {
     const users = parts.filter((reader) => reader.inputs.includes(part.name)).map((reader) => depth.get(reader));
     if (users.length) depth.set(part, Math.min(...users) - 1);
   }
-  const filled = new Map();
-  const place = new Map();
-  const late = (part) => (part.inputs.length ? 0 : 1);
-  for (const part of [...parts].sort((a, b) => depth.get(a) - depth.get(b) || late(a) - late(b))) {
-    const column = depth.get(part);
-    const inputRow = part.inputs.length ? Math.min(...part.inputs.map((name) => place.get(byName.get(name)).row)) : 0;
-    const row = Math.max(filled.get(column) ?? 0, inputRow);
-    filled.set(column, row + 1);
-    place.set(part, { column, row });
-  }
+  const place = placed(parts, byName, depth);
+  const rows = Math.max(0, ...[...place.values()].map(({ row }) => row)) + 1;
   const width = 20 + ACROSS * (1 + Math.max(0, ...depth.values()));
-  const height = 20 + DOWN * Math.max(1, ...filled.values());
+  const height = 20 + DOWN * rows;
   const at = (part) => ({ x: 10 + ACROSS * place.get(part).column, y: 10 + DOWN * place.get(part).row });
   const edges = parts.flatMap((part) =>
     part.inputs.map((name) => {
@@ -125,6 +117,27 @@ function drawing(parts, jobs) {
   const viewBox = `0 0 ${width} ${height}`;
   const element = s("svg", { viewBox, role: "img", "aria-label": "the pipeline's graph" }, arrow, edges, boxes);
   return { element, width };
+}
+
+// Row and column of each part. What follows from a source stands beside it, before the next source begins, so that lines
+// are short; a part that takes from several stands with the first of them.
+function placed(parts, byName, depth) {
+  const place = new Map();
+  const filled = new Map();
+  const readers = new Map(parts.map((part) => [part, []]));
+  for (const part of parts) for (const name of part.inputs) readers.get(byName.get(name)).push(part);
+  const put = (part, from) => {
+    if (place.has(part)) return;
+    const column = depth.get(part);
+    const row = Math.max(filled.get(column) ?? 0, from);
+    filled.set(column, row + 1);
+    place.set(part, { column, row });
+    readers.get(part).forEach((reader) => put(reader, row));
+  };
+  // A source that is only looked up in, such as a table of rates, stands below what it is joined to.
+  const first = parts.filter((part) => !part.inputs.length).sort((a, b) => depth.get(a) - depth.get(b));
+  for (const source of first) put(source, Math.max(0, ...filled.values()));
+  return place;
 }
 
 const cut = (text) => (text.length > 27 ? `${text.slice(0, 26)}…` : text);

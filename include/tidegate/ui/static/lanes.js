@@ -75,7 +75,7 @@ export function lanes(row, now, usual = null) {
         ["process-part", "computing"],
         ["stage-part", "staging"],
         ["done-part", "publishing"],
-      ].map(([kind, title]) => [h("span", { class: `key ${kind}` }), title]),
+      ].map(([kind, title]) => h("span", { class: "nowrap" }, h("span", { class: `key ${kind}` }), title, " ")),
     ),
   );
 }
