@@ -4,7 +4,8 @@ Each step is one of ACTS. In the end event time comes to its end, and then: each
 read it in the history that counts; sums (with what was added by hand) and windows are those of plain Python over all
 rows, and nothing was taken back that was not given; each fork has what came
 behind the checkpoint that it began with, and remembers what was before; and all that is named is whole. Last of all it
-is cancelled for good, and forked once more from a savepoint.
+is cancelled for good, and forked once more from a savepoint. Every other seed's pipeline has, in place of windows of
+time, what takes rows in their order (running values, windows of three rows) and a join; new code adds a result to each.
 `python -m tests.spark.random_histories --seeds 50` tells many, `--seed 7` one.
 """
 
@@ -80,6 +81,11 @@ class Life:
     """With how many rows were read before it, and what was added by hand."""
     story: list[str] = field(default_factory=list)
 
+    @property
+    def in_order(self) -> bool:
+        """Whether its rows are taken in order and joined, or counted by the hour."""
+        return self.seed % 2 == 1
+
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.root.mkdir(parents=True)
@@ -90,7 +96,7 @@ class Life:
     def _play(self, name: str) -> SmallPipeline:
         """A pipeline of the code as it is now."""
         made = SmallPipeline(
-            self.root, self.spark, lambda pipeline, version=self.version: build(pipeline, version), name
+            self.root, self.spark, lambda pipeline, version=self.version: build(pipeline, version, self.in_order), name
         )
         made.watched = name == "main"
         return made
@@ -190,7 +196,7 @@ class Life:
     def _change(self) -> None:
         """Other code from here on: a stage gives something else, and a sink is added."""
         self.version += 1
-        self.play.build = lambda pipeline, version=self.version: build(pipeline, version)
+        self.play.build = lambda pipeline, version=self.version: build(pipeline, version, self.in_order)
         self._note(f"code {self.version}")
 
     def _edit(self) -> None:
@@ -231,7 +237,7 @@ class Life:
         return "; ".join(self.story)
 
 
-def build(pipeline: Pipeline, version: int) -> None:
+def build(pipeline: Pipeline, version: int, in_order: bool = False) -> None:
     """Tables are in a folder of the pipeline's name."""
     here = f"tables/{pipeline.name}"
     rows = sources(pipeline, "id long, k string, v double, at timestamp", event_time="at", watermark="1 hour")
@@ -242,9 +248,47 @@ def build(pipeline: Pipeline, version: int) -> None:
 
     marked.sink("kept", DeltaAppend(f"{here}/kept"))
     rows.aggregate(by="k", total="sum(v)", uid="totals").sink("totals", DeltaUpsert(f"{here}/totals", keys=["k"]))
-    rows.window(tumbling="1 hour", by="k", n="count(*)", uid="hours").sink("hours", DeltaAppend(f"{here}/hours"))
+    if in_order:
+        ordered(rows, here, version)
+    else:
+        rows.window(tumbling="1 hour", by="k", n="count(*)", uid="hours").sink("hours", DeltaAppend(f"{here}/hours"))
     if version:
         marked.sink("more", DeltaAppend(f"{here}/more"))
+
+
+def ordered(rows: Any, here: str, version: int) -> None:
+    """What takes rows in their order, and a join with those of even numbers. New code wants to know more."""
+
+    @rows.pipeline.stage(rows)
+    def even(rows: Any) -> Any:
+        return rows.where("id % 2 = 0").selectExpr("k", "id AS other", "at AS then")
+
+    more = {f"more{version}": "max(id)"} if version else {}
+    steps = rows.over(by="k", uid="steps", total="sum(v)", nth="row_number()", before="lag(id, 2)", **more)
+    steps.sink("steps", DeltaAppend(f"{here}/steps", schema_evolution="add"))
+    threes = rows.window(count=3, by="k", uid="threes", total="sum(v)", **more)
+    threes.sink("threes", DeltaAppend(f"{here}/threes", schema_evolution="add"))
+    pairs = rows.join(even, on="k", within="30 min", event_time=("at", "then"), uid="pairs")
+    pairs.sink("pairs", DeltaAppend(f"{here}/pairs"))
+
+
+def ordered_expected(rows: Sequence[Row]) -> dict[str, Counter[Any]]:
+    """What `ordered` must give. Rows are in the order of their time."""
+    steps: Counter[Any] = Counter()
+    threes: Counter[Any] = Counter()
+    for k in {row["k"] for row in rows}:
+        own = [row for row in rows if row["k"] == k]
+        for place, row in enumerate(own):
+            total, before = sum(each["v"] for each in own[: place + 1]), own[place - 2]["id"] if place >= 2 else None
+            steps[row["id"], total, place + 1, before] += 1
+            if place % 3 == 2:
+                threes[k, sum(each["v"] for each in own[place - 2 : place + 1])] += 1
+    pairs = Counter(
+        (row["id"], other["id"])
+        for row, other in itertools.product(rows, rows)
+        if row["k"] == other["k"] and other["id"] % 2 == 0 and abs(row["id"] - other["id"]) <= 3
+    )
+    return {"steps": steps, "threes": threes, "pairs": pairs}
 
 
 def told(life: Life) -> list[str]:
@@ -267,8 +311,13 @@ def told(life: Life) -> list[str]:
     held, taken = given(life.root)
     wrong += taken
     compare("totals that were given", held["totals"], plain_rows(life.play.rows("tables/main/totals")))
-    hours = Counter((row["k"], row["at"][:13]) for row in life.all)
-    compare("hours", shown(life.play, "hours", "k", "n"), Counter((k, n) for (k, _), n in hours.items()))
+    if life.in_order:
+        columns = {"steps": ("id", "total", "nth", "before"), "threes": ("k", "total"), "pairs": ("id", "other")}
+        for table, wanted in ordered_expected(life.all).items():
+            compare(table, shown(life.play, table, *columns[table]), wanted)
+    else:
+        hours = Counter((row["k"], row["at"][:13]) for row in life.all)
+        compare("hours", shown(life.play, "hours", "k", "n"), Counter((k, n) for (k, _), n in hours.items()))
     for play, before, by_hand in life.forks:
         new = life.all[before:]
         compare(play.name, shown(play, "kept", "id"), Counter((row["id"],) for row in new))
