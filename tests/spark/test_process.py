@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
-from tidegate import Pipeline
+from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
+from tidegate.operators import MapState
 from tidegate.sinks import DeltaAppend
 
 
@@ -182,3 +185,53 @@ def test_two_streams_a_lookup_table_and_named_outputs(tmp_path: Path, spark: Any
     assert owed == Counter({("a", -4): 1, ("a", 6): 1, ("a", 13): 1, ("a", 7): 1, (None, 200): 1})
     assert sorted((str(row["k"]), row["v"]) for row in play.rows("tables/big")) == [("None", 200), ("a", 10)]
     assert [(row["k"], row["w"]) for row in play.rows("tables/late")] == [("a", 1)]
+
+
+def test_maps_of_a_key_hold_what_rows_name_and_forget_each_entry_in_its_time(tmp_path: Path, spark: Any) -> None:
+    def counted(key: Any, orders: Any, returns: Any, state: Any, timers: Any) -> Iterator[Any]:
+        for sign, table in ((1, orders), (-1, returns)):
+            for row in table.to_pylist():
+                product = state.bought[row["product"]]
+                product.n = (product.n or 0) + sign
+                state.rows = (state.rows or 0) + 1
+                yield {"k": key["k"], "told": f"{state.rows}: {product.n} {row['product']}"}
+                if product.n == 0:
+                    product.clear()
+
+    def declare(pipeline: Pipeline) -> None:
+        orders = sources(pipeline, "k string, product string, at timestamp", "orders", event_time="at")
+        returns = sources(pipeline, "product string, k string, at timestamp", "returns", event_time="at")
+        made = orders.process(
+            by="k", state="rows long", output="k string, told string", other=returns, in_order=True, uid="counted",
+            maps={"bought": MapState(by="product", state="n long", state_ttl="36 h")},
+        )(counted)  # fmt: skip
+        made.sink("told", DeltaAppend("tables/told"))
+
+    play, moved = SmallPipeline(tmp_path, spark, declare), iter(range(100))
+
+    def day(number: int, *rows: tuple[str, str, str], fault: str = "") -> list[str]:
+        for source, k, product in (*rows, ("orders", "-", "-"), ("returns", "-", "-")):
+            at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=next(moved))
+            play.feed([{"k": k, "product": product, "at": at.isoformat()}], source)
+        with seams.installed(seams.Seams(now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number))):
+            Telling(play, spark, itertools.cycle([1, 2])).checkpoint(fault)
+        told = [row["told"] for row in play.rows("tables/told") if row["k"] == "a"]
+        return sorted(told, key=lambda text: int(text.split(":")[0]))
+
+    tea, ink = ("orders", "a", "tea"), ("orders", "a", "ink")
+    assert day(0, tea, ink, tea) == ["1: 1 tea", "2: 1 ink", "3: 2 tea"]
+    assert day(1, tea, ("returns", "a", "pen"), fault="twice")[3:] == ["4: 3 tea", "5: -1 pen"]
+    assert day(2, ink, tea, ("orders", "a", "pen"))[5:] == ["6: 1 ink", "7: 4 tea", "8: 0 pen"], "no ink for two days"
+    held = {(row["k"], row["product"]): row["n"] for row in shown(play, "map-bought")}
+    assert {key: n for key, n in held.items() if key[0] == "a"} == {("a", "tea"): 4, ("a", "ink"): 1}
+
+
+def shown(play: SmallPipeline, part: str) -> list[dict[str, Any]]:
+    """What lies in a part of the state, as of the last checkpoint."""
+    from tidegate.state.versions import newest
+
+    state = play.state(f"counted.{part}")
+    paths = [
+        str(play.root / "ledger" / play.name / "state" / f"counted.{part}" / each.file.path) for each in state.files
+    ]
+    return [row.asDict() for row in newest(play.spark.read.parquet(*paths), state.keys, None, once=False).collect()]

@@ -6,6 +6,7 @@ from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.join.join import IntervalJoin, LatestJoin, TableJoin
 from tidegate.operators.latest import Latest, TopN
+from tidegate.operators.process.map_state import MapState
 from tidegate.operators.window.window import Window
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "IntervalJoin",
     "Latest",
     "LatestJoin",
+    "MapState",
     "Operator",
     "OperatorContext",
     "TableJoin",

@@ -22,6 +22,7 @@ from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.join.join import How, IntervalJoin, LatestJoin, TableJoin
 from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.over import OverRows
+from tidegate.operators.process.map_state import MapState
 from tidegate.operators.process.process import Process
 from tidegate.operators.window.counted import CountWindow
 from tidegate.operators.window.window import Window
@@ -168,6 +169,7 @@ class Stream:
         other: Stream | None = None,
         lookup: Stream | None = None,
         outputs: Mapping[str, str] | None = None,
+        maps: Mapping[str, MapState] | None = None,
         order_by: str | Sequence[str] = (),
         in_order: bool = False,
         event_time: str | tuple[str | None, str | None] | None = None,
@@ -190,6 +192,8 @@ class Stream:
             change of the table calls nobody.
         outputs: more streams, each with its schema: {"big": "customer long, amount double"}. A row for one is yielded
             with its name, `yield "big", {"customer": …}`, and the stream is `alerts["big"]`.
+        maps: maps of any size, {"bought": MapState(by="product", state="n long")}: `state.bought[row["product"]].n`.
+            A call has the entries that its own rows name, and only these are read.
         order_by: columns that a key's rows are sorted by; by default event time.
         in_order: rows wait for the watermark and arrive in order of event time, one moment at a time, with timers in
             between; the result then does not depend on how the input is split into checkpoints. Late rows go to the
@@ -216,6 +220,7 @@ class Stream:
                 outputs=outputs or {},
                 inputs=1 if other is None else 2,
                 looks_up=lookup is not None,
+                maps=maps or {},
             )
             return self.apply(operator, *more, uid=name)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.operators.process.worker import AT, ROW, Timers, Work
+from tidegate.operators.process.worker import AT, ROW, Entries, Timers, Work
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMER = pa.struct([("kind", pa.string()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
@@ -247,3 +247,18 @@ def test_within_an_interval_no_timer_can_wait_for_the_clock() -> None:
 
     with pytest.raises(ValueError, match=r"timers\.clock asks for a call in a later checkpoint.*set timers\.event"):
         called(asks, rows=[(1, 7)], watermark=END, reached=60, alone=True)
+
+
+def test_a_call_has_the_entries_that_its_rows_name_and_no_others() -> None:
+    seen = Entries("seen", "product", {"n": None, "at": []}, {"tea": {"n": 2, "at": [1]}, "ink": {"n": 5, "at": []}})
+    seen._name_by([pa.table({"product": ["tea", "pen", None]})])
+    seen["tea"].n += 1
+    seen["tea"].at.append(7)
+    seen["pen"].n = 1
+    assert seen[None].n is None, "looked at only"
+    with pytest.raises(KeyError, match="no row of this call has 'ink' in 'product'"):
+        seen["ink"]
+    assert list(seen._changed()) == [("tea", {"n": 3, "at": [1, 7]}), ("pen", {"n": 1, "at": []})]
+    seen._name_by([pa.table({"other": ["tea"]})])
+    with pytest.raises(KeyError):
+        seen["tea"]

@@ -12,6 +12,7 @@ from tests.kit.declarations import one_problem
 from tidegate import Pipeline
 from tidegate.checkpoint.compatibility import growing
 from tidegate.errors import Invalid
+from tidegate.operators import MapState
 from tidegate.operators.over import OverRows
 from tidegate.pipeline.graph.meaning import meaning_of
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -89,6 +90,28 @@ def nothing(*_: Any) -> None:
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", outputs={"late": "n long"})(nothing),
             "outputs: 'late' is where late rows go: name it otherwise",
+        ),
+        (
+            lambda rows, _: rows.process(
+                by="k", state="n long", output="n long", maps={"n": MapState(by="v", state="m long")}
+            )(nothing),
+            "maps['n']: state.n is something else already: rename it",
+        ),
+        (
+            lambda rows, _: rows.process(
+                by="k", state="n long", output="n long", maps={"m": MapState(by="k", state="m long")}
+            )(nothing),
+            "maps['m']: by='k' is a key of the whole: each call has one such value",
+        ),
+        (
+            lambda rows, _: rows.process(by="k", state="n long", output="n long", maps={"m": "v"})(nothing),
+            "maps['m'] is a str: say MapState(by=\"product\", state=\"n long\")",
+        ),
+        (
+            lambda rows, _: rows.process(
+                by="k", state="n long", output="n long", maps={"m": MapState("v", "m long", "soon")}
+            )(nothing),
+            "maps['m']: state_ttl is 'soon': write a duration",
         ),
         (
             lambda rows, other: rows.process(by="k", state="n long", output="n long", lookup=other)(nothing),

@@ -28,7 +28,15 @@ from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own
 from tidegate.operators.join.time_bounds import LATE, need_time, side_times
-from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, Work
+from tidegate.operators.process.map_state import (
+    ENTRY,
+    MapState,
+    entry_type,
+    map_part,
+    map_problems,
+    named_entries,
+)
+from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, MapFields, Work
 from tidegate.operators.waiting import WAITING, ready_rows
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
@@ -61,6 +69,7 @@ PREFIXES = ("_first_", "_second_")
 LATE_OTHER = "late-other"
 """The output with late rows of the second stream."""
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
+NO_MAPS: Final[Mapping[str, MapState]] = MappingProxyType({})
 
 
 class Process(Operator):
@@ -86,9 +95,10 @@ class Process(Operator):
         outputs: Mapping[str, str] = NONE,
         inputs: int = 1,
         looks_up: bool = False,
+        maps: Mapping[str, MapState] = NO_MAPS,
     ) -> None:
         """outputs: more streams of its rows, by name. inputs: 2 if it takes a second stream, keyed by the same columns.
-        looks_up: whether the last stream that it takes is a lookup table (`broadcast`)."""
+        looks_up: whether the last stream that it takes is a lookup table (`broadcast`). maps: by their names."""
         self.by = listed(by)
         self.function = function
         self.output = output
@@ -101,16 +111,19 @@ class Process(Operator):
         self.sides = dict(outputs)
         self.inputs = inputs
         self.looks_up = looks_up
+        self.maps = dict(maps)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        return ("", TIMERS, WAITING) if self.in_order else ("", TIMERS)
+        waiting = (WAITING,) if self.in_order else ()
+        return ("", TIMERS, *waiting, *map(map_part, self.maps))
 
     @property
     def keeps_for_ever(self) -> str | None:
-        if self.expiry != NEVER:
-            return None
-        return f"the state of each {', '.join(self.by)} that its function does not clear"
+        if self.expiry == NEVER:
+            return f"the state of each {', '.join(self.by)} that its function does not clear"
+        lasting = [name for name, declared in self.maps.items() if declared.expiry == NEVER]
+        return f"the entries of {', '.join(lasting)} that its function does not clear" if lasting else None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -140,12 +153,15 @@ class Process(Operator):
         meaning: Json = {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
         waits = {"in_order": True, "event_time": self.event_time} if self.in_order else {}
         more: Json = {"outputs": self.sides} if self.sides else {}
+        if self.maps:
+            more["maps"] = {name: declared.describe() for name, declared in self.maps.items()}
         if self.inputs > 1 or self.looks_up:
             more |= {"inputs": self.inputs, "looks_up": self.looks_up, "times": list(self.times)}
         return meaning | waits | more | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "in order of event time": self.in_order}
+        meaning |= {f"map {name}": f"by {declared.by}" for name, declared in self.maps.items()}
         if not self.in_order:
             return meaning
         of_two = {"in order of event time": "of two streams"} if self.inputs > 1 else {}
@@ -177,6 +193,7 @@ class Process(Operator):
             f"by names {name!r}, as its timers do: rename it in a stage before" for name in self.by if name in TAKEN
         ]
         problems += self.expiry.problems() + self._time_problems()
+        problems += map_problems(self.maps, self.by, [*self._state_names(), *METHODS, *self.by])
         if self.inputs > 1:
             problems += self._problems_of_two()
         taken = [name for name in self.sides if name in (LATE, LATE_OTHER)]
@@ -199,6 +216,12 @@ class Process(Operator):
                 problems += [f"state: {name!r} is a key, which is kept anyway" for name in names if name in self.by]
         return problems
 
+    def _state_names(self) -> list[str]:
+        try:
+            return [column.name for column in parse_ddl(self.state)]
+        except DdlError:
+            return []
+
     def _problems_of_two(self) -> list[str]:
         own = (STREAM, MOMENT, *PREFIXES)
         problems = [
@@ -214,7 +237,8 @@ class Process(Operator):
         return problems
 
     def interval_problems(self) -> list[str]:
-        return self.expiry.interval_problems()
+        expiries = [self.expiry, *(declared.expiry for declared in self.maps.values())]
+        return list(dict.fromkeys(problem for expiry in expiries for problem in expiry.interval_problems()))
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import functions as F
@@ -236,7 +260,8 @@ class Process(Operator):
         rows = context.persist(ready)
         streams_of = [self._columns_of(place, inputs[place]) for place in range(self.inputs)] if self.inputs > 1 else []
         work = self._work(streams_of, table, context)
-        results = context.stage(self._call_function(rows, self._keys_to_call(rows, context), work, context))
+        called = self._with_entries(self._keys_to_call(rows, context), rows, context)
+        results = context.stage(self._call_function(rows, called, work, context))
         self._put(results, context)
         streams = {"": _given(results, "_out", 0, self.output)}
         for number, (name, ddl) in enumerate(self.sides.items()):
@@ -288,13 +313,14 @@ class Process(Operator):
         return [F.col(quoted(own)).alias(name) for name, own in self._columns_of(place, frame).items()]
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
-        return None if part else self.expiry.ttl(context)
+        expiries = {map_part(name): declared.expiry for name, declared in self.maps.items()} | {"": self.expiry}
+        return expiries[part].ttl(context) if part in expiries else None
 
     def _states(self, context: OperatorContext) -> KeyedState:
         return context.state(self.by, ttl=self.ttl("", context))
 
     def _put(self, results: DataFrame, context: OperatorContext) -> None:
-        """Store the function's changes in the two states."""
+        """Store the function's changes in its states."""
         keys = [f"_key.{quoted(key)} AS {quoted(key)}" for key in self.by]
         values = [f"_state.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.state)]
         states, timers = self._states(context), context.state(self.by, TIMERS)
@@ -304,6 +330,12 @@ class Process(Operator):
         due = [first.format(kind=kind, name=f"due_{kind}") for kind in ("event", "clock")]
         timed = results.where("_kind = 2").selectExpr(*keys, "_timers AS timers", *due, "_deleted")
         timers.put(timed, deletes=True)
+        for number, (name, declared) in enumerate(self.maps.items()):
+            entry = f"_map{number}"
+            named = f"{entry}.{ENTRY} AS {quoted(declared.by)}"
+            fields = [f"{entry}.{quoted(field.name)} AS {quoted(field.name)}" for field in declared.fields]
+            entries = results.where(f"_kind = {self._map_kind(number)}").selectExpr(*keys, named, *fields, "_deleted")
+            self._map(name, context).put(entries, deletes=True)
 
     def _keys_to_call(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
         """Return every key that the function is called for, with its state and timers."""
@@ -331,6 +363,41 @@ class Process(Operator):
             found_timers = found_timers.withColumnRenamed("timers", "_timers")
         return self._join_state(with_state, found_timers, {"_timers": TIMERS_TYPE})
 
+    def _map(self, name: str, context: OperatorContext) -> KeyedState:
+        part = map_part(name)
+        keys = [*self.by, self.maps[name].by]
+        return context.state(keys, part, ttl=self.ttl(part, context), grouped_by=self.by)
+
+    def _map_kind(self, number: int) -> int:
+        """The kind of a record with an entry of a map."""
+        return SIDE + len(self.sides) + number
+
+    def _entry_columns(self, declared: MapState, rows: DataFrame) -> list[str]:
+        """Return the columns of rows, of one stream or of two, that name a map's entries."""
+        names = [declared.by] if self.inputs == 1 else [f"{prefix}{declared.by}" for prefix in PREFIXES]
+        return [name for name in names if name in rows.columns]
+
+    def _with_entries(self, called: DataFrame, rows: DataFrame, context: OperatorContext) -> DataFrame:
+        """Return each key that the function is called for, with the entries of its maps that its rows name."""
+        from pyspark.sql import functions as F
+
+        for number, (name, declared) in enumerate(self.maps.items()):
+            columns = self._entry_columns(declared, rows)
+            kind = entry_type(name, declared, columns, rows, context)
+            struct = _struct([Field(ENTRY, kind), *declared.fields])
+            stored = self._map(name, context).of(named_entries(declared, columns, rows, self.by))
+            grouped = None
+            if stored is not None:
+                kinds = dict(rows.dtypes)
+                keys = [*(Field(key, kinds[key]) for key in self.by), Field(declared.by, kind)]
+                like = empty_frame(context.spark, [*keys, *declared.fields])
+                entries = recalled(self._map(name, context), stored, like, context)
+                fields = [F.col(quoted(field.name)) for field in declared.fields]
+                entry = F.struct(F.col(quoted(declared.by)).alias(ENTRY), *fields)
+                grouped = entries.groupBy(*map(quoted, self.by)).agg(F.collect_list(entry).alias(f"_map{number}"))
+            called = self._join_state(called, grouped, {f"_map{number}": f"array<{struct}>"})
+        return called
+
     def _join_state(self, keys: DataFrame, stored: DataFrame | None, fields: Mapping[str, str]) -> DataFrame:
         """Return each key with its stored fields, null if there are none."""
         from pyspark.sql import functions as F
@@ -356,6 +423,9 @@ class Process(Operator):
             Field("_deleted", "boolean"),
             *(Field(f"_out{number}", _struct(parse_ddl(ddl))) for number, ddl in enumerate(self.sides.values())),
         ]
+        for number, (name, declared) in enumerate(self.maps.items()):
+            kind = entry_type(name, declared, self._entry_columns(declared, rows), rows, context)
+            columns.append(Field(f"_map{number}", _struct([Field(ENTRY, kind), *declared.fields])))
         shape = empty_frame(context.spark, columns)
         schema = from_spark(msgspec.json.decode(shape.schema.json()))
         by_time = [name for name in rows.columns if name in (context.event_time, MOMENT)]
@@ -392,6 +462,11 @@ class Process(Operator):
             sides={name: number for number, name in enumerate(self.sides)},
             streams=streams,
             table=table,
+            maps={
+                name: MapFields(declared.by, [field.name for field in declared.fields], f"_map{number}", kind)
+                for number, (name, declared) in enumerate(self.maps.items())
+                for kind in (self._map_kind(number),)
+            },
         )
 
     def _refuse_unfit(self, rows: DataFrame, context: OperatorContext) -> None:

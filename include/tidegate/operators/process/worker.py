@@ -13,7 +13,7 @@ from tidegate.versions.python import UTC
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AT", "ROW", "SIDE", "STREAM", "KeyState", "Timer", "Timers", "Work"]
+__all__ = ["AT", "ROW", "SIDE", "STREAM", "Entries", "KeyState", "MapFields", "Timer", "Timers", "Work"]
 
 AT, ROW = "_at", "_row"
 """Columns added to the rows' own: their time, if they come in order, and what distinguishes them."""
@@ -30,29 +30,83 @@ Given = tuple[str, dict[str, Any]]
 
 
 class KeyState:
-    """The state of one key: the declared fields as attributes. At first None, or an empty list or dict."""
+    """The state of one key: the declared fields as attributes. At first None, or an empty list or dict. Maps are
+    attributes, too."""
 
-    def __init__(self, values: Mapping[str, Any]) -> None:
+    def __init__(self, values: Mapping[str, Any], maps: Mapping[str, Entries] | None = None) -> None:
         object.__setattr__(self, "_values", dict(values))
+        object.__setattr__(self, "_maps", dict(maps or {}))
 
     def __getattr__(self, name: str) -> Any:
-        values = object.__getattribute__(self, "_values")
+        values, maps = object.__getattribute__(self, "_values"), object.__getattribute__(self, "_maps")
+        if name in maps:
+            return maps[name]
         if name not in values:
-            raise AttributeError(f"the state has no field {name!r}; it was declared with {', '.join(values)}")
+            raise AttributeError(f"the state has no field {name!r}; it was declared with {', '.join((*values, *maps))}")
         return values[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self.__getattr__(name)
+        if isinstance(self.__getattr__(name), Entries):
+            raise AttributeError(f"state.{name} is a map: set the fields of its entries, state.{name}[…].n = 1")
         self._values[name] = value
 
     def clear(self) -> None:
-        """Forget the key."""
+        """Forget the key. Entries of its maps are forgotten each by its own `clear()`."""
         for name, value in self._values.items():
             self._values[name] = type(value)() if isinstance(value, list | dict) else None
 
     def as_dict(self) -> dict[str, Any]:
         """Return all fields."""
         return dict(self._values)
+
+
+class Entries:
+    """A map of one key: the entries that the rows of a call name, each with its declared fields as attributes."""
+
+    def __init__(self, name: str, by: str, empty: Mapping[str, Any], stored: Mapping[Any, Mapping[str, Any]]) -> None:
+        self._name, self._by, self._empty, self._stored = name, by, dict(empty), stored
+        self._touched: dict[Any, KeyState] = {}
+        self._named: frozenset[Any] = frozenset()
+
+    def __getitem__(self, entry: Any) -> KeyState:
+        if entry not in self._named:
+            raise KeyError(
+                f"state.{self._name}[{entry!r}]: no row of this call has {entry!r} in {self._by!r}; a call has the "
+                "entries that its own rows name"
+            )
+        if entry not in self._touched:
+            self._touched[entry] = KeyState(copy.deepcopy(dict(self._stored.get(entry, self._empty))))
+        return self._touched[entry]
+
+    def _name_by(self, tables: Iterable[pa.Table]) -> None:
+        """Let a call have what its rows name."""
+        columns = [table[self._by] for table in tables if self._by in table.column_names]
+        self._named = frozenset(value for column in columns for value in column.to_pylist())
+
+    def _changed(self) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Yield the entries that are not as they were stored."""
+        for entry, state in self._touched.items():
+            if state.as_dict() != dict(self._stored.get(entry, self._empty)):
+                yield entry, state.as_dict()
+
+
+@dataclass(frozen=True)
+class MapFields:
+    """A map as it is declared, and as it is found in a key's columns and records."""
+
+    by: str
+    """The column of rows that names an entry."""
+    fields: list[str]
+    column: str
+    kind: int
+
+    def entries(self, name: str, held: pa.Table) -> Entries:
+        """Return a key's entries. held: its row."""
+        struct = held.schema.field(self.column).type.value_type
+        stored = {}
+        for entry in held[self.column].to_pylist()[0] or ():
+            stored[entry["_entry"]] = {each: _python(entry[each], struct.field(each).type) for each in self.fields}
+        return Entries(name, self.by, {each: _python(None, struct.field(each).type) for each in self.fields}, stored)
 
 
 @dataclass(frozen=True)
@@ -141,6 +195,7 @@ class Work:
     """If it takes two streams: the columns of each, with their names in `rows`, where `STREAM` tells them apart."""
     table: pa.Table | None = None
     """The lookup table."""
+    maps: Mapping[str, MapFields] = field(default_factory=dict)
 
     def __call__(self, rows: pa.Table, state_rows: pa.Table) -> pa.Table:
         import pyarrow as pa
@@ -149,15 +204,23 @@ class Work:
         before = state_rows.to_pylist()[0]
         key = {name: before[name] for name in self.keys}
         values = {name: _python(before[name], state_rows.schema.field(name).type) for name in self.values}
-        state = KeyState(copy.deepcopy(values))
+        maps = {name: declared.entries(name, state_rows) for name, declared in self.maps.items()}
+        state = KeyState(copy.deepcopy(values), maps)
         pending = [Timer(t["kind"], t["name"], _utc(t["at"])) for t in before["_timers"] or ()]
         timers = Timers(pending, self.watermark and _utc(self.watermark), _utc(self.clock), alone=self.alone)
         rows = rows.sort_by([(name, "ascending") for name in (AT, *self.order_by, ROW)])
         outputs = self._calls(key, rows, state, timers)
         records = [self._record(name, out, key) for name, out in outputs]
         if state.as_dict() != values:
-            withdrawn = not any(value not in (None, [], {}) for value in state.as_dict().values())
-            records.append({"_kind": 1, "_key": key, "_state": _arrow(state.as_dict()), "_deleted": withdrawn})
+            records.append(
+                {"_kind": 1, "_key": key, "_state": _arrow(state.as_dict()), "_deleted": _is_empty(state.as_dict())}
+            )
+        for name, declared in self.maps.items():
+            for entry, fields in maps[name]._changed():
+                row = {"_entry": entry, **_arrow(fields)}
+                records.append(
+                    {"_kind": declared.kind, "_key": key, declared.column: row, "_deleted": _is_empty(fields)}
+                )
         if timers.pending() != sorted(pending, key=lambda timer: (timer.at, timer.kind, timer.name)):
             still_set = [{"kind": t.kind, "name": t.name, "at": t.at} for t in timers.pending()]
             records.append({"_kind": 2, "_key": key, "_timers": still_set, "_deleted": not still_set})
@@ -225,6 +288,8 @@ class Work:
         """Return the rows that the function yields, as dicts, each with the stream that it is for."""
         tables = [_of_stream(rows, place, columns) for place, columns in enumerate(self.streams)] or [rows]
         more = [] if self.table is None else [self.table]
+        for name in self.maps:
+            getattr(state, name)._name_by(tables)
         yielded = self.function(copy.deepcopy(key), *tables, state, timers, *more)  # theirs to do with as they like
         if yielded is None:
             return []
@@ -261,6 +326,11 @@ def _of_stream(rows: pa.Table, place: int, columns: Mapping[str, str]) -> pa.Tab
 
     own = rows.filter(pc.equal(rows[STREAM], place))
     return own.select(list(columns.values())).rename_columns(list(columns))
+
+
+def _is_empty(values: Mapping[str, Any]) -> bool:
+    """Return whether nothing is left to be remembered."""
+    return all(value in (None, [], {}) for value in values.values())
 
 
 def _as_it_is(value: Any) -> Any:
