@@ -187,6 +187,7 @@ class Race:
             return Spark.started("streaming", folder, self.landing, self.cuts, self.longest)
         backend = "rocksdb" if engine == ROCKSDB else "hashmap"
         reference = Reference(self.landing, 1, "all")
+        reference.side_input(side_input())
         return nexmark_flink.flink(backend, self.home, folder, self.files, reference, self.longest)
 
     @contextlib.contextmanager

@@ -11,10 +11,11 @@ import pytest
 from tests.kit.sampling import in_turn, only_with_all, some_of
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
+from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.join.join import IntervalJoin
 from tidegate.records.records import Drain
-from tidegate.sinks import DeltaAppend
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.state import folding
 from tidegate.state.keyed import KeyedState
 
@@ -81,6 +82,54 @@ def test_workers_do_it_where_they_can_and_the_algebra_gives_the_same_where_they_
     monkeypatch.setattr("tidegate.operators.join.folded.fold_rows", lambda *_, **__: None)
     monkeypatch.setattr("tidegate.operators.deduplicate.fold_rows", lambda *_, **__: None)
     assert rows(play_in_four(tmp_path / "algebra", spark)) == by_workers
+
+
+VISITS = [
+    {"page": None if n % 5 == 0 else f"p{n % 2}", "visitor": None if n % 7 == 0 else n % 4, "city": f"c{n % 3}"}
+    for n in range(24)
+]
+OF_VISITS = {
+    "visits": "count(*)",
+    "visitors": "count(distinct visitor)",
+    "early": "count(distinct visitor) filter (where visitor < 2)",
+    "cities": "count(distinct city)",
+    "both": "count(distinct visitor, city)",
+    "last_city": "max(city)",
+}
+
+
+def pages(pipeline: Pipeline) -> None:
+    visits = sources(pipeline, "page string, visitor long, city string", "visits")
+    totals = visits.aggregate(by="page", uid="totals", **OF_VISITS)
+    totals.sink("totals", DeltaUpsert("tables/totals", keys=["page"]))
+
+
+def distinct_visits(root: Path, spark: Any) -> list[Any]:
+    play = SmallPipeline(root, spark, pages)
+    for begin in range(0, len(VISITS), 8):
+        play.feed(VISITS[begin : begin + 8], "visits")
+        play.checkpoint()
+    return sorted(play.rows("tables/totals"), key=str)
+
+
+def test_distinct_values_are_counted_by_workers_as_by_the_algebra_and_by_plain_python(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = []
+    for page in {visit["page"] for visit in VISITS}:
+        visits = [visit for visit in VISITS if visit["page"] == page]
+        visitors = {visit["visitor"] for visit in visits} - {None}
+        both = {(visit["visitor"], visit["city"]) for visit in visits if visit["visitor"] is not None}
+        cities = {visit["city"] for visit in visits}
+        early = len([visitor for visitor in visitors if visitor < 2])
+        row = {"page": page, "visits": len(visits), "visitors": len(visitors), "early": early}
+        wanted.append(row | {"cities": len(cities), "both": len(both), "last_city": max(cities)})
+    wanted.sort(key=str)
+    with monkeypatch.context() as only_workers:
+        only_workers.setattr(Aggregate, "_distinct", refuse_algebra)
+        assert distinct_visits(tmp_path / "workers", spark) == wanted
+    monkeypatch.setattr("tidegate.operators.distinct.folded.fold_rows", lambda *_, **__: None)
+    assert distinct_visits(tmp_path / "algebra", spark) == wanted
 
 
 def test_more_rows_than_workers_can_hold_are_left_to_spark_and_nothing_of_the_attempt_is_left(

@@ -11,11 +11,12 @@ whose last row is taken back is gone.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tidegate.operators.base import OperatorContext
+from tidegate.operators.distinct.folded import Parts, new_values, value_names
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
-from tidegate.operators.functions import Function, arguments, lift, meanings, parse, parsed_functions
+from tidegate.operators.functions import Function, RowPartials, arguments, lift, meanings, parse, parsed_functions
 from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
@@ -152,7 +153,8 @@ class Aggregate(ExpiringOperator):
         rows, withdrawn = inputs[0], _withdrawn(context)
         functions, results, types = self._typed(rows, withdrawn, context)
         state = context.state(self.by, ttl=self.ttl("", context))
-        if withdrawn is None and (lifted := lift(functions, rows, self.by, types.partials)):
+        distinct = self._new_values(rows, functions, context) if withdrawn is None else NONE_FOUND
+        if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
             was_empty = state.is_empty
             changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
             unknown = was_empty or not context.replaced_is_taken or is_known_empty(changed)
@@ -161,7 +163,7 @@ class Aggregate(ExpiringOperator):
             if before is None:
                 return {"": new, "-": empty_like(new)}
             return {"": new, "-": recalled(state, before, changed, context).select(*results)}
-        partial = self._partial(rows, withdrawn, functions, context)
+        partial = self._partial(rows, withdrawn, functions, distinct, context)
         before = state.of(partial)
         if before is not None:
             before = recalled(state, before, partial, context)
@@ -185,8 +187,37 @@ class Aggregate(ExpiringOperator):
             context.remember["plain"] = plain
         return [function if function.name in plain else function.sparse() for function in functions]
 
+    def _new_values(self, rows: DataFrame, functions: Sequence[Function], context: OperatorContext) -> Found:
+        """Let workers keep distinct values that are new."""
+        parts = _distinct_parts(functions)
+        return Found(*new_values(rows, self.by, parts, context)) if parts else NONE_FOUND
+
+    def _lifted(
+        self, rows: DataFrame, functions: Sequence[Function], types: Types, distinct: Found
+    ) -> RowPartials | None:
+        """Return the rows as partial values that workers merge: of counts of distinct values how much they grow."""
+        from pyspark.sql import functions as F
+
+        names = [name for function in functions if function.distinct_part for name in function.columns]
+        lifted = lift([function for function in functions if not function.distinct_part], rows, self.by, types.partials)
+        if distinct.left:
+            return None
+        if lifted is None or not names:
+            return lifted
+        grows = lifted.rows.withColumns({name: F.lit(0).cast("long") for name in names})
+        if not is_known_empty(rows):
+            for frame in distinct.grown:
+                grows = grows.unionByName(frame, allowMissingColumns=True)
+        # What is the same in all rows is not so in those of distinct values: none of it is fixed.
+        return RowPartials(empty_if(rows, grows), lifted.ops | dict.fromkeys(names, "sum"))
+
     def _partial(
-        self, rows: DataFrame, withdrawn: DataFrame | None, functions: Sequence[Function], context: OperatorContext
+        self,
+        rows: DataFrame,
+        withdrawn: DataFrame | None,
+        functions: Sequence[Function],
+        distinct: Found,
+        context: OperatorContext,
     ) -> DataFrame:
         """Return one row per key of this checkpoint: what it adds to the stored row."""
         from pyspark.sql import functions as F
@@ -202,14 +233,14 @@ class Aggregate(ExpiringOperator):
             fresh = fresh.unionByName(
                 withdrawn_rows.select(*key_columns, *((-withdrawn_rows[quoted(name)]).alias(name) for name in names))
             )
-        parts: dict[str, list[Function]] = {}
-        for function in functions:
-            if function.distinct_part:
-                parts.setdefault(function.distinct_part, []).append(function)
+        parts = _distinct_parts(functions)
         if not parts and withdrawn is None:
             return context.persist(fresh) if not context.state(self.by).is_empty else fresh
-        for part, members in parts.items():
-            fresh = fresh.unionByName(self._distinct(part, members, rows, withdrawn, context), allowMissingColumns=True)
+        frames = list(distinct.grown)
+        for part, members in (parts if withdrawn is not None else distinct.left).items():
+            frames.append(self._distinct(part, members, rows, withdrawn, context))
+        for frame in frames:
+            fresh = fresh.unionByName(frame, allowMissingColumns=True)
         fresh = self._merged(fresh, fresh, functions)
         zeros = {
             name: F.coalesce(quoted(name), F.lit(0))
@@ -248,7 +279,7 @@ class Aggregate(ExpiringOperator):
         own."""
         from pyspark.sql import functions as F
 
-        values = [f"_value{number}" for number in range(len(members[0].call.arguments))]
+        values = value_names(members)
         arguments = [F.expr(text).alias(name) for text, name in zip(members[0].call.arguments, values, strict=True)]
         keys = [*self.by, *values]
 
@@ -272,6 +303,27 @@ class Aggregate(ExpiringOperator):
         steps = after.groupBy(*map(quoted, self.by)).agg(step.alias("_step"))
         columns = [F.col("_step").alias(name) for function in members for name in function.columns]
         return steps.select(*map(quoted, self.by), *columns)
+
+
+class Found(NamedTuple):
+    """What workers have made of the distinct values of a checkpoint's rows."""
+
+    grown: Sequence[DataFrame]
+    """By how much counts grow: the keys, any number of rows for each."""
+    left: Parts
+    """The counts that workers could not do."""
+
+
+NONE_FOUND = Found((), {})
+
+
+def _distinct_parts(functions: Sequence[Function]) -> dict[str, list[Function]]:
+    """Return the exact counts of distinct values by the state that keeps these."""
+    parts: dict[str, list[Function]] = {}
+    for function in functions:
+        if function.distinct_part:
+            parts.setdefault(function.distinct_part, []).append(function)
+    return parts
 
 
 def _withdrawn(context: OperatorContext) -> DataFrame | None:

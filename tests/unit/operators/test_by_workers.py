@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.operators.deduplicate_by_workers import FirstRows, RowsApart
+from tidegate.operators.distinct.by_workers import PART, NewValues, new_column
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 
 KEYS = st.sampled_from([None, "a", "b"])
@@ -59,6 +60,30 @@ def test_the_first_row_of_each_key_comes_once(batches: list[list[tuple[Any, ...]
         known |= firsts.keys()
         apply(state, folded.changes[0], ["k"])
         assert {key for (key,) in state} == known
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.tuples(KEYS, st.integers(0, 1), st.integers(0, 3)), max_size=8), max_size=4))
+def test_each_distinct_value_counts_once(batches: list[list[tuple[Any, ...]]]) -> None:
+    """Of two counts, each with a state of its own."""
+    fields = [("_group", pa.int32()), ("k", pa.string()), ("_value0", pa.int64())]
+    states: list[dict[Any, dict[str, Any]]] = [{}, {}]
+    known: list[set[Any]] = [set(), set()]
+    for batch in batches:
+        rows = [{"k": k, PART: part, "_value0": value} for k, part, value in batch]
+        arrived = table(rows, [*fields, (PART, pa.int32())])
+        folded = NewValues(["k"], ["_value0"], 2)(arrived, [stored(state, fields) for state in states])
+        grown: Counter[Any] = Counter()
+        for row in (row for chunk in folded.given for row in chunk.to_pylist()):
+            grown.update({(row["k"], part): row[new_column(part)] or 0 for part in (0, 1)})
+        new = {(k, part, value) for k, part, value in batch} - {(k, p, v) for p in (0, 1) for k, v in known[p]}
+        assert +grown == Counter((k, part) for k, part, _ in new)
+        copies = Counter(batch)
+        for part, changes in enumerate(folded.changes):
+            known[part] |= {(k, value) for k, at, value in new if at == part}
+            assert all(row["_n"] == copies[row["k"], part, row["_value0"]] for row in changes.to_pylist())
+            apply(states[part], changes, ["k", "_value0"])
+            assert states[part].keys() == known[part]
 
 
 @settings(max_examples=300, deadline=None)

@@ -1,0 +1,1 @@
+"""The distinct values of exact counts."""
