@@ -153,7 +153,7 @@ class Aggregate(ExpiringOperator):
         rows, withdrawn = inputs[0], _withdrawn(context)
         functions, results, types = self._typed(rows, withdrawn, context)
         state = context.state(self.by, ttl=self.ttl("", context))
-        distinct = self._new_values(rows, functions, context) if withdrawn is None else NONE_FOUND
+        distinct = self._new_values(rows, functions, context) if withdrawn is None else NO_NEW_DISTINCT
         if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
             was_empty = state.is_empty
             changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
@@ -187,13 +187,13 @@ class Aggregate(ExpiringOperator):
             context.remember["plain"] = plain
         return [function if function.name in plain else function.sparse() for function in functions]
 
-    def _new_values(self, rows: DataFrame, functions: Sequence[Function], context: OperatorContext) -> Found:
+    def _new_values(self, rows: DataFrame, functions: Sequence[Function], context: OperatorContext) -> NewDistinct:
         """Let workers keep distinct values that are new."""
         parts = _distinct_parts(functions)
-        return Found(*new_values(rows, self.by, parts, context)) if parts else NONE_FOUND
+        return NewDistinct(*new_values(rows, self.by, parts, context)) if parts else NO_NEW_DISTINCT
 
     def _lifted(
-        self, rows: DataFrame, functions: Sequence[Function], types: Types, distinct: Found
+        self, rows: DataFrame, functions: Sequence[Function], types: Types, distinct: NewDistinct
     ) -> RowPartials | None:
         """Return the rows as partial values that workers merge: of counts of distinct values how much they grow."""
         from pyspark.sql import functions as F
@@ -216,7 +216,7 @@ class Aggregate(ExpiringOperator):
         rows: DataFrame,
         withdrawn: DataFrame | None,
         functions: Sequence[Function],
-        distinct: Found,
+        distinct: NewDistinct,
         context: OperatorContext,
     ) -> DataFrame:
         """Return one row per key of this checkpoint: what it adds to the stored row."""
@@ -305,7 +305,7 @@ class Aggregate(ExpiringOperator):
         return steps.select(*map(quoted, self.by), *columns)
 
 
-class Found(NamedTuple):
+class NewDistinct(NamedTuple):
     """What workers have made of the distinct values of a checkpoint's rows."""
 
     grown: Sequence[DataFrame]
@@ -314,7 +314,7 @@ class Found(NamedTuple):
     """The counts that workers could not do."""
 
 
-NONE_FOUND = Found((), {})
+NO_NEW_DISTINCT = NewDistinct((), {})
 
 
 def _distinct_parts(functions: Sequence[Function]) -> dict[str, list[Function]]:
