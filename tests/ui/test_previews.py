@@ -59,7 +59,7 @@ def effects(post: Any) -> Any:
 
 def hold(world: ToyWorld) -> int:
     """A checkpoint whose gate waits for a person."""
-    id = world.trigger("airflow:orders:held")
+    id = world.trigger(f"airflow:orders:held {seams.new_id()}")
     rule = RecordedRule(rule="positive", policy="hold", severity="critical", rows=2, why="2 of 9 rows")
     verdict = Verdict(
         outcome="hold", rows=9, quarantined=2, why="2 of 9 rows", broken=[rule], policy={},

@@ -1,0 +1,217 @@
+"""The runbook's table, played: each thing that breaks is seen on the pages with its cause, and its remedy works.
+
+The pipeline is a toy's, so that each row takes a second. Five of them are played with real files, disks and processes,
+too (test_browser.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.toy_world import ToyWorld
+from tests.kit.toys import ToySource
+from tests.kit.waiting import eventually
+from tests.ui.browser import Browser, Page
+from tests.ui.test_previews import hold, running
+from tidegate import seams
+from tidegate.checkpoint import troubles
+from tidegate.errors import Invalid, TidegateError
+from tidegate.history import health
+from tidegate.ledger.ledger import stamp
+from tidegate.records.records import Ack, JobStats, Payload, RecordedRule, Unread, Verdict
+
+RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "operations" / "runbook.md"
+ELSEWHERE = {"intervals were missed"}
+"""A pipeline that reads whatever is new has none: tests/unit/checkpoint/test_intervals.py."""
+
+
+_numbers = itertools.count(1)
+
+
+def run(what: str) -> str:
+    """A run of its own: the same run would get the same checkpoint."""
+    return f"airflow:orders:{what} {next(_numbers)}"
+
+
+class Story:
+    """One row: what breaks, what the list and the pipeline's first page show, and what mends it."""
+
+    def __init__(self, world: ToyWorld, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world, self.page, self.monkeypatch = world, page, monkeypatch
+
+    # -- what breaks ---------------------------------------------------------------------------------
+
+    def abort(self, reason: str, detail: str) -> None:
+        world = self.world
+        world.coordinator().abort(world.trigger(run("breaks")), reason, detail, counts=reason == "JOB_FAILED")
+
+    def break_rules(self) -> None:
+        id = self.world.trigger(run("breaks"))
+        rule = RecordedRule(rule="positive", policy="abort", severity="critical", rows=2, why="2 of 9 rows break it")
+        found = {"expectation_config": {"id": "positive", "kwargs": {"column": "amount"}}, "success": False}
+        results = {"results": [found | {"result": {"partial_unexpected_list": [-5]}}]}
+        verdict = Verdict(outcome="abort", rows=9, quarantined=0, why="positive: 2 of 9 rows break it", broken=[rule],
+                          policy={}, results=Payload(data=results))  # fmt: skip
+        stats = JobStats(seconds={}, rows={}, bytes={}, files={}, watermarks={}, idle=[], counts={})
+        self.world.ledger.create_ack(
+            Ack(**stamp(seams.new_id()), id=id, job="main", prev=None, sinks={}, gates={"enough": verdict}, stats=stats)
+        )
+        self.world.coordinator().complete(id)
+
+    def lose_a_file(self) -> None:
+        self.abort("JOB_FAILED", "source 'in': 1 of 1 planned file(s) changed: 00001.json is gone\n  Help: put it back")
+
+    def kill(self) -> None:
+        self.abort("JOB_FAILED", "task job_main left no word: its process was killed\n  Help: give it spark.memory")
+
+    def change_code(self) -> None:
+        self.abort("JOB_FAILED", "the code has changed since the checkpoint was planned: KeyError: 'id'")
+
+    def lose_spark(self) -> None:
+        self.abort("ENVIRONMENT_FAILED", "Java is missing\n  Help: install Java 17")
+
+    def fill_the_disk(self) -> None:
+        self.monkeypatch.setattr(health, "_is_full", lambda folder: True)
+
+    def skip_input(self) -> None:
+        self.world.source = Skipping(self.world.feed, 3, 0)
+        self.world.checkpoint(run("skips"), rows=1)
+
+    def change_state(self) -> None:
+        error = Invalid("deduplicate 'once': by is file, and was id", help="revert the change", reason="STATE_CHANGED")
+        troubles.record_error(self.world.ledger, run("trouble"), "trigger", error)
+
+    def hold(self) -> None:
+        self.held = hold(self.world)
+
+    def refuse_publishing(self) -> None:
+        self.world.weather.stuck.add("b")
+        self.world.decided(run("unpublished"), rows=1)
+        with suppress(TidegateError):
+            self.world.publish()
+
+    def damage(self) -> None:
+        id = self.world.checkpoint(run("damaged"), rows=1)
+        self.record = self.world.path(id, "plan.json")
+        self.kept = self.record.read_bytes()
+        self.record.write_text("{")
+
+    # -- what mends it -------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        self.page.click("#act-resume")
+        self.page.has("What it will do", "#dialog-effects")
+        self.page.click("#dialog-send")
+        eventually("the dialog is gone", lambda: not self.page.there("dialog"))
+        self.run()
+
+    def run(self) -> None:
+        """The pipeline's next run."""
+        self.world.checkpoint(run("next"), rows=1)
+
+    def make_room(self) -> None:
+        self.monkeypatch.undo()
+
+    def read_in_order_of_arrival(self) -> None:
+        self.world.source = None
+        self.run()
+
+    def approve(self) -> None:
+        self.page.click("#act-approve")
+        self.page.has("exactly the judged rows are published", "#dialog-effects")
+        self.page.click("#dialog-send")
+        eventually("the dialog is gone", lambda: not self.page.there("dialog"))
+        answers = self.world.ledger.entry(self.held).answers  # type: ignore[union-attr]
+        assert [answer.approve for answer in answers.values()] == [True]
+        running(self.world)  # its rows were never staged
+        self.run()
+
+    def repair_the_table(self) -> None:
+        self.world.weather.stuck.clear()
+        self.run()
+
+    def restore(self) -> None:
+        self.record.write_bytes(self.kept)
+
+
+class Skipping(ToySource):
+    """Finds something that no run will ever read."""
+
+    def plan(self, *args: Any, **words: Any) -> Any:
+        unread = Unread(count=1, what="1 file lies below the position: 00000.json", help='use order="arrival"')
+        return dataclasses.replace(super().plan(*args, **words), unread=unread)
+
+
+Step = Callable[[Story], None]
+ROWS: dict[str, tuple[Step, tuple[str, ...], Step]] = {
+    "rows break a gate's rules": (Story.break_rules, ("GATE_FAILED", "2 of 9 rows", "-5"), Story.resume),
+    "a file or folder is gone": (Story.lose_a_file, ("JOB_FAILED", "00001.json", "put it back"), Story.resume),
+    "a process was killed, or Spark's server": (Story.kill, ("its process was killed", "spark.memory"), Story.resume),
+    "code changed while a checkpoint was running": (
+        Story.change_code, ("code has changed since the checkpoint", "KeyError"), Story.resume,
+    ),
+    "there is no Spark: it does not start, or sees another disk": (
+        Story.lose_spark, ("ENVIRONMENT_FAILED", "Java is missing", "install Java 17"), Story.run,
+    ),
+    "a disk is full": (Story.fill_the_disk, ("a disk is full", "make room"), Story.make_room),
+    'a file arrived below the position of `order="name"`': (
+        Story.skip_input, ("leaves input unread", "00000.json", 'order="arrival"'), Story.read_in_order_of_arrival,
+    ),
+    "code that cannot continue from the stored state": (
+        Story.change_state, ("STATE_CHANGED", "by is file, and was id", "revert the change"), Story.run,
+    ),
+    "a gate waits for you": (Story.hold, ("held by gate", "positive", "the button Approve"), Story.approve),
+    "a table takes nothing": (Story.refuse_publishing, ("not on all tables",), Story.repair_the_table),
+    "a record or table is damaged": (Story.damage, ("plan.json",), Story.restore),
+}  # fmt: skip
+
+
+def test_every_row_of_the_table_is_played():
+    table = RUNBOOK.read_text().partition("| what broke |")[2].partition("\n\n")[0]
+    rows = [line.split(" | ")[0].removeprefix("| ") for line in table.splitlines()[2:]]
+    assert len(rows) > 10
+    assert {row for row in rows if row not in ELSEWHERE} == set(ROWS)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
+        yield started
+
+
+@pytest.fixture
+def story(
+    browser: Browser, served: str, tokens: dict[str, str], world: ToyWorld, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Story]:
+    running(world)
+    world.checkpoint(run("before"), rows=1)
+    page = browser.page()
+    page.cookie(served, "_token", tokens["admin"])
+    yield Story(world, page, monkeypatch)
+    page.close()
+    running(world)
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_what_breaks_is_seen_at_one_click_and_mended_as_told(story: Story, served: str, row: str):
+    breaks, shows, mends = ROWS[row]
+    page = story.page
+    page.goto(f"{served}/tidegate/dag/orders")
+    page.has("orders is well", ".banner", timeout=15)
+    breaks(story)
+    page.goto(f"{served}/tidegate/dag/orders?broken")  # one click from the list, or from the red DAG
+    for text in shows:
+        page.has(text, ".banner", timeout=15)
+    mends(story)
+    page.goto(f"{served}/tidegate/dag/orders?mended")
+    page.has("orders is well", ".banner", timeout=15)
+    wrong = [each for each in page.wrong if not re.search("503|favicon", each)]
+    assert wrong == []
