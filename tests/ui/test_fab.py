@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.ui.test_rights import LOOKS, OURS, needs
+from tests.ui.rights import LOOKS, OURS, needs
 
 ALL = LOOKS | {"values", "trigger", "edit", "answer", "backfill"}
 READS = [("can_read", "DAGs"), ("can_read", "DAG Runs"), ("can_read", "Website")]

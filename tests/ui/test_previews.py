@@ -12,11 +12,9 @@ from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
 from tests.ui.known_dags import set_aside, sets_aside
 from tests.ui.routes import flat, routes
-from tidegate import seams
+from tests.ui.states import hold, running
 from tidegate.checkpoint import approvals, control
-from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
-from tidegate.records.records import Ack, Hold, JobStats, Payload, RecordedRule, Verdict
 
 ORDERS = "/tidegate/api/v1/dags/orders"
 
@@ -28,12 +26,6 @@ def orders(world: ToyWorld) -> Iterator[ToyWorld]:
     world.checkpoint("airflow:orders:previewed", rows=1)
     yield world
     running(world)
-
-
-def running(world: ToyWorld) -> None:
-    for entry in list(world.ledger.view().still_open()):
-        world.coordinator().abort(entry.id, "CANCELLED", "by hand")
-    control.resume(world.ledger, "somebody", "")
 
 
 @pytest.fixture
@@ -55,22 +47,6 @@ def effects(post: Any) -> Any:
         return " ".join(answer["effects"])
 
     return of
-
-
-def hold(world: ToyWorld) -> int:
-    """A checkpoint whose gate waits for a person."""
-    id = world.trigger(f"airflow:orders:held {seams.new_id()}")
-    rule = RecordedRule(rule="positive", policy="hold", severity="critical", rows=2, why="2 of 9 rows")
-    verdict = Verdict(
-        outcome="hold", rows=9, quarantined=2, why="2 of 9 rows", broken=[rule], policy={},
-        hold=Hold(limit_s=None, default="reject"), results=Payload(data={}),
-    )  # fmt: skip
-    nothing = Payload(data={})
-    stats = JobStats(seconds={}, rows={"a": 7, "b": 1}, bytes={}, files={}, watermarks={}, idle=[], counts={})
-    ack = Ack(**stamp(seams.new_id()), id=id, job="main", prev=None, sinks={"a": nothing, "b": nothing},
-              gates={"enough": verdict}, stats=stats)  # fmt: skip
-    world.ledger.create_ack(ack)
-    return id
 
 
 def test_every_action_has_one():

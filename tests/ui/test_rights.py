@@ -11,59 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.ui.rights import ACTS, LOOKS, OURS, PEOPLE, needs
 from tests.ui.routes import HOST, flat, path_of, routes
 from tidegate.records.names import backfill_dag
-
-OURS = {"origin": "http://airflow.test"}
-OF_ALL = ("/me", "/pipelines", "/metrics", "/openapi.json", "/static/")
-"""For whoever is logged in. What /pipelines and /metrics hold is asked for each pipeline."""
-ACTS = {
-    "trigger": {"trigger"},
-    "drain": {"trigger", "edit"},
-    "savepoint": {"edit"},
-    "dispose": {"edit"},
-    "approve": {"answer"},
-    "reject": {"answer"},
-    "suspend": {"edit"},
-    "resume": {"edit"},
-    "rollback": {"trigger", "edit"},
-    "release": {"edit"},
-    "backfill": {"trigger", "backfill"},
-    "swap": {"trigger", "backfill", "edit"},
-    "discard-backfill": {"trigger", "backfill", "edit"},
-}
-QUOTES_ROWS = (
-    "/quarantine/{gate}",
-    "/{id}/gates/{gate}",
-    "/tables/{sink}",
-    "/tables/{sink}/changes",
-    "/quarantined/{gate}",
-)
-
-LOOKS = {"see", "runs"}
-PEOPLE: dict[str, set[str]] = {
-    "a stranger": set(),
-    "only another DAG": set(),
-    "Viewer": LOOKS | {"values"},
-    "no XCom": LOOKS | {"trigger", "edit", "answer", "backfill"},
-    "no runs": {"see", "values", "edit"},
-    "trigger only": LOOKS | {"trigger"},
-    "trigger and backfill": LOOKS | {"trigger", "backfill"},
-    "answer only": LOOKS | {"values", "answer"},
-    "edit only": LOOKS | {"edit"},
-    "User": LOOKS | {"values", "trigger", "edit", "answer", "backfill"},
-}
-
-
-def needs(route: Any) -> set[str]:
-    """The rights that a route asks for."""
-    if any(part in route.path for part in OF_ALL):
-        return set()
-    if "/actions/" in route.path:
-        return ACTS[route.path.rpartition("/")[2]]
-    if "{dag_id}" not in route.path:
-        return set()
-    return {"runs"} | ({"values"} if route.path.endswith(QUOTES_ROWS) else set())
 
 
 def right_asked_for(method: str, entity: Any, dag_id: str | None) -> str:

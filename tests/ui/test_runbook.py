@@ -20,7 +20,7 @@ from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySource
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
-from tests.ui.test_previews import hold, running
+from tests.ui.states import hold, running
 from tidegate import seams
 from tidegate.checkpoint import troubles
 from tidegate.errors import Invalid, TidegateError

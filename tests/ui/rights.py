@@ -1,0 +1,56 @@
+"""Which rights a route asks for, and which people have: one table, for all auth managers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+OURS = {"origin": "http://airflow.test"}
+OF_ALL = ("/me", "/pipelines", "/metrics", "/openapi.json", "/static/")
+"""For whoever is logged in. What /pipelines and /metrics hold is asked for each pipeline."""
+ACTS = {
+    "trigger": {"trigger"},
+    "drain": {"trigger", "edit"},
+    "savepoint": {"edit"},
+    "dispose": {"edit"},
+    "approve": {"answer"},
+    "reject": {"answer"},
+    "suspend": {"edit"},
+    "resume": {"edit"},
+    "rollback": {"trigger", "edit"},
+    "release": {"edit"},
+    "backfill": {"trigger", "backfill"},
+    "swap": {"trigger", "backfill", "edit"},
+    "discard-backfill": {"trigger", "backfill", "edit"},
+}
+QUOTES_ROWS = (
+    "/quarantine/{gate}",
+    "/{id}/gates/{gate}",
+    "/tables/{sink}",
+    "/tables/{sink}/changes",
+    "/quarantined/{gate}",
+)
+
+LOOKS = {"see", "runs"}
+PEOPLE: dict[str, set[str]] = {
+    "a stranger": set(),
+    "only another DAG": set(),
+    "Viewer": LOOKS | {"values"},
+    "no XCom": LOOKS | {"trigger", "edit", "answer", "backfill"},
+    "no runs": {"see", "values", "edit"},
+    "trigger only": LOOKS | {"trigger"},
+    "trigger and backfill": LOOKS | {"trigger", "backfill"},
+    "answer only": LOOKS | {"values", "answer"},
+    "edit only": LOOKS | {"edit"},
+    "User": LOOKS | {"values", "trigger", "edit", "answer", "backfill"},
+}
+
+
+def needs(route: Any) -> set[str]:
+    """The rights that a route asks for."""
+    if any(part in route.path for part in OF_ALL):
+        return set()
+    if "/actions/" in route.path:
+        return ACTS[route.path.rpartition("/")[2]]
+    if "{dag_id}" not in route.path:
+        return set()
+    return {"runs"} | ({"values"} if route.path.endswith(QUOTES_ROWS) else set())
