@@ -112,6 +112,8 @@ def run_corner(corner: Corner, wheel: Path) -> Result:
     python = home / "venv/bin/python"
     project = home / "shop"
     shutil.rmtree(project, ignore_errors=True)
+    for log in home.glob("*.log"):
+        log.unlink()
     tidegate = [str(home / "venv/bin/tidegate")]
     env = environment(home)
     feed = f"{python} -m jobs.visits_feed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.kit.sampling import in_turn, turn_of
-from tools.matrix_versions import CORNERS, Corner, StepFailed, find_python
+from tools.matrix_versions import CORNERS, PLACE, Corner, StepFailed, find_python
 
 ROOT = Path(__file__).resolve().parents[2]
+NO_NETWORK = r"Failed to fetch|error sending request|dns error|operation timed out|tcp connect error"
+"""What uv says if it cannot reach the registry, as opposed to versions that do not fit together."""
 
 
 @in_turn(2, of=3)
@@ -25,4 +28,6 @@ def test_a_project_is_made_tested_and_makes_checkpoints_with_other_versions(corn
         pytest.skip(str(missing))
     command = [sys.executable, "-m", "tools.matrix_versions", "--corner", corner.name]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode and re.search(NO_NETWORK, (PLACE / corner.name / "install.log").read_text()):
+        pytest.skip("packages cannot be fetched")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.changelog_check import given, plain_rows
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline, seams
@@ -15,6 +16,8 @@ from tidegate.errors import Invalid
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
+
+pytestmark = in_turn(1, of=2)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

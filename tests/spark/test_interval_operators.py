@@ -20,7 +20,7 @@ from deltalake import DeltaTable as Table
 from deltalake import write_deltalake
 
 from tests.kit.limits import Limits
-from tests.kit.sampling import ALL
+from tests.kit.sampling import ALL, in_turn
 from tests.kit.world import World
 from tests.spark.graphs import GRAPHS
 from tests.spark.random_cuts import Graph, counted
@@ -33,6 +33,8 @@ from tidegate.gates import Expectations
 from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
+
+pytestmark = in_turn(1, of=2)
 
 Row = dict[str, Any]
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
 from tidegate.state import StateTable
 from tidegate.state.arrow import workers
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import Ttl
+
+pytestmark = in_turn(0, of=2)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

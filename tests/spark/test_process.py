@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
 from tidegate.operators import MapState
 from tidegate.sinks import DeltaAppend
+
+pytestmark = in_turn(0, of=2)
 
 
 def told(key: dict[str, Any], rows: Any, state: Any, timers: Any) -> Iterator[dict[str, Any]]:

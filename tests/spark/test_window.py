@@ -93,12 +93,19 @@ KINDS: dict[str, tuple[Row, Callable[[Sequence[tuple[Any, int, datetime]]], Told
 }
 
 
+OF_WINDOWS = {"n": "sum(n)", "total": "sum(total)"}
+"""A window of windows: the same as one window of the rows."""
+
+
 def all_kinds(pipeline: Pipeline) -> None:
     rows = sources(pipeline, SCHEMA, event_time="at", watermark="5 min")
     for name, (kind, _) in KINDS.items():
         more = {"most": "bool_or(v > 7)"} if name == "other" else {}  # which workers cannot merge
         once = rows.window(**kind, by="k", uid=name, n="count(*)", total="sum(v)", **more)
         once.sink(name, DeltaAppend(f"tables/{name}"))
+        if name == "tumbling":
+            halves = once.window(tumbling="30 min", by="k", event_time="window_start", **OF_WINDOWS, uid="halves")
+            halves.sink("halves", DeltaAppend("tables/halves"))
     live = rows.window(tumbling="10 min", by="k", emit="update", uid="live", n="count(*)", total="sum(v)")
     live.sink("live", DeltaUpsert("tables/live", keys=["window_start", "k"]))
 
@@ -123,11 +130,13 @@ def test_windows_are_the_same_however_the_rows_are_cut_into_checkpoints(tmp_path
         expected = {key: value for key, value in reference(rows).items() if key[1] <= complete}
         assert told(play.rows(f"tables/{kind}")) == expected, kind
         assert expected, f"{kind}: the test shows something"
+    halves = slots(rows, 30 * MINUTE, 30 * MINUTE)
+    assert told(play.rows("tables/halves")) == {key: halves[key] for key in halves if key[1] <= complete - 10 * MINUTE}
     assert told(play.rows("tables/live")) == KINDS["tumbling"][1](rows), "all windows as of now"
 
     stats = play.ack(play.coordinator().ledger.view().last_id).stats
     assert stats.counts == {}, "nothing was late"
-    assert {datetime.fromisoformat(at) for at in stats.watermarks.values()} == {complete}
+    assert {datetime.fromisoformat(at) for at in stats.watermarks.values()} == {complete, complete - 10 * MINUTE}
     assert 1 not in {each.checkpoint for each in play.state("tumbling").files}, (
         "files in which all windows are over are let go"
     )

@@ -86,7 +86,7 @@ def test_what_is_not_there_says_so(get):
     assert error["reason"] == "NO_SUCH_CHECKPOINT"
     assert error["help"]
     get("/checkpoints/0", 422)
-    get("/checkpoints/1/gates/enough", 404)
+    get("/checkpoints/1/gates/nobodys", 404)
 
 
 def test_a_dag_that_is_no_pipeline_says_so(client, tokens):
