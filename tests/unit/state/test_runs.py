@@ -190,3 +190,23 @@ def test_statistics_are_compared_as_whole_numbers(tmp_path: Path) -> None:
         assert not Matcher(pa.table({"k": pa.array([2**53, 2**53 + 2])}), ["k"]).may_be_in(
             file.metadata.row_group(0), 0
         )
+
+
+@pytest.mark.parametrize(
+    ("type_", "one", "two"),
+    [
+        (pa.decimal128(9, 2), Decimal("1.00"), Decimal("1.01")),
+        (pa.string(), "a", "b"),
+        (pa.int64(), 1, 2),
+        (pa.bool_(), False, True),
+    ],
+    ids=str,
+)
+def test_keys_of_any_type_are_numbered_alike_also_where_there_are_none(type_: pa.DataType, one: Any, two: Any) -> None:
+    none = pa.table({"k": pa.chunked_array([], type_)})
+    some = pa.table({"k": pa.array([one, two, None, one], type_)})
+    assert [len(codes) for codes in sorted_files.codes_of([none, none], ["k"])] == [0, 0]
+    nothing, codes = sorted_files.codes_of([none, some], ["k"])
+    assert len(nothing) == 0
+    assert codes[0] == codes[3]
+    assert len(set(codes)) == 3

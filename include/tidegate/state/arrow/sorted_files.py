@@ -330,7 +330,7 @@ def codes_of(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
 
     lengths = [table.num_rows for table in tables]
     codes = np.zeros(sum(lengths), np.int64)
-    for name in keys:
+    for name in keys if len(codes) else ():  # no chunks of decimals cannot be combined
         column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
         if (plain := integers(column)) is not None:
             _, place = np.unique(plain, return_inverse=True)
