@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from tidegate.errors import Invalid
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.calls import parse_call
-from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
+from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import Function, merges_of, parse, partials_of_rows
 from tidegate.operators.inputs import Types, analysed, key_problems, need_keys, recalled, refuse_own, types_of
 from tidegate.operators.join.time_bounds import LATE, need_time
-from tidegate.operators.waiting import WAITING, ready_rows
+from tidegate.operators.waiting import WAITING, InOrderOperator, ready_rows
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.event_time import time_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -67,7 +66,7 @@ class EarlierValue:
         return cls(name, call.arguments[0], int(back))
 
 
-class OverRows(ExpiringOperator):
+class OverRows(InOrderOperator):
     """`functions`: new column → an aggregate of the rows up to this one, `lag(…)` or `row_number()`.
 
     rows: aggregate only that many rows, this one included. None: all rows of the key so far.
@@ -98,23 +97,11 @@ class OverRows(ExpiringOperator):
         return (WAITING, LAST)
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        return (LATE,)
-
-    @property
-    def uses_event_time(self) -> bool:
-        return True
-
-    @property
     def keeps_for_ever(self) -> str | None:
         return f"the last rows of each {', '.join(self.by)}" if self.by and self.expiry == NEVER else None
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
         return self.expiry.ttl(context) if part == LAST else None
-
-    @property
-    def goes_by(self) -> tuple[str | None, ...]:
-        return (self.event_time,)
 
     @property
     def results(self) -> Mapping[str, str]:
@@ -128,9 +115,6 @@ class OverRows(ExpiringOperator):
         meaning: Json = {"by": self.by, "rows": self.rows, "rows that are kept": self._looks_back}
         meaning["event_time"] = [self.event_time]
         return meaning | {name: " ".join(text.split()) for name, text in self.results.items()}
-
-    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time)
 
     def problems(self) -> list[str]:
         problems = key_problems(self.by) if self.by else []

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tidegate.operators.expiry import ExpiringOperator
 from tidegate.operators.inputs import recalled
 from tidegate.operators.join.sides import copies, side_rows
-from tidegate.operators.join.time_bounds import split_late
+from tidegate.operators.join.time_bounds import LATE, split_late
 from tidegate.records.names import quoted
+from tidegate.spark.event_time import time_problems
 from tidegate.state.columns import DELETED
 from tidegate.state.lateness import passed_sql
 
@@ -20,10 +22,32 @@ if TYPE_CHECKING:
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["WAITING", "ready_rows"]
+__all__ = ["WAITING", "InOrderOperator", "ready_rows"]
 
 WAITING: Final = "waiting"
 """The state with the rows that wait."""
+
+
+class InOrderOperator(ExpiringOperator):
+    """An operator of one stream that gets its rows in the order of event time."""
+
+    event_time: str | None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (LATE,)
+
+    @property
+    def uses_event_time(self) -> bool:
+        """True if it needs watermarks."""
+        return True
+
+    @property
+    def goes_by(self) -> tuple[str | None, ...]:
+        return (self.event_time,)
+
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        return time_problems(columns[0], self.event_time)
 
 
 def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:

@@ -11,15 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
+from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import Function, arguments, meanings, parse, parsed_functions
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same, types_of
 from tidegate.operators.join.time_bounds import LATE, need_time
-from tidegate.operators.waiting import WAITING, ready_rows
+from tidegate.operators.waiting import WAITING, InOrderOperator, ready_rows
 from tidegate.operators.window.closing import END, START, TAKEN
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.event_time import time_problems
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +32,7 @@ PLACE: Final = "_place"
 """Of a row, the number of its window, from the one that is open."""
 
 
-class CountWindow(ExpiringOperator):
+class CountWindow(InOrderOperator):
     """`count` rows of a key, from the first on. `window_start` and `window_end` are the times of the first and last."""
 
     kind: ClassVar[str] = "window"
@@ -62,23 +61,11 @@ class CountWindow(ExpiringOperator):
         return ("", WAITING)
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        return (LATE,)
-
-    @property
-    def uses_event_time(self) -> bool:
-        return True
-
-    @property
     def keeps_for_ever(self) -> str | None:
         return f"a window of each {', '.join(self.by)} that is not full" if self.expiry == NEVER else None
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
         return None if part else self.expiry.ttl(context)
-
-    @property
-    def goes_by(self) -> tuple[str | None, ...]:
-        return (self.event_time,)
 
     @property
     def results(self) -> Mapping[str, str]:
@@ -103,9 +90,6 @@ class CountWindow(ExpiringOperator):
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "event_time": [self.event_time], "the window": f"{self.count} rows"}
         return meaning | meanings(self.functions)
-
-    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time)
 
     def problems(self) -> list[str]:
         problems = key_problems(self.by)
