@@ -8,9 +8,9 @@ import pytest
 
 from tests.cluster.needs import NEEDS
 from tests.cluster.world import Example, Place, place
-from tests.kit.sampling import some_of
+from tests.kit.sampling import in_turn, some_of
 
-pytestmark = NEEDS
+pytestmark = [*NEEDS, in_turn(3, of=4)]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from tools import setup
 
 KILLS = int(os.environ.get("ROUNDS", "3"))
 
-pytestmark = [pytest.mark.slow, in_turn(1, of=2)]
+pytestmark = [pytest.mark.slow, in_turn(3, of=4)]
 
 
 @pytest.fixture(scope="module")

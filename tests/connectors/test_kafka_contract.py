@@ -15,7 +15,7 @@ from tidegate.testing import SinkContract
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = in_turn(1, of=2)
+pytestmark = in_turn(2, of=4)
 
 
 class OnBroker(SinkContract):

@@ -13,6 +13,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.kit.kafka import Broker
+from tests.kit.sampling import in_turn
 from tidegate.sources import DeltaTable, Files, Generator, Kafka, Source
 from tidegate.testing import SourceContract, TestSource
 
@@ -160,6 +161,7 @@ class TestTheTestSource(OurContract):
         self.given.lose(0)
 
 
+@in_turn(0, of=4)
 class TestKafka(OurContract):
     broker: Broker
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.crash.thirty_days import Story, a_process
-from tests.kit.sampling import ALL
+from tests.kit.sampling import ALL, in_turn
 from tests.spark.mended_shop import DAYS, MODULE, OneSession, Shop, Shown, always_right, never
 from tidegate import backfill
 from tidegate.backfill import discard, hold_pipeline, release_pipeline, swap
@@ -23,6 +23,8 @@ from tidegate.cli.main import main
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.testing.crashes import crash_at, crash_at_line, lines_reached, points_reached
+
+pytestmark = in_turn(2, of=4)
 
 FILES = [str(path) for path in Path(backfill.__file__).parent.glob("*.py")]
 

@@ -9,12 +9,15 @@ import pytest
 
 from tests.dags.in_process import GREEN, run
 from tests.dags.project import MULTIPLIES, Made, Project
+from tests.kit.sampling import in_turn
 from tidegate.checkpoint import control
 from tidegate.history.lines import line_statuses
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.records.records import Act
 from tidegate.seams import new_id
+
+pytestmark = in_turn(0, of=4)
 
 WHEN = datetime(2026, 2, 1, tzinfo=UTC)
 LOOKED = {"check": "success", "replay": "success", "compare": "success", "swap": "skipped", "discard": "skipped"}

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from tests.kit.sampling import in_turn
 from tests.spark.mended_shop import DAYS, MODULE, OneSession, Shop, always_right, never
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline
@@ -21,6 +22,8 @@ from tidegate.execution.loop import Observer, Schedule
 from tidegate.history.lines import line_statuses
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable
+
+pytestmark = in_turn(1, of=4)
 
 
 @pytest.mark.parametrize("origin", [0, 1])

@@ -19,7 +19,7 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.state import folding
 from tidegate.state.keyed import KeyedState
 
-pytestmark = in_turn(0, of=2)
+pytestmark = in_turn(1, of=4)
 
 
 ORDERS = [{"id": n % 3, "v": f"order {n}", "at": f"2026-01-01T00:{n:02}:00Z"} for n in range(8)]

@@ -31,10 +31,11 @@ def app() -> Any:
 
 @pytest.fixture(scope="session")
 def world(app: Any, tmp_path_factory: pytest.TempPathFactory) -> ToyWorld:
-    """Pipeline `orders`, with a DAG that Airflow knows, and no checkpoint yet."""
+    """Pipeline `orders`, with a DAG that Airflow knows, and no checkpoint yet. It takes all its input, so
+    that it is never behind because of what another test has fed."""
     root = tmp_path_factory.mktemp("root")
     put_dag(root)
-    return ToyWorld(root)
+    return ToyWorld(root, bound=100_000)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.kit.prometheus import parsed
 from tests.kit.toy_world import ToyWorld
+from tests.ui.known_dags import SIXTY, put_dag
 
 
 def scraped(client: Any, token: str) -> dict[Any, float]:
@@ -30,11 +31,15 @@ def test_a_script_with_a_token_gets_all_that_it_may_see(
 
 
 def test_one_that_is_damaged_says_so_and_hides_no_other(client: Any, tokens: dict[str, str], world: ToyWorld):
+    put_dag(world.root, "sixty", SIXTY)
     id = world.checkpoint("airflow:orders:damaged", rows=1)
     plan = world.path(id, "plan.json")
     kept = plan.read_bytes()
     plan.write_text("{")
     try:
-        assert scraped(client, tokens["viewer"]) == {("readable", (("pipeline", "orders"),)): 0}
+        told = scraped(client, tokens["viewer"])
+        of_orders = (("pipeline", "orders"),)
+        assert {name: value for (name, labels), value in told.items() if labels == of_orders} == {"readable": 0}
+        assert told["readable", (("pipeline", "sixty"),)] == 1
     finally:
         plan.write_bytes(kept)
