@@ -57,6 +57,28 @@ def test_publishing_twice_is_publishing_once(appended, postgres):
     assert rows(postgres) == [(1, "a")]
 
 
+@pytest.mark.parametrize("between", ["find_mark", "find_table"])
+def test_a_first_publish_between_two_questions_is_not_taken_for_a_damaged_table(
+    appended, publishing, place, postgres, monkeypatch, between
+):
+    """Another publisher makes the table and moves the mark at once, while this one asks for one after the other."""
+    import tidegate.sinks.postgres.table as asked
+
+    staged, real, published = appended.stage(1, (1, "a")), getattr(asked, between), []
+
+    def then_another_publishes(*arguments):
+        answer = real(*arguments)
+        if not published:
+            published.append(True)
+            publishing(PostgresAppend("t", connection=CONNECTION)).publish(1, staged)
+        return answer
+
+    monkeypatch.setattr(asked, between, then_another_publishes)
+    assert appended.head().last in (None, 1)
+    assert rows(postgres) == [(1, "a")]
+    assert appended.head().last == 1
+
+
 def test_marks_that_were_dropped_and_made_again_do_not_let_the_first_checkpoint_be_published_again(appended, postgres):
     appended.sink.check(appended.context)
     staged = appended.noted(appended.stage(1, (1, "a")))

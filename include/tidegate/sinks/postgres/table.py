@@ -398,7 +398,8 @@ class PostgresSink(TransactionalSink):
     def _look(self, cursor: Any, context: SinkContext, asked: int = 0) -> tuple[FoundTable | None, Mark | None]:
         """Return the table and its mark. Raise an error if this sink may not publish there."""
         table = self.table_name
-        found, mark = find_table(cursor, table), find_mark(cursor, table, context, asked)
+        # The mark first: another publisher may commit between the two, and its first publish makes both at once.
+        mark, found = find_mark(cursor, table, context, asked), find_table(cursor, table)
         refuse_other_table(mark, found, table, context)
         refuse_others(cursor, table, context, found, take_over=self.take_over, alone=self.allow_rollback)
         return found, mark
