@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from tidegate.operators.base import OperatorContext
+from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
 from tidegate.operators.distinct.folded import Parts, new_values, value_names
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.functions import Function, RowPartials, arguments, lift, meanings, parse, parsed_functions
@@ -21,7 +22,9 @@ from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, 
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_if, empty_like, is_known_empty
+from tidegate.state.arrow.workers import merges
 from tidegate.state.columns import DELETED, OWN
+from tidegate.state.folding import Remembered, fold_rows, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -153,6 +156,9 @@ class Aggregate(ExpiringOperator):
         rows, withdrawn = inputs[0], _withdrawn(context)
         functions, results, types = self._typed(rows, withdrawn, context)
         state = context.state(self.by, ttl=self.ttl("", context))
+        is_asked = withdrawn is not None or (context.replaced_is_taken and not state.is_empty)
+        if is_asked and (folded := self._by_workers(rows, withdrawn, functions, types, context)):
+            return {"": folded.where(IS_NOW).select(*results), "-": folded.where(f"NOT {IS_NOW}").select(*results)}
         distinct = self._new_values(rows, functions, context) if withdrawn is None else NO_NEW_DISTINCT
         if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
             was_empty = state.is_empty
@@ -174,6 +180,42 @@ class Aggregate(ExpiringOperator):
             changed = state.put(merged.withColumn(DELETED, merged[ROWS] <= 0), deletes=True).where(f"NOT {DELETED}")
         new = changed.select(*results)
         return {"": new, "-": new.where("false") if before is None else before.select(*results)}
+
+    def _by_workers(
+        self,
+        rows: DataFrame,
+        withdrawn: DataFrame | None,
+        functions: Sequence[Function],
+        types: Types,
+        context: OperatorContext,
+    ) -> DataFrame | None:
+        """Let workers merge partial values, and return those of each key of the batch, now and before. None: they
+        cannot."""
+        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
+
+        if any(function.distinct_part for function in functions):
+            return None
+        lifted = [lift(functions, frame, self.by, types.partials) for frame in (rows, withdrawn) if frame is not None]
+        if not (lifted and lifted[0]):
+            return None
+        ops, batch = dict(lifted[0].ops), lifted[0].rows
+        fields = list(batch.schema.fields)
+        if withdrawn is not None and lifted[1]:
+            negated = {name: -F.col(quoted(name)) for name in ops}
+            signs = [(batch, 1), (lifted[1].rows.withColumns(negated), -1)]
+            both = [frame.withColumn(ROWS, F.lit(sign).cast("long")) for frame, sign in signs]
+            batch, ops = both[0].unionByName(both[1]), ops | {ROWS: "sum"}
+            fields.append(T.StructField(ROWS, T.LongType()))
+        schema = schema_of(fields)
+        if not merges(schema, self.by, ops):
+            return None
+        state = Remembered(context.state(self.by, ttl=self.ttl("", context)), fields)
+        work = MergedPartials(self.by, ops, ROWS if withdrawn is not None else None)
+        given = [*fields, T.StructField(IS_NOW, T.BooleanType())]
+        is_empty = all(is_known_empty(frame) for frame in (rows, withdrawn) if frame is not None)
+        folded = fold_rows(batch, fields, self.by, [state], work, given, is_empty=is_empty)
+        return None if folded is None else folded.rows
 
     def _counted(self, functions: Sequence[Function], context: OperatorContext) -> list[Function]:
         """Earlier versions also stored null for "no distinct value": states that they began stay that way."""

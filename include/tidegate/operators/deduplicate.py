@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.deduplicate_by_workers import FirstRows, RowsApart
+from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import columns_of, key_problems, need_keys, refuse_own, same
 from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time, split_late

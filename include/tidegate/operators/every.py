@@ -78,7 +78,7 @@ class EveryFew(Operator):
         changes = waiting.withColumn("_new", F.lit(True))
         if stored is not None:
             if withdrawn is not None:
-                refuse_missing(stored, waiting, context)
+                refuse_missing(stored.columns, waiting.columns, context)
             before = recalled(state, stored, waiting, context)
             firsts = (F.first(name).alias(column) for name, column in zip(columns, rows.columns, strict=True))
             both = changes.unionByName(before.withColumn("_new", F.lit(False))).groupBy("_row")

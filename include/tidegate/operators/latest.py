@@ -251,7 +251,7 @@ def _first_held(
     rank: str = "row_number",
 ) -> DataFrame:
     """Return the first rows of each key among those that a state holds. rows: the input, for its columns."""
-    stored = recalled(context.state([*by, "_row"]), stored, side_rows(rows, rows, by), context)
+    stored = recalled(context.state([*by, "_row"], grouped_by=by), stored, side_rows(rows, rows, by), context)
     return first_rows(stored, by, order, n, rows.columns, rank)
 
 

@@ -1,7 +1,8 @@
 """The first rows of each key in an order: which they are now, and which they were, where that differs.
 
 A row is kept once, with how many copies of it there are. Only the first rows are, unless the input takes rows back:
-then all are kept, for any may come first again.
+then all are kept, for any may come first again. Workers number rows in one query where they can
+(`by_workers/ranked.py`); here is the same in DataFrame algebra, for all types and ways to number.
 
     rank           rows that are equal in the order
     "row_number"   are told apart by all that they hold: 1, 2, 3, 4
@@ -17,14 +18,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.join.sides import changed_rows, met
+from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
+from tidegate.operators.join.sides import changed_rows, met, refuse_missing
 from tidegate.records.names import quoted
+from tidegate.spark.known import is_known_empty
+from tidegate.spark.row_id import row_id
+from tidegate.state.arrow.workers import is_key
 from tidegate.state.columns import DELETED
+from tidegate.state.folding import Remembered, fold_rows, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
     from tidegate.operators.base import OperatorContext
+    from tidegate.state.keyed import KeyedState
     from tidegate.state.record import Ttl
 
 __all__ = ["RANK", "RANKS", "By", "first_rows", "placed_rows", "rank_problems", "ranked", "ranked_first"]
@@ -71,11 +78,16 @@ def ranked(
 
     withdrawn: the rows that the input takes back; None: it takes none back.
     """
+    if rank == "row_number":
+        folded = _by_workers(rows, withdrawn, by, order, n, context, ttl)
+        if folded is not None:
+            return folded
     changes = changed_rows(rows, withdrawn, by, context)
     touched = context.persist(changes.select(*map(quoted, by)).distinct())
-    affected = met(context.state([*by, "_row"], ttl=ttl), changes, touched, by, withdrawn is not None, context)
+    state = context.state([*by, "_row"], ttl=ttl, grouped_by=by)
+    affected = met(state, changes, touched, by, withdrawn is not None, context)
     affected = context.persist(placed_rows(affected, by, order, COUNTED, rank))
-    _put(affected, withdrawn is not None, n, context, by)
+    _put(affected, withdrawn is not None, n, state)
     # Of one row: where its copies stand, from which place to which.
     most = str(n) if rank == "row_number" else "9223372036854775807"
     now, before = (f"{place}, least({place} + greatest({count}, 0), {most})" for count, place in COUNTED)
@@ -154,9 +166,50 @@ def _first(rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n:
     return ranked.select(*map(quoted, columns), RANK)
 
 
-def _put(ranked: DataFrame, all_rows: bool, n: int, context: OperatorContext, by: Sequence[str]) -> None:
+def _by_workers(
+    rows: DataFrame,
+    withdrawn: DataFrame | None,
+    by: Sequence[str],
+    order: Sequence[By],
+    n: int,
+    context: OperatorContext,
+    ttl: Ttl | None,
+) -> tuple[DataFrame, DataFrame] | None:
+    """Return the same as workers compute it. None: they cannot. order: its last term is `_row`."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    fields = {field.name: field for field in rows.schema.fields}
+    ordered = schema_of([fields[term.name] for term in order[:-1]])["fields"]
+    if not all(is_key(field["type"]) or field["type"] in ("boolean", "float", "double") for field in ordered):
+        return None
+    keys, values = [fields[name] for name in by], [name for name in fields if name not in by]
+    state = context.state([*by, "_row"], ttl=ttl, grouped_by=by)
+    copies = T.StructField("_n", T.LongType())
+    stored = [*keys, T.StructField("_row", T.StringType()), *(fields[name] for name in values), copies]
+    frames = [(rows, 1)] if withdrawn is None else [(rows, 1), (withdrawn, -1)]
+    if withdrawn is not None and state.base is not None:
+        refuse_missing([field["name"] for field in state.base.columns["fields"]], [f.name for f in stored], context)
+    named = [
+        frame.select(*map(quoted, fields)).select(
+            *map(quoted, by), row_id(rows).alias("_row"), *map(quoted, values), F.lit(sign).cast("long").alias("_n")
+        )
+        for frame, sign in frames
+    ]
+    batch = named[0] if withdrawn is None else named[0].unionByName(named[1])
+    terms = [(term.name, term.ascending) for term in order[:-1]]
+    work = FirstInOrder(list(by), values, terms, n, withdrawn is not None, list(fields), RANK)
+    given = [*fields.values(), T.StructField(RANK, T.IntegerType()), T.StructField(ENTERS, T.BooleanType())]
+    is_empty = all(is_known_empty(frame) for frame, _ in frames)
+    folded = fold_rows(batch, stored, by, [Remembered(state, stored)], work, given, is_empty=is_empty)
+    if folded is None:
+        return None
+    columns = [*map(quoted, fields), RANK]
+    return folded.rows.where(ENTERS).select(*columns), folded.rows.where(f"NOT {ENTERS}").select(*columns)
+
+
+def _put(ranked: DataFrame, all_rows: bool, n: int, state: KeyedState) -> None:
     """Store what changed: of all rows, or of the first ones only."""
-    state = context.state([*by, "_row"])
     bookkeeping = ("_was", "_touched", "_now", "_before")
     if all_rows:
         stored, stays = ranked.where("_touched"), "_n > 0"

@@ -1,16 +1,19 @@
-"""Joins and deduplication as workers compute them, against plain Python: several checkpoints in a row."""
+"""Operators as workers compute them, against plain Python: several checkpoints in a row."""
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.operators.deduplicate_by_workers import FirstRows, RowsApart
-from tidegate.operators.distinct.by_workers import PART, NewValues, new_column
+from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
+from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
+from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
+from tidegate.operators.distinct.by_workers import PARTS, NewValues, new_column
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 
 KEYS = st.sampled_from([None, "a", "b"])
@@ -63,15 +66,17 @@ def test_the_first_row_of_each_key_comes_once(batches: list[list[tuple[Any, ...]
 
 
 @settings(deadline=None)
-@given(st.lists(st.lists(st.tuples(KEYS, st.integers(0, 1), st.integers(0, 3)), max_size=8), max_size=4))
-def test_each_distinct_value_counts_once(batches: list[list[tuple[Any, ...]]]) -> None:
-    """Of two counts, each with a state of its own."""
+@given(st.lists(st.lists(st.tuples(KEYS, st.integers(1, 3), st.integers(0, 3)), max_size=8), max_size=4))
+def test_each_distinct_value_counts_once(arriving: list[list[tuple[Any, ...]]]) -> None:
+    """Of two counts, each with a state of its own: a value is for one of them, or for both."""
     fields = [("_group", pa.int32()), ("k", pa.string()), ("_value0", pa.int64())]
     states: list[dict[Any, dict[str, Any]]] = [{}, {}]
     known: list[set[Any]] = [set(), set()]
-    for batch in batches:
-        rows = [{"k": k, PART: part, "_value0": value} for k, part, value in batch]
-        arrived = table(rows, [*fields, (PART, pa.int32())])
+    for some in arriving:
+        arrived = table(
+            [{"k": k, PARTS: bits, "_value0": value} for k, bits, value in some], [*fields, (PARTS, pa.int64())]
+        )
+        batch = [(k, part, value) for k, bits, value in some for part in (0, 1) if bits & (1 << part)]
         folded = NewValues(["k"], ["_value0"], 2)(arrived, [stored(state, fields) for state in states])
         grown: Counter[Any] = Counter()
         for row in (row for chunk in folded.given for row in chunk.to_pylist()):
@@ -227,3 +232,139 @@ def expected(
             if id(row) not in met[place] and row["_at"] < ends[place]:
                 wanted[(row["k"], row.get("l0"), row.get("r0"))] += 1
     return wanted
+
+
+# -- the first rows of each key ----------------------------------------------------------------------------
+
+AMOUNTS = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.5, -2.0, float("inf"), float("-inf"), float("nan")]))
+RANKED = [
+    ("_group", pa.int32()), ("k", pa.string()), ("_row", pa.string()), ("x", pa.float64()), ("y", pa.int64()),
+    ("_n", pa.int64()),
+]  # fmt: skip
+Ranked = tuple[Any, Any, Any]
+
+
+def in_order(row: Ranked) -> tuple[Any, ...]:
+    """Greatest x first, NaN being greater than all, then least y; null is last in both."""
+    _, x, y = row
+    not_a_number = x is not None and math.isnan(x)
+    return (x is None, not not_a_number, 0.0 if x is None or not_a_number else -x, y is None, y or 0, row_of(row))
+
+
+def row_of(row: Ranked) -> str:
+    """Tells rows apart by all that they hold: -0 and 0 are one."""
+    key, x, y = row
+    return f"{key} {x if x is None else x + 0.0} {y}"
+
+
+def firsts(rows: Counter[Ranked], n: int) -> Counter[tuple[str, int]]:
+    """The first rows of each key, with their ranks."""
+    found: Counter[tuple[str, int]] = Counter()
+    for key in {key for key, _, _ in rows}:
+        ordered = sorted((row for row in rows.elements() if row[0] == key), key=in_order)
+        found.update((row_of(row), rank) for rank, row in enumerate(ordered[:n], 1))
+    return found
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(KEYS, AMOUNTS, st.one_of(st.none(), st.integers(0, 2))), max_size=8), max_size=4),
+    st.integers(1, 3),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_the_first_rows_of_each_key_are_those_of_plain_python(
+    batches: list[list[Ranked]], n: int, takes_back: bool, chance: Any
+) -> None:
+    state: dict[Any, dict[str, Any]] = {}
+    rows: Counter[Ranked] = Counter()
+    shown: Counter[tuple[str, int]] = Counter()
+    work = FirstInOrder(["k"], ["x", "y"], [("x", False), ("y", True)], n, takes_back, ["k", "x", "y"], "rank")
+    for batch in batches:
+        back = [row for row in rows.elements() if chance.random() < 0.3] if takes_back else []
+        rows += Counter(batch)
+        rows -= Counter(back)
+        changes = [
+            {"k": k, "_row": row_of((k, x, y)), "x": x, "y": y, "_n": sign}
+            for sign, some in ((1, batch), (-1, back))
+            for k, x, y in some
+        ]
+        folded = work(table(changes, RANKED), [_touched(state, changes)])
+        apply(state, folded.changes[0], ["k", "_row"])
+        for chunk in folded.given:
+            for row in chunk.to_pylist():
+                shown[row_of((row["k"], row["x"], row["y"])), row["rank"]] += 1 if row[ENTERS] else -1
+        shown = Counter({row: count for row, count in shown.items() if count})
+        assert shown == firsts(rows, n)
+        if not takes_back:
+            assert sum(row["_n"] for row in state.values()) >= sum(shown.values()), "the first ones are kept"
+            assert len(state) <= len(shown), "and no others"
+
+
+def _touched(state: dict[Any, dict[str, Any]], changes: list[dict[str, Any]]) -> pa.Table:
+    """The stored rows under the keys that the batch has."""
+    keys = {change["k"] for change in changes}
+    return table([row for row in state.values() if row["k"] in keys], RANKED)
+
+
+# -- aggregates ------------------------------------------------------------------------------------------
+
+PARTIALS = [
+    ("_group", pa.int32()), ("k", pa.string()), ("total", pa.int64()), ("most", pa.int64()), ("_rows", pa.int64())
+]  # fmt: skip
+VALUES = st.lists(st.lists(st.tuples(KEYS, st.one_of(st.none(), st.integers(-3, 3))), max_size=8), max_size=4)
+
+
+def total(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+@settings(deadline=None)
+@given(VALUES)
+def test_partial_values_are_merged_and_what_they_were_is_told(batches: list[list[tuple[Any, Any]]]) -> None:
+    state: dict[Any, dict[str, Any]] = {}
+    so_far: dict[Any, list[int | None]] = defaultdict(list)
+    work = MergedPartials(["k"], {"total": "sum", "most": "max"}, None)
+    for batch in batches:
+        keys = {key for key, _ in batch}
+        before = {key: so_far[key].copy() for key in keys if so_far[key]}
+        for key, value in batch:
+            so_far[key].append(value)
+        arrived = table([{"k": key, "total": value, "most": value} for key, value in batch], PARTIALS)
+        folded = work(arrived, [table([row for row in state.values() if row["k"] in keys], PARTIALS)])
+        apply(state, folded.changes[0], ["k"])
+        given = [row for chunk in folded.given for row in chunk.to_pylist()]
+        for is_now, expected in ((True, {key: so_far[key] for key in keys}), (False, before)):
+            assert {row["k"]: (row["total"], row["most"]) for row in given if row[IS_NOW] is is_now} == {
+                key: (total(values), max((v for v in values if v is not None), default=None))
+                for key, values in expected.items()
+            }
+
+
+@settings(deadline=None)
+@given(VALUES, st.randoms(use_true_random=False))
+def test_a_key_whose_last_row_is_taken_back_is_gone(batches: list[list[tuple[Any, Any]]], chance: Any) -> None:
+    state: dict[Any, dict[str, Any]] = {}
+    rows: Counter[tuple[Any, Any]] = Counter()
+    work = MergedPartials(["k"], {"total": "sum", "_rows": "sum"}, "_rows")
+    for batch in batches:
+        before = {key: total([v for k, v in rows.elements() if k == key] or [0]) for key, _ in rows}
+        rows += Counter(batch)  # what comes can be taken back in the same checkpoint
+        back = [row for row in rows.elements() if chance.random() < 0.4]
+        rows -= Counter(back)
+        changes = [(row, 1) for row in batch] + [(row, -1) for row in back]
+        keys = {key for (key, _), _ in changes}
+        arrived = [
+            {"k": key, "total": None if value is None else sign * value, "_rows": sign}
+            for (key, value), sign in changes
+        ]
+        known = table([row for row in state.values() if row["k"] in keys], PARTIALS)
+        folded = work(table(arrived, PARTIALS), [known])
+        apply(state, folded.changes[0], ["k"])
+        assert {key: row["_rows"] for (key,), row in state.items()} == Counter(k for k, _ in rows.elements())
+        given = [row for chunk in folded.given for row in chunk.to_pylist()]
+        assert {row["k"] for row in given if not row[IS_NOW]} == before.keys() & keys
+        for row in given:
+            values = [v for k, v in rows.elements() if k == row["k"]]
+            assert not row[IS_NOW] or (row["total"] or 0) == (total(values) or 0)

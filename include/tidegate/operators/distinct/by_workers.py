@@ -13,10 +13,12 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PART", "NewValues", "new_column"]
+__all__ = ["MOST_PARTS", "PARTS", "NewValues", "new_column"]
 
-PART: Final = "_tidegate_part"
-"""The column of the batch that says which of the states a row's value is for: their number."""
+PARTS: Final = "_tidegate_parts"
+"""The column of the batch that says which of the states a row's value is for: a bit for each."""
+MOST_PARTS: Final = 60
+"""The most states that such a number has bits for."""
 
 
 def new_column(part: int) -> str:
@@ -39,10 +41,10 @@ class NewValues:
 
         keys = [*self.by, *self.values]
         codes, *known = codes_of([rows.select(keys) for rows in (arrived, *stored)], keys)
-        part = arrived[PART].to_numpy()
+        bits = arrived[PARTS].to_numpy()
         changes, found = [], []
         for number, before in enumerate(known):
-            places = np.flatnonzero(part == number)
+            places = np.flatnonzero(bits & (1 << number))
             distinct, first, counts = np.unique(codes[places], return_index=True, return_counts=True)
             is_new = ~np.isin(distinct, before)
             rows = arrived.take(pa.array(places[first[is_new]])).select([GROUP, *keys])

@@ -6,14 +6,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.operators.distinct.by_workers import PART, NewValues, new_column
+from tidegate.operators.calls import Call, parse_call
+from tidegate.operators.distinct.by_workers import MOST_PARTS, PARTS, NewValues, new_column
 from tidegate.operators.functions import Function
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty, like_before
 from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
 
     from tidegate.operators.base import OperatorContext
@@ -72,19 +73,18 @@ def _folded(
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
+    if len(parts) > MOST_PARTS:
+        return None
     values = value_names(next(iter(parts.values())))
     keys = [*by, *values]
-    each = []
-    for number, members in enumerate(parts.values()):
-        arguments = [F.expr(text).alias(name) for name, text in zip(values, members[0].call.arguments, strict=True)]
-        each.append(F.struct(F.lit(number).alias(PART), *arguments))
+    each = [_value(values, same) for same in _by_value(parts).values()]
     batch = rows.select(*map(quoted, by), F.inline(F.array(*each)))
-    batch = batch.where(" AND ".join(f"{name} IS NOT NULL" for name in values)).select(*map(quoted, keys), PART)
+    batch = batch.where(" AND ".join(f"{name} IS NOT NULL" for name in values)).select(*map(quoted, keys), PARTS)
     stored = [*fields, T.StructField("_n", T.LongType())]
     states = [Remembered(context.state(keys, part), stored) for part in parts]
     work = NewValues(list(by), values, len(parts))
     given = [*fields[: len(by)], *(T.StructField(new_column(n), T.LongType()) for n in range(len(parts)))]
-    arriving = [*fields, T.StructField(PART, T.IntegerType())]
+    arriving = [*fields, T.StructField(PARTS, T.LongType())]
     folded = fold_rows(batch, arriving, keys, states, work, given, is_empty=is_known_empty(rows))
     if folded is None:
         return None
@@ -93,3 +93,24 @@ def _folded(
         columns[new_column(number)] += [name for function in members for name in function.columns]
     counts = (F.col(new).alias(name) for new, names in columns.items() for name in names)
     return folded.rows.select(*map(quoted, by), *counts)
+
+
+def _by_value(parts: Parts) -> dict[tuple[str, ...], list[tuple[int, Call]]]:
+    """Return the numbers and calls of parts that count the same value, each under a condition of its own or none."""
+    found: dict[tuple[str, ...], list[tuple[int, Call]]] = {}
+    for number, members in enumerate(parts.values()):
+        call = parse_call(members[0].call.text)
+        assert isinstance(call, Call)
+        found.setdefault(call.arguments, []).append((number, call))
+    return found
+
+
+def _value(values: Sequence[str], calls: Sequence[tuple[int, Call]]) -> Column:
+    """Return a value with the parts that it is for. It is computed only where one of their conditions holds."""
+    from pyspark.sql import functions as F
+
+    bits = " | ".join(f"IF({call.where or 'true'}, {1 << number}L, 0L)" for number, call in calls)
+    texts = calls[0][1].arguments
+    arguments = (f"CASE WHEN ({bits}) <> 0 THEN {text} END" for text in texts)
+    named = (F.expr(text).alias(name) for name, text in zip(values, arguments, strict=True))
+    return F.struct(F.expr(bits).alias(PARTS), *named)

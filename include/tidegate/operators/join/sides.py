@@ -10,6 +10,7 @@ from tidegate.errors import Invalid
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same
 from tidegate.records.names import listed, quoted
 from tidegate.spark.row_id import row_id
+from tidegate.state.columns import OWN as STATE_COLUMNS
 from tidegate.state.lateness import passed_before_sql, passed_sql
 
 if TYPE_CHECKING:
@@ -199,9 +200,9 @@ def changed_rows(
     return context.persist(rows)
 
 
-def refuse_missing(before: DataFrame, changes: DataFrame, context: OperatorContext) -> None:
+def refuse_missing(before: Sequence[str], changes: Sequence[str], context: OperatorContext) -> None:
     """Raise Invalid if a stream that takes back rows lacks a column that stored ones have."""
-    if missing := [name for name in before.columns if name not in changes.columns]:
+    if missing := [name for name in before if name not in (*changes, *STATE_COLUMNS)]:
         raise Invalid(
             f"operator {context.uid!r}: its input no longer has {', '.join(map(repr, missing))}, and takes "
             "back rows that had",
@@ -229,7 +230,7 @@ def met(
     before = state.of(touched, on=on)
     if before is not None:
         if over_updates:
-            refuse_missing(before, changes, context)
+            refuse_missing(before.columns, changes.columns, context)
         old = recalled(state, before, changes, context)
         both = both.unionByName(old.withColumn("_was", F.col("_n")).withColumn("_touched", F.lit(False)))
     values = [name for name in changes.columns if name not in (*on, "_row", "_n")]
