@@ -1,6 +1,7 @@
 """What waits for the watermark and takes rows in the order of event time, and what plain Python and Spark say of it.
 
-ordered   rows over those before them (running values, the last three, lag, numbers); windows of three rows; a union
+ordered   rows over those before them (running values, the last three, lag, numbers); windows of three rows; the first
+          rows of each half hour; a union
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from tests.spark.graphs import ORDERS, grouped, mixed, rows_of
@@ -18,6 +20,7 @@ from tidegate.sinks import DeltaAppend
 
 __all__ = ["IN_ORDER"]
 
+HALF_HOUR = timedelta(minutes=30)
 RUNNING = {
     "total": "sum(v)", "mean": "avg(v)", "least": "min(v)", "odd": "count_if(v % 2 = 1)", "before": "lag(v)",
     "third": "lag(id, 3)", "nth": "row_number()",
@@ -34,6 +37,12 @@ def ordered(pipeline: Pipeline) -> None:
     both.sink("both", DeltaAppend("tables/both"))
     threes = both.window(count=3, by="k", uid="threes", n="count(*)", s="sum(v)", d="count(distinct v)", m="avg(id)")
     threes.sink("threes", DeltaAppend("tables/threes"))
+    tops = both.top_n(2, tumbling="30 min", by="k", order_by="v desc", rank="rank", uid="tops")
+    tops.sink("tops", DeltaAppend("tables/tops"))
+
+
+def half_hour(at: datetime) -> datetime:
+    return at - timedelta(minutes=at.minute % 30, seconds=at.second, microseconds=at.microsecond)
 
 
 def ordered_events(dice: random.Random) -> list[Event]:
@@ -73,7 +82,13 @@ def ordered_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
             ends = {"window_start": window[0]["at"], "window_end": window[-1]["at"], "k": k}
             ids = [row["id"] for row in window]
             threes.append(ends | {"n": 3, "s": sum(values), "d": len(set(values)), "m": sum(ids) / 3})
-    found = {"running": running, "recent": recent, "both": both, "threes": threes}
+    tops = [
+        row | {"window_start": start, "window_end": start + HALF_HOUR, "rank": place}
+        for (_, start), rows in grouped(both, lambda row: (row["k"], half_hour(row["at"]))).items()
+        for row in rows
+        if (place := 1 + sum(other["v"] > row["v"] for other in rows)) <= 2
+    ]
+    found = {"running": running, "recent": recent, "both": both, "threes": threes, "tops": tops}
     return {name: counted(rows) for name, rows in found.items()}
 
 

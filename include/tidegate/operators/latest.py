@@ -219,17 +219,18 @@ class TopN(ExpiringOperator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
         need_keys(rows, self.by, "by", context)
-        need_columns(rows, [term.name for term in self._order[:-1]], "order_by", context)
+        need_columns(rows, [term.name for term in self.order[:-1]], "order_by", context)
         refuse_own(rows, context)
         refuse_own(rows, context, [RANK])
         if self.at_once and withdrawn is None:
             named = rows.withColumn("_row", row_id(rows))
-            return {"": ranked_first(named, self.by, self._order, self.n, self.rank).drop("_row")}
-        now, before = ranked(rows, withdrawn, self.by, self._order, self.n, context, self.rank, self.ttl("", context))
+            return {"": ranked_first(named, self.by, self.order, self.n, self.rank).drop("_row")}
+        now, before = ranked(rows, withdrawn, self.by, self.order, self.n, context, self.rank, self.ttl("", context))
         return {"": now, "-": before}
 
     @property
-    def _order(self) -> list[By]:
+    def order(self) -> list[By]:
+        """The terms of the order; the last one tells rows apart that are equal in the others."""
         return [*map(_by, self.order_by), By("_row", ascending=True)]
 
     def shown(
@@ -238,7 +239,7 @@ class TopN(ExpiringOperator):
         stored = states[""]
         if stored is None:
             return None
-        return _first_held(stored, inputs[0], self.by, self._order, self.n, context, self.rank)
+        return _first_held(stored, inputs[0], self.by, self.order, self.n, context, self.rank)
 
 
 def _first_held(

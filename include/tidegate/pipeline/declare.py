@@ -25,6 +25,7 @@ from tidegate.operators.over import OverRows
 from tidegate.operators.process.map_state import MapState
 from tidegate.operators.process.process import Process
 from tidegate.operators.window.counted import CountWindow
+from tidegate.operators.window.top_n import WindowTopN
 from tidegate.operators.window.window import Window
 from tidegate.pipeline.graph.graph import Graph, build_graph
 from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, SinkNode, SourceNode, StageNode
@@ -374,9 +375,11 @@ class Stream:
         self,
         n: int,
         *,
-        by: str | Sequence[str],
+        by: str | Sequence[str] = (),
         order_by: str | Sequence[str],
         rank: str = "row_number",
+        tumbling: float | str | None = None,
+        event_time: str | None = None,
         state_ttl: str | float | None = None,
         ttl_time: str = "processing",
         uid: str | None = None,
@@ -388,8 +391,26 @@ class Stream:
 
         rank: how rows that are equal in `order_by` are numbered: "row_number" 1, 2, 3, 4 (told apart by all that they
             hold), "rank" 1, 2, 2, 4, "dense_rank" 1, 2, 2, 3. With the last two there may be more than `n` rows.
+        tumbling: the first rows of each window, "1 hour": given once, with window_start and window_end, when it is
+            complete, and then forgotten. Late rows go to the output "late". event_time: as for `window`.
         state_ttl: how long after it came a row is forgotten. ttl_time: as for `aggregate`.
         """
+        if tumbling is not None and state_ttl is not None:
+            raise Invalid(
+                f"top_n has tumbling={tumbling!r} and state_ttl={state_ttl!r}",
+                expected="one of them",
+                help="leave out state_ttl: rows are forgotten with their window",
+                reason="BAD_PIPELINE",
+            )
+        if tumbling is None and event_time is not None:
+            raise Invalid(
+                f"top_n has event_time={event_time!r}, and no windows",
+                expected='tumbling="1 hour", if it is to go by event time',
+                help="leave out event_time, or say tumbling",
+                reason="BAD_PIPELINE",
+            )
+        if tumbling is not None:
+            return self.apply(WindowTopN(n, tumbling, listed(by), listed(order_by), rank, event_time), uid=uid)
         whole = self.pipeline._whole_by(self.name)
         at_once = not whole.isdisjoint(listed(by))
         return self.apply(TopN(n, by, order_by, rank, at_once=at_once, expiry=Expiry(state_ttl, ttl_time)), uid=uid)

@@ -50,6 +50,9 @@ def nothing(*_: Any) -> None:
         (lambda rows, _: rows.over(by="k", n="count(*)", state_ttl="soon"), "state_ttl is 'soon': write a duration"),
         (lambda rows, _: rows.window(count=0, by="k", n="count(*)"), "count=0: expected a number of rows"),
         (lambda rows, _: rows.window(count=3, by="k"), 'it computes nothing: name at least one, such as orders="count'),
+        (lambda rows, _: rows.top_n(2, tumbling="1 moon", order_by="v"), "tumbling='1 moon' ('moon' is no unit"),
+        (lambda rows, _: rows.top_n(0, tumbling="1 h", order_by="v"), "n is 0: how many rows of a key are wanted"),
+        (lambda rows, _: rows.top_n(2, tumbling="1 h", by="_k", order_by="v"), "by names '_k', which is tidegate's"),
         (lambda rows, _: rows.every(0), "it is every 0: say after how many checkpoints, such as every(5)"),
         (
             lambda rows, _: rows.window(tumbling="1 h", time="processing", late="side", n="count(*)"),
@@ -128,6 +131,13 @@ def test_a_window_of_rows_is_no_window_of_time() -> None:
         declared(lambda rows, _: rows.window(count=3, by="k", emit="update", late="side", n="count(*)"))
     with pytest.raises(Invalid, match="a window of time has state_ttl='1 day', too"):
         declared(lambda rows, _: rows.window(tumbling="1 h", by="k", state_ttl="1 day", n="count(*)"))
+
+
+def test_what_goes_with_its_window_does_not_expire() -> None:
+    with pytest.raises(Invalid, match="top_n has tumbling='1 h' and state_ttl='1 day'"):
+        declared(lambda rows, _: rows.top_n(2, tumbling="1 h", by="k", order_by="v", state_ttl="1 day"))
+    with pytest.raises(Invalid, match="top_n has event_time='at', and no windows"):
+        declared(lambda rows, _: rows.top_n(2, by="k", order_by="v", event_time="at"))
 
 
 def test_a_union_of_one_stream_is_refused() -> None:
