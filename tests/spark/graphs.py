@@ -1,7 +1,8 @@
 """Pipelines that hold every operator, with the events that they get, and what plain Python and plain Spark say of them.
 
 near      what goes by event time: deduplicate, join, a window behind both, a join behind a left join
-kept      what replaces rows: aggregate, latest, top_n, join of what both hold now, a table's join, and chains of these
+kept      what replaces rows: aggregate (by key, of all rows), latest, top_n, join of what both hold now, a table's
+          join, and chains of these
 windows   tumbling, hopping, session; given once, on every update, again for late rows; process with timers
 """
 
@@ -187,6 +188,13 @@ def kept(pipeline: Pipeline) -> None:
         by="n", uid="sizes", keys="count(*)", m="avg(v)", ks="count(distinct k)", odd="bool_or(v % 2 = 1)"
     )
     sizes.sink("sizes", DeltaUpsert("tables/sizes", keys=["n"]))
+    alone = {name: call for name, call in calls.items() if name in "nsmd"}
+    orders.aggregate(by=[], uid="all", **alone).sink("all", DeltaUpsert("tables/all", keys=["n"]))
+    orders.aggregate(by=[], uid="quick", n="count(*)", most="max(v)").sink(
+        "quick", DeltaUpsert("tables/quick", keys=["n"])
+    )
+    whole = plain.aggregate(by=[], uid="whole", keys="count(*)", s="sum(n)", ks="count(distinct k)")
+    whole.sink("whole", DeltaUpsert("tables/whole", keys=["s"]))
 
     best = plain.top_n(2, by="k", order_by=["s desc", "v asc"], uid="best")
     best.sink("best", DeltaUpsert("tables/best", keys=["k", "rank"]))
@@ -245,7 +253,13 @@ def kept_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
         sizes[len(rows)].append(key)
     pairs = [(o, p) for o in orders for p in payments if o["k"] is not None and o["k"] == p["k"]]
     counts = grouped(pairs, lambda pair: pair[0]["k"])
+    alone = [] if not orders else [{name: each for name, each in total("", orders).items() if name in "nsmd"}]
+    quick = [{"n": len(orders), "most": max(row["v"] for row in orders)}] if orders else []
+    known = {k for k, _ in plain if k is not None}
     return {
+        "all": counted(alone),
+        "quick": counted(quick),
+        "whole": counted([{"keys": len(plain), "s": len(orders), "ks": len(known)}] if orders else []),
         "totals": counted([total(k, rows) for k, rows in grouped(orders, lambda row: row["k"]).items()]),
         "plain": counted(plains),
         "best": counted(ranked(plains, "k", lambda row: (-row["s"], row["v"]), 2)),
@@ -294,6 +308,7 @@ def total(key: Any, rows: Sequence[Row]) -> Row:
 
 
 KEPT_BATCH = {
+    "quick": "SELECT count(*) AS n, max(v) AS most FROM orders",
     "plain": "SELECT k, v, count(*) AS n, max(at) AS last, sum(id) AS s FROM orders GROUP BY k, v",
     "sizes": (
         "SELECT n, count(*) AS keys, avg(v) AS m, count(distinct k) AS ks, bool_or(v % 2 = 1) AS odd FROM "

@@ -33,6 +33,25 @@ STATEMENTS = {
         "SELECT o.id, o.at, p.method FROM orders o LEFT JOIN payments p ON o.id = p.id",
         ["id", "at"],
     ),
+    "alone": ("SELECT count(*) AS n, sum(amount) AS spent, count(DISTINCT country) AS kinds FROM orders", ["n"]),
+    "unpaid": (
+        "SELECT o.id, o.at, p.id AS pid FROM orders o LEFT JOIN payments p ON o.id = p.id WHERE p.id IS NULL",
+        ["id", "at"],
+    ),
+    "either": (
+        "SELECT o.id, o.at, p.id AS pid, coalesce(o.id, p.id) AS any FROM orders o FULL JOIN payments p ON o.id = p.id",
+        ["id", "at", "pid"],
+    ),
+    "thrice": (
+        "SELECT o.id, p.method, o.at, z.at AS then, z.amount, y.id AS yid FROM orders o "
+        "JOIN payments p ON o.id = p.id AND o.at < p.at JOIN orders z ON p.id = z.id "
+        "LEFT JOIN payments y ON z.id = y.id AND y.method = p.method",
+        ["id", "method", "at", "then"],
+    ),
+    "both_kinds": (
+        "SELECT id, country AS what FROM orders WHERE amount > 1 UNION ALL SELECT id, method AS what FROM payments",
+        [],
+    ),
     "top": (
         "SELECT country, n, id FROM (SELECT *, row_number() OVER (PARTITION BY country ORDER BY amount DESC) AS n "
         "FROM orders) WHERE n <= 2 AND country IS NOT NULL",

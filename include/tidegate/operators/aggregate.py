@@ -6,6 +6,8 @@ values of an exact `count(distinct …)` are keys of a state of their own, which
 
 Over an input that replaces rows (another aggregate, `latest` …) the rows that it takes back count negatively; a key
 whose last row is taken back is gone.
+
+Without a key all rows have the same one, which is kept and not given.
 """
 
 from __future__ import annotations
@@ -35,11 +37,13 @@ __all__ = ["Aggregate"]
 
 ROWS = "_rows"
 """The number of rows of a key: kept only if the input can take rows back."""
-OURS = (ROWS, "_n", *OWN)
+ALL = "_all"
+"""The key of totals over all rows: the same in each."""
+OURS = (ROWS, ALL, "_n", *OWN)
 
 
 class Aggregate(ExpiringOperator):
-    """`by`: the key columns. `functions`: output column → SQL aggregate, such as "sum(amount)"."""
+    """`by`: the key columns; none: one row in all. `functions`: output column → SQL aggregate, as "sum(amount)"."""
 
     kind: ClassVar[str] = "aggregate"
     renews: ClassVar[bool] = True
@@ -71,18 +75,23 @@ class Aggregate(ExpiringOperator):
 
     @property
     def keeps_for_ever(self) -> str | None:
-        return f"a row for each {', '.join(self.by)}" if self.expiry == NEVER else None
+        if self.expiry != NEVER:
+            return None
+        if self.by:
+            return f"a row for each {', '.join(self.by)}"
+        counted = [function.name for function in self._parsed() if function.distinct_part]
+        return f"each value that {', '.join(counted)} counts" if counted else None
 
     @property
     def parts(self) -> tuple[str, ...]:
         return ("", *sorted({part for function in self._parsed() if (part := function.distinct_part)}))
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
-        return not over_updates and set(keys) == set(self.by)
+        return bool(self.by) and not over_updates and set(keys) == set(self.by)
 
     @property
     def known_by(self) -> list[str] | None:
-        return self.by if self.expiry == NEVER else None
+        return self.by if self.by and self.expiry == NEVER else None
 
     def describe(self) -> Json:
         return {"by": self.by, "functions": self.functions, **self.expiry.describe()}
@@ -91,7 +100,7 @@ class Aggregate(ExpiringOperator):
         return {"by": self.by, "over a stream that replaces rows": over_updates} | meanings(self.functions)
 
     def problems(self) -> list[str]:
-        problems = key_problems(self.by)
+        problems = key_problems(self.by) if self.by else []
         if not self.functions:
             problems.append('it computes nothing: name at least one, such as orders="count(*)"')
         problems += [problem for name, text in self.functions.items() if isinstance(problem := parse(name, text), str)]
@@ -119,6 +128,17 @@ class Aggregate(ExpiringOperator):
     def _parsed(self) -> list[Function]:
         return parsed_functions(self.functions)
 
+    @property
+    def _keys(self) -> list[str]:
+        """The keys of its states."""
+        return self.by or [ALL]
+
+    def _with_key(self, rows: DataFrame) -> DataFrame:
+        """Return rows with the key that they all have, if none is declared."""
+        from pyspark.sql import functions as F
+
+        return rows if self.by else empty_if(rows, rows.withColumn(ALL, F.lit(0)))
+
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
         return None if part else self.expiry.ttl(context)
 
@@ -127,11 +147,12 @@ class Aggregate(ExpiringOperator):
     ) -> DataFrame | None:
         from pyspark.sql import functions as F
 
-        rows = inputs[0]
-        functions, results, _ = self._typed(rows, _withdrawn(context), context)
+        functions, results, _ = self._typed(inputs[0], _withdrawn(context), context)
+        rows = self._with_key(inputs[0])
         if (stored := states[""]) is None:
             return None
-        partials = rows.groupBy(*map(quoted, self.by)).agg(*(c for f in functions for c in f.partials()), F.count("*"))
+        columns = (column for function in functions for column in function.partials())
+        partials = rows.groupBy(*map(quoted, self._keys)).agg(*columns, F.count("*"))
         types = {field.name: field.dataType for field in partials.schema.fields}
         lacks = [name for function in functions for name in function.columns if name not in stored.columns]
         return stored.withColumns({name: F.lit(None).cast(types.get(name, "long")) for name in lacks}).select(*results)
@@ -155,10 +176,13 @@ class Aggregate(ExpiringOperator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], _withdrawn(context)
         functions, results, types = self._typed(rows, withdrawn, context)
-        state = context.state(self.by, ttl=self.ttl("", context))
-        is_asked = withdrawn is not None or (context.replaced_is_taken and not state.is_empty)
-        if is_asked and (folded := self._by_workers(rows, withdrawn, functions, types, context)):
-            return {"": folded.where(IS_NOW).select(*results), "-": folded.where(f"NOT {IS_NOW}").select(*results)}
+        rows = self._with_key(rows)
+        withdrawn = withdrawn if withdrawn is None else self._with_key(withdrawn)
+        state = context.state(self._keys, ttl=self.ttl("", context))
+        if withdrawn is not None or (context.replaced_is_taken and not state.is_empty):
+            folded = self._by_workers(rows, withdrawn, functions, types, context)
+            if folded is not None:
+                return {"": folded.where(IS_NOW).select(*results), "-": folded.where(f"NOT {IS_NOW}").select(*results)}
         distinct = self._new_values(rows, functions, context) if withdrawn is None else NO_NEW_DISTINCT
         if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
             was_empty = state.is_empty
@@ -196,30 +220,31 @@ class Aggregate(ExpiringOperator):
 
         if any(function.distinct_part for function in functions):
             return None
-        lifted = [lift(functions, frame, self.by, types.partials) for frame in (rows, withdrawn) if frame is not None]
-        if not (lifted and lifted[0]):
+        new = lift(functions, rows, self._keys, types.partials)
+        if new is None:
             return None
-        ops, batch = dict(lifted[0].ops), lifted[0].rows
-        fields = list(batch.schema.fields)
-        if withdrawn is not None and lifted[1]:
-            negated = {name: -F.col(quoted(name)) for name in ops}
-            signs = [(batch, 1), (lifted[1].rows.withColumns(negated), -1)]
-            both = [frame.withColumn(ROWS, F.lit(sign).cast("long")) for frame, sign in signs]
+        batch, ops, fields = new.rows, new.ops, list(new.rows.schema.fields)
+        if withdrawn is not None:
+            old = lift(functions, withdrawn, self._keys, types.partials)
+            assert old is not None
+            negated = old.rows.withColumns({name: -F.col(quoted(name)) for name in ops})
+            both = [frame.withColumn(ROWS, F.lit(sign).cast("long")) for frame, sign in ((batch, 1), (negated, -1))]
             batch, ops = both[0].unionByName(both[1]), ops | {ROWS: "sum"}
             fields.append(T.StructField(ROWS, T.LongType()))
-        schema = schema_of(fields)
-        if not merges(schema, self.by, ops):
+        if not merges(schema_of(fields), self._keys, ops):
             return None
-        state = Remembered(context.state(self.by, ttl=self.ttl("", context)), fields)
-        work = MergedPartials(self.by, ops, ROWS if withdrawn is not None else None)
+        if not self.by:
+            batch = _reduced(RowPartials(batch, ops)).rows
+        state = Remembered(context.state(self._keys, ttl=self.ttl("", context)), fields)
+        work = MergedPartials(self._keys, ops, ROWS if withdrawn is not None else None)
         given = [*fields, T.StructField(IS_NOW, T.BooleanType())]
         is_empty = all(is_known_empty(frame) for frame in (rows, withdrawn) if frame is not None)
-        folded = fold_rows(batch, fields, self.by, [state], work, given, is_empty=is_empty)
+        folded = fold_rows(batch, fields, self._keys, [state], work, given, is_empty=is_empty)
         return None if folded is None else folded.rows
 
     def _counted(self, functions: Sequence[Function], context: OperatorContext) -> list[Function]:
         """Earlier versions also stored null for "no distinct value": states that they began stay that way."""
-        state = context.state(self.by, ttl=self.ttl("", context))
+        state = context.state(self._keys, ttl=self.ttl("", context))
         stored_names = {field["name"] for field in state.base.columns["fields"]} if state.base is not None else set()
         distinct = [function.name for function in functions if function.distinct_part]
         before = context.memory.get("plain")
@@ -232,7 +257,7 @@ class Aggregate(ExpiringOperator):
     def _new_values(self, rows: DataFrame, functions: Sequence[Function], context: OperatorContext) -> NewDistinct:
         """Let workers keep distinct values that are new."""
         parts = _distinct_parts(functions)
-        return NewDistinct(*new_values(rows, self.by, parts, context)) if parts else NO_NEW_DISTINCT
+        return NewDistinct(*new_values(rows, self._keys, parts, context)) if parts else NO_NEW_DISTINCT
 
     def _lifted(
         self, rows: DataFrame, functions: Sequence[Function], types: Types, distinct: NewDistinct
@@ -241,17 +266,19 @@ class Aggregate(ExpiringOperator):
         from pyspark.sql import functions as F
 
         names = [name for function in functions if function.distinct_part for name in function.columns]
-        lifted = lift([function for function in functions if not function.distinct_part], rows, self.by, types.partials)
+        plain = [function for function in functions if not function.distinct_part]
+        lifted = lift(plain, rows, self._keys, types.partials)
         if distinct.left:
             return None
         if lifted is None or not names:
-            return lifted
+            return lifted if lifted is None or self.by else _reduced(lifted)
         grows = lifted.rows.withColumns({name: F.lit(0).cast("long") for name in names})
         if not is_known_empty(rows):
             for frame in distinct.grown:
                 grows = grows.unionByName(frame, allowMissingColumns=True)
         # What is the same in all rows is not so in those of distinct values: none of it is fixed.
-        return RowPartials(empty_if(rows, grows), lifted.ops | dict.fromkeys(names, "sum"))
+        grown = RowPartials(empty_if(rows, grows), lifted.ops | dict.fromkeys(names, "sum"))
+        return grown if self.by else _reduced(grown)
 
     def _partial(
         self,
@@ -267,17 +294,17 @@ class Aggregate(ExpiringOperator):
         columns = [column for function in functions for column in function.partials()]
         if withdrawn is not None or not columns:
             columns.append(F.count("*").alias(ROWS))
-        key_columns = list(map(quoted, self.by))
+        key_columns = list(map(quoted, self._keys))
         fresh = rows.groupBy(*key_columns).agg(*columns)
         if withdrawn is not None:
             withdrawn_rows = withdrawn.groupBy(*key_columns).agg(*columns)
-            names = [name for name in withdrawn_rows.columns if name not in self.by]
+            names = [name for name in withdrawn_rows.columns if name not in self._keys]
             fresh = fresh.unionByName(
                 withdrawn_rows.select(*key_columns, *((-withdrawn_rows[quoted(name)]).alias(name) for name in names))
             )
         parts = _distinct_parts(functions)
         if not parts and withdrawn is None:
-            return context.persist(fresh) if not context.state(self.by).is_empty else fresh
+            return context.persist(fresh) if not context.state(self._keys).is_empty else fresh
         frames = list(distinct.grown)
         for part, members in (parts if withdrawn is not None else distinct.left).items():
             frames.append(self._distinct(part, members, rows, withdrawn, context))
@@ -299,7 +326,7 @@ class Aggregate(ExpiringOperator):
         columns = [column for function in functions for column in function.merges()]
         if ROWS in like.columns:
             columns.append(F.sum(ROWS).alias(ROWS))
-        merged = partials.groupBy(*map(quoted, self.by)).agg(*columns)
+        merged = partials.groupBy(*map(quoted, self._keys)).agg(*columns)
         target_types = {field.name: field.dataType.simpleString() for field in like.schema.fields}
         merged_types = {field.name: field.dataType.simpleString() for field in merged.schema.fields}
         wider = {
@@ -323,10 +350,10 @@ class Aggregate(ExpiringOperator):
 
         values = value_names(members)
         arguments = [F.expr(text).alias(name) for text, name in zip(members[0].call.arguments, values, strict=True)]
-        keys = [*self.by, *values]
+        keys = [*self._keys, *values]
 
         def counted(frame: DataFrame, sign: int) -> DataFrame:
-            stored = frame.select(*map(quoted, self.by), *arguments)
+            stored = frame.select(*map(quoted, self._keys), *arguments)
             stored = stored.where(" AND ".join(f"{name} IS NOT NULL" for name in values))
             return stored.groupBy(*map(quoted, keys)).agg((F.count("*") * sign).alias("_n"))
 
@@ -342,9 +369,9 @@ class Aggregate(ExpiringOperator):
         worth = after if withdrawn is not None else after.where("_was = 0")
         state.put(worth.drop("_was").withColumn(DELETED, F.col("_n") <= 0), deletes=True)
         step: Column = F.sum((F.col("_n") > 0).cast("long") - F.col("_was"))
-        steps = after.groupBy(*map(quoted, self.by)).agg(step.alias("_step"))
+        steps = after.groupBy(*map(quoted, self._keys)).agg(step.alias("_step"))
         columns = [F.col("_step").alias(name) for function in members for name in function.columns]
-        return steps.select(*map(quoted, self.by), *columns)
+        return steps.select(*map(quoted, self._keys), *columns)
 
 
 class NewDistinct(NamedTuple):
@@ -366,6 +393,16 @@ def _distinct_parts(functions: Sequence[Function]) -> dict[str, list[Function]]:
         if function.distinct_part:
             parts.setdefault(function.distinct_part, []).append(function)
     return parts
+
+
+def _reduced(partials: RowPartials) -> RowPartials:
+    """Return the partial values of all rows as one row: each task reduces its own, and one worker gets little."""
+    from pyspark.sql import functions as F
+
+    rows, ops = partials.rows, partials.ops
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    columns = (F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items())
+    return RowPartials(empty_if(rows, rows.groupBy(ALL).agg(*columns)), ops)
 
 
 def _withdrawn(context: OperatorContext) -> DataFrame | None:

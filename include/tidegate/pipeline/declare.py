@@ -153,7 +153,7 @@ class Stream:
     ) -> Stream:
         """One row per key with running totals: `aggregate(by="customer", spent="sum(amount)", orders="count(*)")`.
 
-        Each checkpoint emits the rows of the keys that changed, to be upserted.
+        Each checkpoint emits the rows of the keys that changed, to be upserted. by=[]: one row, totals over all rows.
 
         state_ttl: how long after its last change a key's totals are forgotten, such as "30 days"; they start from zero
         if the key comes again. ttl_time: measured by the clock ("processing") or by the watermark ("event").

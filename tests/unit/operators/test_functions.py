@@ -74,6 +74,16 @@ def test_names_that_would_clash_in_the_state_are_refused() -> None:
     assert "tidegate's own" in Aggregate(["k"], {"_rows": "sum(v)"}).problems()[0]
 
 
+def test_totals_over_all_rows_need_no_key_and_keep_one_row() -> None:
+    totals = Aggregate([], {"n": "count(*)", "d": "count(distinct v)"})
+    assert not totals.problems()
+    assert totals.columns == ["n", "d"]
+    assert totals.keeps_for_ever == "each value that d counts"
+    assert Aggregate([], {"n": "count(*)"}).keeps_for_ever is None
+    assert not totals.never_drops_keys([], over_updates=False), "the row before must be taken back"
+    assert "needs a column '_all', which is tidegate's own" in Aggregate([], {"_all": "sum(v)"}).problems()[0]
+
+
 def test_over_an_input_that_replaces_rows_only_what_can_take_them_back_is_kept() -> None:
     assert not Aggregate(
         ["k"], {"n": "count(*)", "s": "sum(v)", "m": "avg(v)", "d": "count(distinct v)", "b": "bool_or(v)"}

@@ -2,9 +2,10 @@
 
     FROM a, WHERE, expressions            a stage
     DISTINCT                              deduplicate
-    GROUP BY                              aggregate
+    GROUP BY, or aggregates alone         aggregate; without GROUP BY of all rows, by=[]
     GROUP BY over TUMBLE, HOP, SESSION    window
-    JOIN, with times BETWEEN              join with `within`; without times, of what both sides hold now
+    JOIN, with times BETWEEN              join with `within`; without times, of what both sides hold now; each in turn
+    UNION ALL                             union, by the names of the columns
     ROW_NUMBER(), RANK() … <= n           top_n; the newest row by descending columns: latest
 
 What would be something else, or nearly the same, is refused with its place.
@@ -75,7 +76,7 @@ class _Compiler:
 
         if isinstance(tree, exp.Subquery):
             return self._of(tree.this)
-        if not isinstance(tree, exp.Select):
+        if not isinstance(tree, exp.Select | exp.Union):
             raise self.query.refuse(tree, "only SELECT becomes a stream", "write one SELECT; several streams: one each")
         for part, help in _REFUSED.items():
             if found := tree.args.get(part):
@@ -85,6 +86,8 @@ class _Compiler:
             if each.alias in self.known:
                 raise self.query.refuse(each, "two parts of WITH have this name", "name one of them differently")
             self.known[each.alias] = self._of(each.this)
+        if isinstance(tree, exp.Union):
+            return self._united(tree)
         self._check_functions(tree)
         if (ranked := _ranked(tree)) is not None:
             return self._top(tree, *ranked)
@@ -97,6 +100,31 @@ class _Compiler:
         if tree.args.get("group") or any(_aggregates(each) for each in tree.expressions):
             return self._grouped(tree, source, where, alias)
         return self._plain(tree, source, where, alias)
+
+    def _united(self, tree: exp.Union) -> Stream:
+        """Compile the SELECTs of a UNION ALL: SQL pairs columns by place, and a union by name, so both must agree."""
+        from sqlglot import exp
+
+        parts: list[Any] = [tree]
+        while isinstance(parts[0], exp.Union):
+            if parts[0].args.get("distinct") or parts[0].args.get("by_name"):
+                raise self.query.refuse(
+                    parts[0].expression, "a UNION of another kind", "write UNION ALL; SELECT DISTINCT around it"
+                )
+            first = parts.pop(0)
+            parts[:0] = [first.this, first.expression]
+        names: list[str] = []
+        for each in parts:
+            select = each.unnest()
+            own = [] if not isinstance(select, exp.Select) else [part.alias_or_name for part in select.expressions]
+            if not own or "*" in own or "" in own:
+                raise self.query.refuse(each, "a part of a UNION ALL without names", "name the columns of each SELECT")
+            if names and own != names:
+                help = f"name them alike, in the same order: {', '.join(names)}"
+                raise self.query.refuse(each, "a part of a UNION ALL with other columns", help)
+            names = own
+        streams = [self._of(each) for each in parts]
+        return streams[0].union(*streams[1:], name=self._uid("union", tree))
 
     def _plain(self, tree: exp.Select, source: Stream, where: exp.Expression | None, alias: str) -> Stream:
         columns = [self._text(each, alias) for each in tree.expressions]
@@ -142,8 +170,6 @@ class _Compiler:
 
     def _grouped(self, tree: exp.Select, source: Stream, where: exp.Expression | None, alias: str) -> Stream:
         rows, keys, functions, columns = self._keys_and_functions(tree, source, where, alias)
-        if not keys:
-            raise self.query.refuse(tree, "there is no GROUP BY", "group by a key")
         result = rows.aggregate(
             by=keys, **functions, uid=self._uid("aggregate", tree, last=columns == [*keys, *functions])
         )
@@ -280,88 +306,93 @@ class _Compiler:
     def _joined(self, tree: exp.Select) -> Stream:
         from sqlglot import exp
 
-        joins = tree.args["joins"]
-        if len(joins) > 1:
-            raise self.query.refuse(
-                joins[1], "a second JOIN", "join two streams, and the result with the third around it"
-            )
         if tree.args.get("group") or any(_aggregates(each) for each in tree.expressions):
             raise self.query.refuse(
                 tree, "a JOIN and GROUP BY in one SELECT", "put a SELECT … GROUP BY around the join"
             )
-        join = joins[0]
-        how = (join.side or "inner").lower()
-        if how not in ("inner", "left", "full") or (join.kind or "").upper() not in ("", "INNER", "OUTER"):
-            raise self.query.refuse(join, "this kind of JOIN", "JOIN, LEFT JOIN and FULL JOIN have an operator")
-        (left, mine), (right, theirs) = self._from(tree), self._source(join.this)
-        on, times, rest = self._conditions(join, mine, theirs)
-        if rest and how != "inner":
-            raise self.query.refuse(
-                rest[0], "this condition of an outer join", "put it into a SELECT around that stream"
-            )
-        keys = {_inner(theirs, b): _inner(mine, a) for a, b in on}
-
-        def column(node: exp.Expression) -> exp.Expression:
-            if not isinstance(node, exp.Column):
-                return node
-            if node.table not in (mine, theirs):
-                raise self.query.refuse(
-                    node, "a column of either side", f"write {mine}.{node.name} or {theirs}.{node.name}"
-                )
-            name = _inner(node.table, node.name)
-            if name in keys and how != "inner":
-                raise self.query.refuse(node, "the other side's key in an outer join", f"take {mine}'s")
-            return exp.column(exp.to_identifier(keys.get(name, name), quoted=True))
-
         if any(each.is_star for each in tree.expressions):
             raise self.query.refuse(tree.expressions[0], "* of a JOIN", "name the columns")
-        sides = [
-            self.pipeline.stage(stream, name=self._uid(side, tree, last=False))(_prefixed(alias))
-            for stream, alias, side in ((left, mine, "left"), (right, theirs, "right"))
-        ]
-        options: dict[str, Any] = {"how": how, "on": {_inner(mine, a): _inner(theirs, b) for a, b in on}}
-        if times is not None:
-            low, high, at = times
-            options |= {"within": (f"{low:.15g} s", f"{high:.15g} s"), "event_time": at}
-        joined = sides[0].join(sides[1], **options, uid=self._uid("join", tree, last=False))
-        conditions = [*rest, *([tree.args["where"].this] if tree.args.get("where") else [])]
-        where = " AND ".join(f"({each.copy().transform(column).sql(dialect='spark')})" for each in conditions)
+        stream, first = self._from(tree)
+        sides = _JoinedSides(self.query, [first], {})
+        joined = self.pipeline.stage(stream, name=self._uid("left", tree, last=False))(_prefixed(first, {}))
+        conditions: list[exp.Expression] = []
+        for join in tree.args["joins"]:
+            joined, rest = self._join(tree, join, joined, sides)
+            if conditions and (join.side or "").lower() == "full":
+                help = "put the join before it into a SELECT of its own, with that condition"
+                raise self.query.refuse(conditions[0], "a condition before a FULL JOIN", help)
+            conditions += rest
+        conditions += [tree.args["where"].this] if tree.args.get("where") else []
+        where = " AND ".join(f"({sides.text(each)})" for each in conditions)
         columns = [
-            f"{(each.this if isinstance(each, exp.Alias) else each).copy().transform(column).sql(dialect='spark')} "
+            f"{sides.text(each.this if isinstance(each, exp.Alias) else each)} "
             f"AS {_quoted(each.alias_or_name or self._unnamed(each))}"
             for each in tree.expressions
         ]
         return self._stage(tree, joined, where or None, columns)
 
+    def _join(self, tree: exp.Select, join: exp.Join, left: Stream, sides: _JoinedSides) -> tuple[Stream, list[Any]]:
+        """Join one more stream; return also the conditions that are about the joined rows."""
+        how = (join.side or "inner").lower()
+        if how not in ("inner", "left", "full") or (join.kind or "").upper() not in ("", "INNER", "OUTER"):
+            raise self.query.refuse(join, "this kind of JOIN", "JOIN, LEFT JOIN and FULL JOIN have an operator")
+        right, theirs = self._source(join.this)
+        if theirs in sides.aliases:
+            raise self.query.refuse(join, f"two sides are called {theirs!r}", "name one of them differently: AS")
+        on, times, rest = self._conditions(join, sides, theirs)
+        if rest and how != "inner":
+            raise self.query.refuse(
+                rest[0], "this condition of an outer join", "put it into a SELECT around that stream"
+            )
+        pairs = {mine: _inner(theirs, name) for mine, name in on}
+        copies: dict[str, str] = {}
+        if how == "inner":
+            sides.keys |= {other: mine for mine, other in pairs.items()}
+        else:  # where a side has no row, its own key is null: so the joined key is a column of its own
+            number = len(sides.aliases)
+            keys = {f"on_{number}_{place}": mine for place, mine in enumerate(pairs)}
+            left = self.pipeline.stage(left, name=self._uid("keyed", tree, last=False))(_copied(keys))
+            copies = {key: name for key, (_, name) in zip(keys, on, strict=True)}
+            pairs = {key: key for key in keys}
+        sides.aliases.append(theirs)
+        right = self.pipeline.stage(right, name=self._uid("right", tree, last=False))(_prefixed(theirs, copies))
+        options: dict[str, Any] = {"how": how, "on": pairs}
+        if times is not None:
+            low, high, at = times
+            options |= {"within": (f"{low:.15g} s", f"{high:.15g} s"), "event_time": at}
+        return left.join(right, **options, uid=self._uid("join", tree, last=False)), rest
+
     def _unnamed(self, node: exp.Expression) -> str:
         raise self.query.refuse(node, "an expression without a name", "write AS, and a name")
 
-    def _conditions(self, join: exp.Expression, mine: str, theirs: str) -> Any:
-        """Return the pairs of keys, the bounds of time with both columns, and what else is asked for."""
+    def _conditions(self, join: exp.Expression, sides: _JoinedSides, theirs: str) -> Any:
+        """Return the pairs of a column of the left side and one of the right, the bounds of time with both columns, and
+        what else is asked for."""
         from sqlglot import exp
 
-        condition = join.args.get("on")
+        condition, help = join.args.get("on"), f"say ON {sides.aliases[-1]}.… = {theirs}.…"
         if condition is None:
-            raise self.query.refuse(join, "a JOIN without ON", f"say ON {mine}.… = {theirs}.…")
+            raise self.query.refuse(join, "a JOIN without ON", help)
         on: list[tuple[str, str]] = []
         times: tuple[float, float, tuple[str, str]] | None = None
         rest: list[Any] = []
         for each in condition.flatten() if isinstance(condition, exp.And) else [condition]:
-            sides = [each.this, each.args.get("expression")]
-            if isinstance(each, exp.EQ) and all(isinstance(side, exp.Column) for side in sides):
-                named = {side.table: side.name for side in sides}
-                if named.keys() == {mine, theirs}:
-                    on.append((named[mine], named[theirs]))
+            columns = [each.this, each.args.get("expression")]
+            if isinstance(each, exp.EQ) and all(isinstance(column, exp.Column) for column in columns):
+                own = [sides.name(column) for column in columns if column.table in sides.aliases]
+                others = [column.name for column in columns if column.table == theirs]
+                if own and others and not any(own[0] == mine or others[0] == other for mine, other in on):
+                    on.append((own[0], others[0]))
                     continue
-            if isinstance(each, exp.Between) and times is None and (found := self._bounds(each, mine, theirs)):
+            if isinstance(each, exp.Between) and times is None and (found := self._bounds(each, sides, theirs)):
                 times = found
                 continue
             rest.append(each)
         if not on:
-            raise self.query.refuse(join, "a JOIN without equal columns", f"say ON {mine}.… = {theirs}.…")
+            raise self.query.refuse(join, "a JOIN without equal columns", help)
         return on, times, rest
 
-    def _bounds(self, between: exp.Expression, mine: str, theirs: str) -> Any:
+    def _bounds(self, between: exp.Expression, sides: _JoinedSides, theirs: str) -> Any:
         """Return how much earlier and later the other side's time may be. None: this is about something else."""
         from sqlglot import exp
 
@@ -369,11 +400,11 @@ class _Compiler:
         (base, before), (same, after) = self._shifted(between.args["low"]), self._shifted(between.args["high"])
         if not all(isinstance(each, exp.Column) for each in (time, base, same)) or base != same:
             return None
-        if {time.table, base.table} != {mine, theirs}:
-            return None
-        if time.table == theirs:
-            return before, after, (_inner(mine, base.name), _inner(theirs, time.name))
-        return -after, -before, (_inner(mine, time.name), _inner(theirs, base.name))
+        if time.table == theirs and base.table in sides.aliases:
+            return before, after, (sides.name(base), _inner(theirs, time.name))
+        if base.table == theirs and time.table in sides.aliases:
+            return -after, -before, (sides.name(time), _inner(theirs, base.name))
+        return None
 
     def _shifted(self, node: exp.Expression) -> tuple[Any, float]:
         from sqlglot import exp
@@ -389,7 +420,7 @@ class _Compiler:
         name = self._uid("select", tree)
         return self.pipeline.stage(source, name=name)(_rows(where, columns))
 
-    def _uid(self, kind: str, tree: exp.Select, *, last: bool = True) -> str:
+    def _uid(self, kind: str, tree: exp.Expression, *, last: bool = True) -> str:
         """Return the name of a part: that of the statement for what the outermost SELECT ends with."""
         if last and tree is self.query.tree and not (kind != "distinct" and tree.args.get("distinct")):
             return self.name
@@ -428,6 +459,35 @@ class _Compiler:
                 raise self.query.refuse(each, "a subquery in an expression", "JOIN it")
             if isinstance(each, exp.Func) and {each.sql_name().lower(), each.name.lower()} & set(_CHANGING):
                 raise self.query.refuse(each, "a retry would compute something else", "take a column of the rows")
+
+
+@dataclass
+class _JoinedSides:
+    """The streams that are joined so far, and where their columns are in the joined rows."""
+
+    query: Query
+    aliases: list[str]
+    keys: dict[str, str]
+    """The columns that an inner join has left out, since each is equal to another one."""
+
+    def name(self, node: exp.Column) -> str:
+        """Return the name of a column in the joined rows."""
+        if node.table not in self.aliases:
+            choices = " or ".join(f"{alias}.{node.name}" for alias in self.aliases)
+            raise self.query.refuse(node, "a column of either side", f"write {choices}")
+        name = _inner(node.table, node.name)
+        return self.keys.get(name, name)
+
+    def text(self, node: exp.Expression) -> str:
+        """Return an expression of the joined rows as Spark writes it."""
+        from sqlglot import exp
+
+        def named(each: exp.Expression) -> exp.Expression:
+            if not isinstance(each, exp.Column):
+                return each
+            return exp.column(exp.to_identifier(self.name(each), quoted=True))
+
+        return str(node.copy().transform(named).sql(dialect="spark"))
 
 
 def _own(tree: exp.Select) -> Iterator[Any]:
@@ -515,11 +575,29 @@ def _keyed(where: str | None, computed: Mapping[str, str]) -> Callable[[Any], An
     return keyed
 
 
-def _prefixed(alias: str) -> Callable[[Any], Any]:
+def _prefixed(alias: str, copies: Mapping[str, str]) -> Callable[[Any], Any]:
+    """copies: more columns, each with the one that it is a copy of."""
+    copied = dict(copies)
+
     def prefixed(frame: Any) -> Any:
-        return frame.toDF(*(_inner(alias, name) for name in frame.columns))
+        from pyspark.sql import functions as F
+
+        more = (F.col(_quoted(name)).alias(copy) for copy, name in copied.items())
+        names = [_inner(alias, name) for name in frame.columns]
+        return frame.select("*", *more).toDF(*names, *copied) if copied else frame.toDF(*names)
 
     return prefixed
+
+
+def _copied(copies: Mapping[str, str]) -> Callable[[Any], Any]:
+    copied = dict(copies)
+
+    def with_copies(frame: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        return frame.withColumns({copy: F.col(_quoted(name)) for copy, name in copied.items()})
+
+    return with_copies
 
 
 def _renamed(old: str, new: str) -> Callable[[Any], Any]:
