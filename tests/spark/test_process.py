@@ -17,7 +17,7 @@ from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
-from tidegate.operators import MapState
+from tidegate.operators import ListState, MapState
 from tidegate.sinks import DeltaAppend
 
 pytestmark = in_turn(3, of=4)
@@ -229,12 +229,70 @@ def test_maps_of_a_key_hold_what_rows_name_and_forget_each_entry_in_its_time(tmp
     assert {key: n for key, n in held.items() if key[0] == "a"} == {("a", "tea"): 4, ("a", "ink"): 1}
 
 
-def shown(play: SmallPipeline, part: str) -> list[dict[str, Any]]:
+def test_lists_of_a_key_are_read_as_they_were_appended_and_fields_expire_each_in_its_time(
+    tmp_path: Path, spark: Any
+) -> None:
+    """Only a row that says so iterates, or clears. Every other attempt reads entries from files, the others get whole
+    lists with their keys."""
+
+    def visited(key: Any, rows: Any, state: Any, timers: Any) -> Iterator[Any]:
+        for row in rows.to_pylist():
+            state.rows = (state.rows or 0) + 1
+            told = f"{state.rows}, {state.last or 'long ago'}"
+            state.last = row["page"]
+            if row["page"] == "list":
+                told += ": " + ", ".join(f"{visit['page']}{visit['tags']}" for visit in state.visits)
+            elif row["page"] == "clear":
+                state.visits.clear()
+            else:
+                state.visits.append({"page": row["page"], "tags": [state.rows], "at": row["at"]})
+                state.kept.append({"page": row["page"]})
+            yield {"k": key["k"], "told": f"{told} {'+' if state.visits else '-'}{sum(1 for _ in state.kept)}"}
+
+    def declare(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k string, page string, at timestamp", event_time="at")
+        made = rows.process(
+            by="k", state="rows long, last string", output="k string, told string", in_order=True, uid="visited",
+            lists={"visits": ListState("page string, tags array<long>, at timestamp", state_ttl="36 h"),
+                   "kept": ListState("page string")},
+            state_ttl={"last": "36 h"},
+        )(visited)  # fmt: skip
+        made.sink("told", DeltaAppend("tables/told"))
+
+    play, moved, cycle = SmallPipeline(tmp_path, spark, declare), iter(range(100)), itertools.cycle([1, -2])
+
+    def day(number: int, *pages: str, fault: str = "") -> list[str]:
+        for k, page in [(k, page) for page in pages for k in (None, "b")] + [("-", "list")]:
+            at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=next(moved))
+            play.feed([{"k": k, "page": page, "at": at.isoformat()}])
+        with seams.installed(seams.Seams(now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number))):
+            Telling(play, spark, cycle).checkpoint(fault)
+        told = [[row["told"] for row in play.rows("tables/told") if row["k"] == k] for k in (None, "b")]
+        assert sorted(told[0]) == sorted(told[1]), "a null is a key like any other"
+        return sorted(told[0], key=lambda text: int(text.split(",")[0]))
+
+    assert day(0, "x", "list", "y") == ["1, long ago +1", "2, x: x[1] +1", "3, list +2"]
+    assert day(1, "z", "list", fault="twice")[3:] == ["4, y +3", "5, z: x[1], y[3], z[4] +3"]
+    assert day(2, "list", "w", "list", fault="crash")[5:] == ["6, list: z[4] +3", "7, list +4", "8, w: z[4], w[7] +4"]
+    # What was last is the same at the end of days 1 and 2: it has not changed for two days.
+    assert day(3, "clear", "v", "list", "clear")[8:] == [
+        "9, long ago -4",
+        "10, clear +5",
+        "11, v: v[10] +5",
+        "12, list -5",
+    ]
+    assert day(4, "u", "list")[12:] == ["13, clear +6", "14, u: u[13] +6"]
+    assert day(6, "list", "t")[14:] == ["15, long ago:  -6", "16, list +7"]
+    kept = [row for row in shown(play, "list-kept", "visited") if row["k"] == "b"]
+    assert [row["page"] for row in sorted(kept, key=lambda row: row["_place"])] == list("xyzwvut")
+    written = sum(each.file.rows for each in play.state("visited.list-kept").files)
+    assert written <= 7 * 2, "what is appended is written once"
+
+
+def shown(play: SmallPipeline, part: str, uid: str = "counted") -> list[dict[str, Any]]:
     """What lies in a part of the state, as of the last checkpoint."""
     from tidegate.state.versions import newest
 
-    state = play.state(f"counted.{part}")
-    paths = [
-        str(play.root / "ledger" / play.name / "state" / f"counted.{part}" / each.file.path) for each in state.files
-    ]
+    state = play.state(f"{uid}.{part}")
+    paths = [str(play.root / "ledger" / play.name / "state" / f"{uid}.{part}" / each.file.path) for each in state.files]
     return [row.asDict() for row in newest(play.spark.read.parquet(*paths), state.keys, None, once=False).collect()]

@@ -6,6 +6,7 @@ from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.join.join import IntervalJoin, LatestJoin, TableJoin
 from tidegate.operators.latest import Latest, TopN
+from tidegate.operators.process.list_state import ListState
 from tidegate.operators.process.map_state import MapState
 from tidegate.operators.window.window import Window
 
@@ -16,6 +17,7 @@ __all__ = [
     "IntervalJoin",
     "Latest",
     "LatestJoin",
+    "ListState",
     "MapState",
     "Operator",
     "OperatorContext",

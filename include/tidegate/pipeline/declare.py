@@ -22,6 +22,7 @@ from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.join.join import How, IntervalJoin, LatestJoin, TableJoin
 from tidegate.operators.latest import Latest, TopN
 from tidegate.operators.over import OverRows
+from tidegate.operators.process.list_state import ListState
 from tidegate.operators.process.map_state import MapState
 from tidegate.operators.process.process import Process
 from tidegate.operators.window.counted import CountWindow
@@ -171,10 +172,11 @@ class Stream:
         lookup: Stream | None = None,
         outputs: Mapping[str, str] | None = None,
         maps: Mapping[str, MapState] | None = None,
+        lists: Mapping[str, ListState] | None = None,
         order_by: str | Sequence[str] = (),
         in_order: bool = False,
         event_time: str | tuple[str | None, str | None] | None = None,
-        state_ttl: str | float | None = None,
+        state_ttl: str | float | Mapping[str, str | float] | None = None,
         ttl_time: str = "processing",
         uid: str | None = None,
     ) -> Callable[[Callable[..., Any]], Stream]:
@@ -195,11 +197,14 @@ class Stream:
             with its name, `yield "big", {"customer": …}`, and the stream is `alerts["big"]`.
         maps: maps of any size, {"bought": MapState(by="product", state="n long")}: `state.bought[row["product"]].n`.
             A call has the entries that its own rows name, and only these are read.
+        lists: lists of any size, {"visits": ListState("page string, at timestamp")}: `state.visits.append({"page": …})`
+            writes the one entry, `for visit in state.visits` reads entry by entry, `state.visits.clear()` forgets all.
         order_by: columns that a key's rows are sorted by; by default event time.
         in_order: rows wait for the watermark and arrive in order of event time, one moment at a time, with timers in
             between; the result then does not depend on how the input is split into checkpoints. Late rows go to the
             output "late". event_time: as for `window`; of two streams a pair, if their columns differ.
-        state_ttl, ttl_time: when a key's state is forgotten, as for `aggregate`. Its timers stay.
+        state_ttl, ttl_time: when a key's state is forgotten, as for `aggregate`. Its timers stay. A mapping gives
+            fields a time of their own, {"last": "1 day", "n": "90 days"}; those that it does not name stay.
 
         At the end of event time (`stop --drain`) each timer fires once more; a timer set by then never fires.
         """
@@ -209,6 +214,7 @@ class Stream:
             keys = [by] if isinstance(by, str) else by
             more = [stream for stream in (other, lookup) if stream is not None]
             order = [order_by] if isinstance(order_by, str) else order_by
+            own = state_ttl if isinstance(state_ttl, Mapping) else {}
             operator = Process(
                 keys,
                 function,
@@ -217,11 +223,13 @@ class Stream:
                 order,
                 in_order=in_order,
                 event_time=event_time,
-                expiry=Expiry(state_ttl, ttl_time),
+                expiry=Expiry(None if isinstance(state_ttl, Mapping) else state_ttl, ttl_time),
                 outputs=outputs or {},
                 inputs=1 if other is None else 2,
                 looks_up=lookup is not None,
                 maps=maps or {},
+                lists=lists or {},
+                fields={name: Expiry(after, ttl_time) for name, after in own.items()},
             )
             return self.apply(operator, *more, uid=name)
 

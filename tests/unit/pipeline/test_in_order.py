@@ -12,7 +12,7 @@ from tests.kit.declarations import one_problem
 from tidegate import Pipeline
 from tidegate.checkpoint.compatibility import growing
 from tidegate.errors import Invalid
-from tidegate.operators import MapState
+from tidegate.operators import ListState, MapState
 from tidegate.operators.over import OverRows
 from tidegate.pipeline.graph.meaning import meaning_of
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -109,6 +109,30 @@ def nothing(*_: Any) -> None:
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", maps={"m": "v"})(nothing),
             "maps['m'] is a str: say MapState(by=\"product\", state=\"n long\")",
+        ),
+        (
+            lambda rows, _: rows.process(by="k", state="n long", output="n long", lists={"n": ListState("v long")})(
+                nothing
+            ),
+            "lists['n']: state.n is something else already: rename it",
+        ),
+        (
+            lambda rows, _: rows.process(by="k", state="n long", output="n long", lists={"l": ListState("_v long")})(
+                nothing
+            ),
+            "lists['l']: '_v' begins with '_', which is tidegate's",
+        ),
+        (
+            lambda rows, _: rows.process(by="k", state="n long", output="n long", lists={"l": "v"})(nothing),
+            "lists['l'] is a str: say ListState(\"page string, at timestamp\")",
+        ),
+        (
+            lambda rows, _: rows.process(by="k", state="n long", output="n long", state_ttl={"m": "1 day"})(nothing),
+            "state_ttl names 'm': expected one of the state's fields, n",
+        ),
+        (
+            lambda rows, _: rows.process(by="k", state="n long", output="n long", state_ttl={"n": "soon"})(nothing),
+            "n: state_ttl is 'soon': write a duration",
         ),
         (
             lambda rows, _: rows.process(

@@ -51,6 +51,13 @@ def refusal(before: Build, now: Build, **left: Any) -> str:
             "window 'u': the window is tumbling 1 h, and was hopping 1 h every 10 min",
         ),
         (
+            lambda rows, _: rows.process(by="k", state="n long, m long", output="n long", uid="u")(print),
+            lambda rows, _: rows.process(
+                by="k", state="n long, m long", output="n long", uid="u", state_ttl={"n": "1 day"}
+            )(print),
+            "process 'u': field n is kept on its own, and was kept with its key",
+        ),
+        (
             lambda rows, _: rows.top_n(2, by="k", order_by="v", uid="u"),
             lambda rows, _: rows.top_n(2, by="k", order_by="v asc", uid="u"),
             "top-n 'u': order_by is v asc, and was v desc",

@@ -28,6 +28,15 @@ from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own
 from tidegate.operators.join.time_bounds import LATE, need_time, side_times
+from tidegate.operators.process.list_state import (
+    ENDS,
+    GROUP_OF_KEY,
+    ListState,
+    entry_changes,
+    entry_files,
+    list_parts,
+    list_problems,
+)
 from tidegate.operators.process.map_state import (
     ENTRY,
     MapState,
@@ -36,7 +45,8 @@ from tidegate.operators.process.map_state import (
     map_problems,
     named_entries,
 )
-from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, MapFields, Work
+from tidegate.operators.process.stored_list import PLACE, EntryFiles
+from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, ListFields, MapFields, Work
 from tidegate.operators.waiting import WAITING, ready_rows
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
@@ -45,6 +55,7 @@ from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.files.reading import empty_frame
 from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.row_id import row_id
+from tidegate.state.keyed import key_group
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,6 +81,8 @@ LATE_OTHER = "late-other"
 """The output with late rows of the second stream."""
 NONE: Final[Mapping[str, str]] = MappingProxyType({})
 NO_MAPS: Final[Mapping[str, MapState]] = MappingProxyType({})
+NO_LISTS: Final[Mapping[str, ListState]] = MappingProxyType({})
+NO_FIELDS: Final[Mapping[str, Expiry]] = MappingProxyType({})
 
 
 class Process(Operator):
@@ -96,9 +109,12 @@ class Process(Operator):
         inputs: int = 1,
         looks_up: bool = False,
         maps: Mapping[str, MapState] = NO_MAPS,
+        lists: Mapping[str, ListState] = NO_LISTS,
+        fields: Mapping[str, Expiry] = NO_FIELDS,
     ) -> None:
         """outputs: more streams of its rows, by name. inputs: 2 if it takes a second stream, keyed by the same columns.
-        looks_up: whether the last stream that it takes is a lookup table (`broadcast`). maps: by their names."""
+        looks_up: whether the last stream that it takes is a lookup table (`broadcast`). maps, lists: by their names.
+        fields: when fields of the state expire that do so each on its own."""
         self.by = listed(by)
         self.function = function
         self.output = output
@@ -112,18 +128,27 @@ class Process(Operator):
         self.inputs = inputs
         self.looks_up = looks_up
         self.maps = dict(maps)
+        self.lists = dict(lists)
+        self.fields = dict(fields)
 
     @property
     def parts(self) -> tuple[str, ...]:
         waiting = (WAITING,) if self.in_order else ()
-        return ("", TIMERS, *waiting, *map(map_part, self.maps))
+        lists = (part for name in self.lists for part in list_parts(name))
+        return ("", TIMERS, *waiting, *map(_field_part, self.fields), *map(map_part, self.maps), *lists)
 
     @property
     def keeps_for_ever(self) -> str | None:
-        if self.expiry == NEVER:
+        if self.expiry == NEVER and not set(self._state_names()) <= self.fields.keys():
             return f"the state of each {', '.join(self.by)} that its function does not clear"
-        lasting = [name for name, declared in self.maps.items() if declared.expiry == NEVER]
+        lasting = [name for name, expiry in self._expiries_of_entries.items() if expiry == NEVER]
         return f"the entries of {', '.join(lasting)} that its function does not clear" if lasting else None
+
+    @property
+    def _expiries_of_entries(self) -> dict[str, Expiry]:
+        """When entries of its maps and lists expire."""
+        maps = {name: declared.expiry for name, declared in self.maps.items()}
+        return maps | {name: declared.expiry for name, declared in self.lists.items()}
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -155,6 +180,10 @@ class Process(Operator):
         more: Json = {"outputs": self.sides} if self.sides else {}
         if self.maps:
             more["maps"] = {name: declared.describe() for name, declared in self.maps.items()}
+        if self.lists:
+            more["lists"] = {name: declared.describe() for name, declared in self.lists.items()}
+        if self.fields:
+            more["fields"] = {name: expiry.describe() for name, expiry in self.fields.items()}
         if self.inputs > 1 or self.looks_up:
             more |= {"inputs": self.inputs, "looks_up": self.looks_up, "times": list(self.times)}
         return meaning | waits | more | self.expiry.describe()
@@ -162,6 +191,10 @@ class Process(Operator):
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "in order of event time": self.in_order}
         meaning |= {f"map {name}": f"by {declared.by}" for name, declared in self.maps.items()}
+        meaning |= {
+            f"field {name}": "kept on its own" if name in self.fields else "kept with its key"
+            for name in self._state_names()
+        }
         if not self.in_order:
             return meaning
         of_two = {"in order of event time": "of two streams"} if self.inputs > 1 else {}
@@ -193,7 +226,14 @@ class Process(Operator):
             f"by names {name!r}, as its timers do: rename it in a stage before" for name in self.by if name in TAKEN
         ]
         problems += self.expiry.problems() + self._time_problems()
-        problems += map_problems(self.maps, self.by, [*self._state_names(), *METHODS, *self.by])
+        names = [*self._state_names(), *METHODS, *self.by]
+        problems += map_problems(self.maps, self.by, names) + list_problems(self.lists, [*names, *self.maps])
+        problems += [
+            f"state_ttl names {name!r}: expected one of the state's fields, {', '.join(self._state_names())}"
+            for name in self.fields
+            if name not in self._state_names()
+        ]
+        problems += [f"{name}: {problem}" for name, expiry in self.fields.items() for problem in expiry.problems()]
         if self.inputs > 1:
             problems += self._problems_of_two()
         taken = [name for name in self.sides if name in (LATE, LATE_OTHER)]
@@ -237,7 +277,7 @@ class Process(Operator):
         return problems
 
     def interval_problems(self) -> list[str]:
-        expiries = [self.expiry, *(declared.expiry for declared in self.maps.values())]
+        expiries = [self.expiry, *self.fields.values(), *self._expiries_of_entries.values()]
         return list(dict.fromkeys(problem for expiry in expiries for problem in expiry.interval_problems()))
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
@@ -260,7 +300,8 @@ class Process(Operator):
         rows = context.persist(ready)
         streams_of = [self._columns_of(place, inputs[place]) for place in range(self.inputs)] if self.inputs > 1 else []
         work = self._work(streams_of, table, context)
-        called = self._with_entries(self._keys_to_call(rows, context), rows, context)
+        keys, called = self._keys_to_call(rows, context)
+        called = self._with_lists(self._with_entries(called, rows, context), keys, context)
         results = context.stage(self._call_function(rows, called, work, context))
         self._put(results, context)
         streams = {"": _given(results, "_out", 0, self.output)}
@@ -314,6 +355,8 @@ class Process(Operator):
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
         expiries = {map_part(name): declared.expiry for name, declared in self.maps.items()} | {"": self.expiry}
+        expiries |= {part: declared.expiry for name, declared in self.lists.items() for part in list_parts(name)}
+        expiries |= {_field_part(name): expiry for name, expiry in self.fields.items()}
         return expiries[part].ttl(context) if part in expiries else None
 
     def _states(self, context: OperatorContext) -> KeyedState:
@@ -322,10 +365,15 @@ class Process(Operator):
     def _put(self, results: DataFrame, context: OperatorContext) -> None:
         """Store the function's changes in its states."""
         keys = [f"_key.{quoted(key)} AS {quoted(key)}" for key in self.by]
-        values = [f"_state.{quoted(column.name)} AS {quoted(column.name)}" for column in parse_ddl(self.state)]
+        names = [column.name for column in parse_ddl(self.state)]
+        values = {name: f"_state.{quoted(name)} AS {quoted(name)}" for name in names}
+        with_key = [text for name, text in values.items() if name not in self.fields]
         states, timers = self._states(context), context.state(self.by, TIMERS)
-        changed = results.where("_kind = 1").selectExpr(*keys, *values, "_deleted")
-        states.put(changed, deletes=True)
+        if with_key:
+            states.put(results.where("_kind = 1").selectExpr(*keys, *with_key, "_deleted"), deletes=True)
+        for name, kind in self._kinds_apart.items():
+            alone = results.where(f"_kind = {kind}").selectExpr(*keys, values[name], "_deleted")
+            self._field(name, context).put(alone, deletes=True)
         first = "array_min(transform(filter(_timers, t -> t.kind = '{kind}'), t -> t.at)) AS {name}"
         due = [first.format(kind=kind, name=f"due_{kind}") for kind in ("event", "clock")]
         timed = results.where("_kind = 2").selectExpr(*keys, "_timers AS timers", *due, "_deleted")
@@ -336,9 +384,15 @@ class Process(Operator):
             fields = [f"{entry}.{quoted(field.name)} AS {quoted(field.name)}" for field in declared.fields]
             entries = results.where(f"_kind = {self._map_kind(number)}").selectExpr(*keys, named, *fields, "_deleted")
             self._map(name, context).put(entries, deletes=True)
+        for number, (name, listed_as) in enumerate(self.lists.items()):
+            entries_of, ends = self._list(name, context)
+            kinds, column, places = self._list_kinds(number), f"_list{number}", f"_ends{number}"
+            entries_of.put(entry_changes(results, keys, listed_as, column, places, kinds[:2]), deletes=True)
+            are = [f"{places}.{end.name} AS {end.name}" for end in ENDS]
+            ends.put(results.where(f"_kind = {kinds[2]}").selectExpr(*keys, *are, "_deleted"), deletes=True)
 
-    def _keys_to_call(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
-        """Return every key that the function is called for, with its state and timers."""
+    def _keys_to_call(self, rows: DataFrame, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
+        """Return every key that the function is called for; and the same with its state and timers."""
         from pyspark.sql import functions as F
 
         states, timers = self._states(context), context.state(self.by, TIMERS)
@@ -351,17 +405,65 @@ class Process(Operator):
         called_keys = context.persist(
             called_keys.distinct().select(*(F.col(key).alias(name) for key, name in key_pairs))
         )
-        declared = parse_ddl(self.state)
-        stored = states.of(called_keys)
-        if stored is not None:
-            kinds = dict(called_keys.dtypes)
-            like = empty_frame(context.spark, [*(Field(key, kinds[key]) for key in self.by), *declared])
-            stored = recalled(states, stored, like, context)
-        with_state = self._join_state(called_keys, stored, {column.name: column.type for column in declared})
+        declared = {column.name: column for column in parse_ddl(self.state)}
+        with_key = [column for name, column in declared.items() if name not in self.fields]
+        self._refuse_moved(states, context)
+        with_state = self._with_fields(called_keys, called_keys, states, with_key, context)
+        for name in self.fields:
+            with_state = self._with_fields(
+                with_state, called_keys, self._field(name, context), [declared[name]], context
+            )
         found_timers = timers.of(called_keys)
         if found_timers is not None:
             found_timers = found_timers.withColumnRenamed("timers", "_timers")
-        return self._join_state(with_state, found_timers, {"_timers": TIMERS_TYPE})
+        return called_keys, self._join_state(with_state, found_timers, {"_timers": TIMERS_TYPE})
+
+    def _with_fields(
+        self, held: DataFrame, keys: DataFrame, state: KeyedState, fields: Sequence[Field], context: OperatorContext
+    ) -> DataFrame:
+        """Return each key's row with the fields that a state holds of it."""
+        if not fields:
+            return held
+        stored = state.of(keys)
+        if stored is not None:
+            kinds = dict(keys.dtypes)
+            like = empty_frame(context.spark, [*(Field(key, kinds[key]) for key in self.by), *fields])
+            stored = recalled(state, stored, like, context)
+        return self._join_state(held, stored, {column.name: column.type for column in fields})
+
+    def _refuse_moved(self, states: KeyedState, context: OperatorContext) -> None:
+        """Raise Invalid if a field that is to expire on its own has been kept with its key: it would begin anew."""
+        known = {field["name"] for field in states.base.columns["fields"]} if states.base is not None else set()
+        if moved := [name for name in self.fields if name in known]:
+            raise Invalid(
+                f"operator {context.uid!r}: state_ttl names {', '.join(map(repr, moved))}, which was kept with its key "
+                "until now",
+                expected="fields that expire on their own from the beginning: they are kept apart",
+                help="name a new field and copy the value in the function, or give the operator a uid of its own",
+                reason="STATE_CHANGED",
+            )
+
+    def _field(self, name: str, context: OperatorContext) -> KeyedState:
+        part = _field_part(name)
+        return context.state(self.by, part, ttl=self.ttl(part, context))
+
+    def _list(self, name: str, context: OperatorContext) -> tuple[KeyedState, KeyedState]:
+        """Return the states with a list's entries and ends."""
+        entries, ends = list_parts(name)
+        ttl = self.ttl(entries, context)
+        of_entries = context.state([*self.by, PLACE], entries, ttl=ttl, grouped_by=self.by)
+        return of_entries, context.state(self.by, ends, ttl=ttl)
+
+    def _list_kinds(self, number: int) -> tuple[int, int, int]:
+        """The kinds of records with an entry of a list, with places that are cleared, and with its ends."""
+        first = SIDE + len(self.sides) + len(self.maps) + 3 * number
+        return first, first + 1, first + 2
+
+    @property
+    def _kinds_apart(self) -> dict[str, int]:
+        """The fields that are kept on their own, each with the kind of its records."""
+        first = SIDE + len(self.sides) + len(self.maps) + 3 * len(self.lists)
+        return {name: first + number for number, name in enumerate(self.fields)}
 
     def _map(self, name: str, context: OperatorContext) -> KeyedState:
         part = map_part(name)
@@ -398,6 +500,38 @@ class Process(Operator):
             called = self._join_state(called, grouped, {f"_map{number}": f"array<{struct}>"})
         return called
 
+    def _with_lists(self, called: DataFrame, keys: DataFrame, context: OperatorContext) -> DataFrame:
+        """Return the same with the ends of each list; with all its entries where workers cannot read them."""
+        from pyspark.sql import functions as F
+
+        kinds = dict(keys.dtypes)
+        key_fields = [Field(key, kinds[key]) for key in self.by]
+        for number, (name, declared) in enumerate(self.lists.items()):
+            entries, ends = self._list(name, context)
+            column, entry = f"_list{number}", [Field(PLACE, "bigint"), *declared.fields]
+            grouped = None
+            if not entries.is_empty and self._files_of(name, context) is None:
+                stored = entries.of(keys, on=self.by)
+                assert stored is not None
+                stored = recalled(entries, stored, empty_frame(context.spark, [*key_fields, *entry]), context)
+                struct = F.struct(*(F.col(quoted(field.name)) for field in entry))
+                grouped = stored.groupBy(*map(quoted, self.by)).agg(F.collect_list(struct).alias(column))
+            called = self._join_state(called, grouped, {column: f"array<{_struct(entry)}>"})
+            places = ends.of(keys)
+            if places is not None:
+                struct = F.struct(*(F.col(end.name) for end in ENDS))
+                places = places.select(*map(quoted, self.by), struct.alias(f"_ends{number}"))
+            called = self._join_state(called, places, {f"_ends{number}": _struct(ENDS)})
+        if self.lists:
+            groups = self._list(next(iter(self.lists)), context)[0].groups
+            called = called.withColumn(GROUP_OF_KEY, key_group(self.by, groups))
+        return called
+
+    def _files_of(self, name: str, context: OperatorContext) -> EntryFiles | None:
+        entries, _ = self._list(name, context)
+        ttl = self.ttl(list_parts(name)[0], context)
+        return entry_files(entries, self.by, ttl.limit if ttl is not None else None)
+
     def _join_state(self, keys: DataFrame, stored: DataFrame | None, fields: Mapping[str, str]) -> DataFrame:
         """Return each key with its stored fields, null if there are none."""
         from pyspark.sql import functions as F
@@ -426,6 +560,9 @@ class Process(Operator):
         for number, (name, declared) in enumerate(self.maps.items()):
             kind = entry_type(name, declared, self._entry_columns(declared, rows), rows, context)
             columns.append(Field(f"_map{number}", _struct([Field(ENTRY, kind), *declared.fields])))
+        for number, listed_as in enumerate(self.lists.values()):
+            columns.append(Field(f"_list{number}", _struct([Field(PLACE, "bigint"), *listed_as.fields])))
+            columns.append(Field(f"_ends{number}", _struct(ENDS)))
         shape = empty_frame(context.spark, columns)
         schema = from_spark(msgspec.json.decode(shape.schema.json()))
         by_time = [name for name in rows.columns if name in (context.event_time, MOMENT)]
@@ -467,6 +604,18 @@ class Process(Operator):
                 for number, (name, declared) in enumerate(self.maps.items())
                 for kind in (self._map_kind(number),)
             },
+            lists={
+                name: ListFields(
+                    [field.name for field in declared.fields],
+                    f"_list{number}",
+                    f"_ends{number}",
+                    self._list_kinds(number),
+                    self._files_of(name, context),
+                )
+                for number, (name, declared) in enumerate(self.lists.items())
+            },
+            group=GROUP_OF_KEY,
+            apart=self._kinds_apart,
         )
 
     def _refuse_unfit(self, rows: DataFrame, context: OperatorContext) -> None:
@@ -507,6 +656,11 @@ def _due(context: OperatorContext) -> Column:
     due = F.col("due_clock") <= F.lit(context.clock)
     mark = context.watermarks.now
     return due if mark is None else due | (F.col("due_event") <= F.lit(mark))
+
+
+def _field_part(name: str) -> str:
+    """Return the name of the state of a field that expires on its own."""
+    return f"field-{name}"
 
 
 def _struct(columns: Sequence[Field]) -> str:

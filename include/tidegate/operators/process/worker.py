@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tidegate.operators.process.stored_list import FIRST, NEXT, PLACE, EntryFiles, StoredList
 from tidegate.versions.python import UTC
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["AT", "ROW", "SIDE", "STREAM", "Entries", "KeyState", "MapFields", "Timer", "Timers", "Work"]
+__all__ = ["AT", "ROW", "SIDE", "STREAM", "Entries", "KeyState", "ListFields", "MapFields", "Timer", "Timers", "Work"]
 
 AT, ROW = "_at", "_row"
 """Columns added to the rows' own: their time, if they come in order, and what distinguishes them."""
@@ -30,10 +31,10 @@ Given = tuple[str, dict[str, Any]]
 
 
 class KeyState:
-    """The state of one key: the declared fields as attributes. At first None, or an empty list or dict. Maps are
-    attributes, too."""
+    """The state of one key: the declared fields as attributes. At first None, or an empty list or dict. Maps and lists
+    of any size are attributes, too."""
 
-    def __init__(self, values: Mapping[str, Any], maps: Mapping[str, Entries] | None = None) -> None:
+    def __init__(self, values: Mapping[str, Any], maps: Mapping[str, Entries | StoredList] | None = None) -> None:
         object.__setattr__(self, "_values", dict(values))
         object.__setattr__(self, "_maps", dict(maps or {}))
 
@@ -46,12 +47,15 @@ class KeyState:
         return values[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if isinstance(self.__getattr__(name), Entries):
+        before = self.__getattr__(name)
+        if isinstance(before, Entries):
             raise AttributeError(f"state.{name} is a map: set the fields of its entries, state.{name}[…].n = 1")
+        if isinstance(before, StoredList):
+            raise AttributeError(f"state.{name} is a list: state.{name}.append(…), or state.{name}.clear()")
         self._values[name] = value
 
     def clear(self) -> None:
-        """Forget the key. Entries of its maps are forgotten each by its own `clear()`."""
+        """Forget the key's fields. Entries of its maps, and its lists, are forgotten each by its own `clear()`."""
         for name, value in self._values.items():
             self._values[name] = type(value)() if isinstance(value, list | dict) else None
 
@@ -107,6 +111,51 @@ class MapFields:
         for entry in held[self.column].to_pylist()[0] or ():
             stored[entry["_entry"]] = {each: _python(entry[each], struct.field(each).type) for each in self.fields}
         return Entries(name, self.by, {each: _python(None, struct.field(each).type) for each in self.fields}, stored)
+
+
+@dataclass(frozen=True)
+class ListFields:
+    """A list as it is declared, and as it is found in a key's columns and records."""
+
+    fields: list[str]
+    column: str
+    """Of records with an entry; of a key, with all entries, if workers cannot read them from the files."""
+    ends: str
+    kinds: tuple[int, int, int]
+    """Of records with an entry, with places that are cleared, and with ends."""
+    files: EntryFiles | None
+
+    def of(self, name: str, held: pa.Table, group: int) -> StoredList:
+        """Return a key's list. held: its row. group: its key group."""
+        ends = held[self.ends].to_pylist()[0] or {}
+        return StoredList(
+            name, self.fields, lambda: self._stored(held, group), ends.get(FIRST) or 0, ends.get(NEXT) or 0
+        )
+
+    def _stored(self, held: pa.Table, group: int) -> Iterator[dict[str, Any]]:
+        if self.files is not None:
+            kinds = {name: self.files.layout.schema.field(name).type for name in self._known(self.files)}
+            for entry in self.files.entries(held, group, self.fields):
+                yield {name: _python(entry[name], kinds.get(name)) for name in self.fields}
+            return
+        struct = held.schema.field(self.column).type.value_type
+        entries = held[self.column].to_pylist()[0] or ()
+        for entry in sorted(entries, key=lambda entry: entry[PLACE]):
+            yield {name: _python(entry[name], struct.field(name).type) for name in self.fields}
+
+    def _known(self, files: EntryFiles) -> list[str]:
+        return [name for name in self.fields if name in files.layout.schema.names]
+
+    def records(self, changed: StoredList) -> Iterator[dict[str, Any]]:
+        """Yield the records of what has changed, without the key."""
+        entry_kind, cleared_kind, ends_kind = self.kinds
+        if (removed := changed._removed()) is not None:
+            yield {"_kind": cleared_kind, self.ends: {FIRST: removed[0], NEXT: removed[1]}}
+        for place, entry in changed._appended():
+            yield {"_kind": entry_kind, self.column: {PLACE: place, **_arrow(entry)}, "_deleted": False}
+        if (ends := changed._ends()) is not None:
+            are = {FIRST: ends[0], NEXT: ends[1]}
+            yield {"_kind": ends_kind, self.ends: are, "_deleted": ends[0] == ends[1]}
 
 
 @dataclass(frozen=True)
@@ -196,6 +245,11 @@ class Work:
     table: pa.Table | None = None
     """The lookup table."""
     maps: Mapping[str, MapFields] = field(default_factory=dict)
+    lists: Mapping[str, ListFields] = field(default_factory=dict)
+    group: str = ""
+    """If there are lists, the column with the key's group."""
+    apart: Mapping[str, int] = field(default_factory=dict)
+    """Fields of the state that are kept on their own, each with the kind of its records."""
 
     def __call__(self, rows: pa.Table, state_rows: pa.Table) -> pa.Table:
         import pyarrow as pa
@@ -205,26 +259,34 @@ class Work:
         key = {name: before[name] for name in self.keys}
         values = {name: _python(before[name], state_rows.schema.field(name).type) for name in self.values}
         maps = {name: declared.entries(name, state_rows) for name, declared in self.maps.items()}
-        state = KeyState(copy.deepcopy(values), maps)
+        lists = {name: declared.of(name, state_rows, before[self.group]) for name, declared in self.lists.items()}
+        state = KeyState(copy.deepcopy(values), {**maps, **lists})
         pending = [Timer(t["kind"], t["name"], _utc(t["at"])) for t in before["_timers"] or ()]
         timers = Timers(pending, self.watermark and _utc(self.watermark), _utc(self.clock), alone=self.alone)
         rows = rows.sort_by([(name, "ascending") for name in (AT, *self.order_by, ROW)])
         outputs = self._calls(key, rows, state, timers)
         records = [self._record(name, out, key) for name, out in outputs]
-        if state.as_dict() != values:
-            records.append(
-                {"_kind": 1, "_key": key, "_state": _arrow(state.as_dict()), "_deleted": _is_empty(state.as_dict())}
-            )
+        records += [{"_key": key, **record} for record in self._changed(values, state.as_dict())]
         for name, declared in self.maps.items():
             for entry, fields in maps[name]._changed():
                 row = {"_entry": entry, **_arrow(fields)}
                 records.append(
                     {"_kind": declared.kind, "_key": key, declared.column: row, "_deleted": _is_empty(fields)}
                 )
+        for name, of_key in lists.items():
+            records += [{"_key": key, **record} for record in self.lists[name].records(of_key)]
         if timers.pending() != sorted(pending, key=lambda timer: (timer.at, timer.kind, timer.name)):
             still_set = [{"kind": t.kind, "name": t.name, "at": t.at} for t in timers.pending()]
             records.append({"_kind": 2, "_key": key, "_timers": still_set, "_deleted": not still_set})
         return pa.Table.from_pylist(records, schema=self.schema)
+
+    def _changed(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        """Yield the records of fields that have changed: of those that are kept on their own, and of all others."""
+        kinds = {1: [name for name in now if name not in self.apart]}
+        for kind, names in (kinds | {kind: [name] for name, kind in self.apart.items()}).items():
+            own = {name: now[name] for name in names}
+            if own != {name: before[name] for name in names}:
+                yield {"_kind": kind, "_state": _arrow(own), "_deleted": _is_empty(own)}
 
     def _record(self, name: str, out: dict[str, Any], key: dict[str, Any]) -> dict[str, Any]:
         """Return the record of a row for a stream: its own is ""."""
