@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import OperatorContext
+from tidegate.operators.by_workers.greatest import GreatestRow
+from tidegate.operators.by_workers.ranked import ENTERS
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.inputs import (
     columns_of,
@@ -23,13 +25,17 @@ from tidegate.operators.inputs import (
     same,
 )
 from tidegate.operators.join.sides import side_rows
-from tidegate.operators.ranking import RANK, By, first_rows, rank_problems, ranked, ranked_first
+from tidegate.operators.ranking import RANK, By, first_rows, orders_alike, rank_problems, ranked, ranked_first
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
+from tidegate.spark.known import is_known_empty
 from tidegate.spark.row_id import row_id
+from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from tidegate.state.keyed import KeyedState
 
 __all__ = ["Latest", "TopN"]
 
@@ -116,6 +122,9 @@ class Latest(ExpiringOperator):
 
         key_columns, columns = list(map(quoted, self.by)), columns_of(rows)
         state = context.state(self.by, ttl=self.ttl("", context))
+        folded = self._by_workers(rows, state)
+        if folded is not None:
+            return {"": folded.where(ENTERS).select(*columns), "-": folded.where(f"NOT {ENTERS}").select(*columns)}
         candidates = self._greatest(rows.withColumn("_new", F.lit(True)), rows)
         before = None
         if not state.is_empty:
@@ -135,6 +144,22 @@ class Latest(ExpiringOperator):
         )
         same_key = same(self.by, candidate_keys.columns, nulls=True)
         return {"": new, "-": before.join(candidate_keys, same_key, "left_semi")}
+
+    def _by_workers(self, rows: DataFrame, state: KeyedState) -> DataFrame | None:
+        """Return what comes and what goes, as workers compute it. None: they cannot."""
+        from pyspark.sql import types as T
+
+        fields = {field.name: field for field in rows.schema.fields}
+        if not orders_alike([fields[name] for name in self.order_by]):
+            return None
+        stored = [*(fields[name] for name in self.by), *(fields[name] for name in fields if name not in self.by)]
+        batch = rows.select(*(quoted(field.name) for field in stored), row_id(rows).alias("_row"))
+        arriving = [*stored, T.StructField("_row", T.StringType())]
+        given = [*fields.values(), T.StructField(ENTERS, T.BooleanType())]
+        work = GreatestRow(self.by, self.order_by, list(fields))
+        is_empty = is_known_empty(rows)
+        folded = fold_rows(batch, arriving, self.by, [Remembered(state, stored)], work, given, is_empty=is_empty)
+        return None if folded is None else folded.rows
 
     def _greatest(self, rows: DataFrame, like: DataFrame) -> DataFrame:
         """Prefer, among copies of a row, the stored one."""

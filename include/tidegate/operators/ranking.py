@@ -29,12 +29,23 @@ from tidegate.state.folding import Remembered, fold_rows, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
 
     from tidegate.operators.base import OperatorContext
     from tidegate.state.keyed import KeyedState
     from tidegate.state.record import Ttl
 
-__all__ = ["RANK", "RANKS", "By", "first_rows", "placed_rows", "rank_problems", "ranked", "ranked_first"]
+__all__ = [
+    "RANK",
+    "RANKS",
+    "By",
+    "first_rows",
+    "orders_alike",
+    "placed_rows",
+    "rank_problems",
+    "ranked",
+    "ranked_first",
+]
 
 RANK: Final = "rank"
 RANKS: Final = ("row_number", "rank", "dense_rank")
@@ -166,6 +177,12 @@ def _first(rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n:
     return ranked.select(*map(quoted, columns), RANK)
 
 
+def orders_alike(fields: Sequence[StructField]) -> bool:
+    """Return whether the order of values of these columns is the same in Spark and in Arrow."""
+    kinds = [field["type"] for field in schema_of(fields)["fields"]]
+    return all(is_key(kind) or kind in ("boolean", "float", "double") for kind in kinds)
+
+
 def _by_workers(
     rows: DataFrame,
     withdrawn: DataFrame | None,
@@ -180,8 +197,7 @@ def _by_workers(
     from pyspark.sql import types as T
 
     fields = {field.name: field for field in rows.schema.fields}
-    ordered = schema_of([fields[term.name] for term in order[:-1]])["fields"]
-    if not all(is_key(field["type"]) or field["type"] in ("boolean", "float", "double") for field in ordered):
+    if not orders_alike([fields[term.name] for term in order[:-1]]):
         return None
     keys, values = [fields[name] for name in by], [name for name in fields if name not in by]
     state = context.state([*by, "_row"], ttl=ttl, grouped_by=by)

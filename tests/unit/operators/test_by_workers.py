@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
+from tidegate.operators.by_workers.greatest import GreatestRow
 from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
 from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
 from tidegate.operators.distinct.by_workers import PARTS, NewValues, new_column
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
+from tidegate.state.arrow.folding import TooMany
 
 KEYS = st.sampled_from([None, "a", "b"])
 TIMES = st.one_of(st.none(), st.integers(0, 12))
@@ -305,6 +307,57 @@ def _touched(state: dict[Any, dict[str, Any]], changes: list[dict[str, Any]]) ->
     """The stored rows under the keys that the batch has."""
     keys = {change["k"] for change in changes}
     return table([row for row in state.values() if row["k"] in keys], RANKED)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.lists(st.tuples(KEYS, AMOUNTS, st.one_of(st.none(), st.booleans()), st.integers(0, 2)), max_size=8),
+        max_size=4,
+    )
+)
+def test_the_greatest_row_of_each_key_is_that_of_plain_python(batches: list[list[tuple[Any, ...]]]) -> None:
+    fields = [("_group", pa.int32()), ("k", pa.string()), ("x", pa.float64()), ("y", pa.bool_()), ("v", pa.int64())]
+    state: dict[Any, dict[str, Any]] = {}
+    greatest: dict[Any, tuple[Any, ...]] = {}
+    shown: Counter[Any] = Counter()
+    work = GreatestRow(["k"], ["x", "y"], ["v", "k", "x", "y"])
+    for batch in batches:
+        before, undecided = dict(greatest), False
+        for row in batch:
+            old = greatest.get(row[0])
+            if old is None or _size(row) > _size(old):
+                greatest[row[0]] = row
+        for row in batch:  # by the order alone nobody knows which of the two it is
+            old = before.get(row[0])
+            undecided |= old is not None and _size(row)[:-1] == _size(old)[:-1] and _size(row) != _size(old)
+        rows = [{"k": k, "x": x, "y": y, "v": v, "_row": f"{v}"} for k, x, y, v in batch]
+        keys = {row["k"] for row in rows}
+        known = table([row for row in state.values() if row["k"] in keys], fields)
+        try:
+            folded = work(table(rows, [*fields, ("_row", pa.string())]), [known])
+        except TooMany:
+            assert undecided
+            return
+        apply(state, folded.changes[0], ["k"])
+        for chunk in folded.given:
+            for row in chunk.to_pylist():
+                shown[_told(row)] += 1 if row[ENTERS] else -1
+        shown = Counter({row: count for row, count in shown.items() if count})
+        assert shown == Counter(_told({"k": k, "x": x, "y": y, "v": v}) for k, x, y, v in greatest.values())
+        assert Counter(map(_told, state.values())) == shown
+
+
+def _size(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """By x and y, null being least and NaN the greatest number; then by what tells rows apart."""
+    _, x, y, v = row
+    not_a_number = x is not None and math.isnan(x)
+    return (x is not None, not_a_number, 0.0 if x is None or not_a_number else x + 0.0, y is not None, bool(y), v)
+
+
+def _told(row: dict[str, Any]) -> str:
+    x = row["x"]
+    return f"{row['k']} {x if x is None else x + 0.0} {row['y']} {row['v']}"
 
 
 # -- aggregates ------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ENTERS", "FirstInOrder"]
+__all__ = ["ENTERS", "FirstInOrder", "in_order", "sortable"]
 
 ENTERS: Final = "_new"
 """The column of the result that says whether a row has entered the first ones of its key, or left them."""
@@ -62,7 +62,7 @@ class _Placed:
         import pyarrow as pa
 
         key = codes_of([rows.select(work.by)], work.by)[0]
-        order = _order(rows, key, work.order)
+        order = in_order(rows, key, [*work.order, ("_row", True)])
         self.work = work
         self.rows = rows.take(pa.array(order))
         self.counts = {True: now[order], False: was[order]}
@@ -123,30 +123,31 @@ def _before(counts: Any, keys: Any) -> Any:
     return before - before[starts][np.cumsum(starts) - 1]
 
 
-def _order(rows: pa.Table, key: Any, order: Sequence[tuple[str, bool]]) -> Any:
-    """Return the places of the rows by key, and of a key in this order."""
+def in_order(rows: pa.Table, key: Any, order: Sequence[tuple[str, bool]]) -> Any:
+    """Return the places of the rows by key, and of a key in this order: columns, and whether they ascend. Null comes
+    last."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     columns, sort_keys = {"k": pa.array(key)}, [("k", "ascending")]
     for number, (name, ascends) in enumerate(order):
-        columns[f"c{number}"] = _sortable(rows[name])
+        columns[f"c{number}"] = sortable(rows[name])
         sort_keys.append((f"c{number}", "ascending" if ascends else "descending"))
-    columns["row"] = rows["_row"]
-    sort_keys.append(("row", "ascending"))
-    return pc.sort_indices(pa.table(columns), sort_keys=sort_keys).to_numpy()  # nulls come last
+    return pc.sort_indices(pa.table(columns), sort_keys=sort_keys).to_numpy()
 
 
-def _sortable(column: Any) -> Any:
+def sortable(column: Any) -> Any:
     """Return values whose order is Spark's. There, NaN is the greatest of all numbers, and -0 is 0."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if pa.types.is_boolean(column.type):
+        return column.cast(pa.int8())
     if not pa.types.is_floating(column.type):
         return column
-    numbers = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy()
+    numbers = np.asarray(pc.fill_null(column.cast(pa.float64()), 0.0))
     bits = np.where(np.isnan(numbers), np.inf, numbers).view(np.int64)
     ordinals = np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
     ordinals = np.where(np.isnan(numbers), np.iinfo(np.int64).max, ordinals)
-    return pa.array(ordinals, mask=pc.is_null(column).to_numpy())
+    return pa.array(ordinals, mask=np.asarray(pc.is_null(column)))

@@ -1,0 +1,90 @@
+"""The greatest row of each key as workers find it, for one range of key groups: the rows of `Latest`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.operators.by_workers.ranked import ENTERS, in_order, sortable
+from tidegate.state.arrow.folding import Folded, TooMany
+from tidegate.state.arrow.sorted_files import codes_of, firsts
+from tidegate.state.columns import DELETED, GROUP
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["GreatestRow"]
+
+
+@dataclass(frozen=True)
+class GreatestRow:
+    """Keeps the row of each key that is the greatest in an order, and emits it, and the one before it.
+
+    Of the batch's rows that are equal in the order that with the greatest `_row` counts, which tells them apart by all
+    that they hold. Of stored rows it is not known: where one is equal in the order to a row that is no copy of it,
+    Spark has to decide.
+    """
+
+    by: Sequence[str]
+    order: Sequence[str]
+    columns: Sequence[str]
+    """The columns of the result."""
+
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+        import numpy as np
+        import pyarrow as pa
+
+        descending = [(name, False) for name in (*self.order, "_row")]
+        by_key = arrived.take(pa.array(in_order(arrived, codes_of([arrived.select(self.by)], self.by)[0], descending)))
+        rows = by_key.take(pa.array(firsts(by_key, self.by))).combine_chunks()
+        before = stored[0].combine_chunks()
+        new, old = self._both(rows, before)
+        is_greater = np.ones(rows.num_rows, bool)
+        is_greater[new[~self._greater(rows.take(pa.array(new)), before.take(pa.array(old)))]] = False
+        replaced = before.take(pa.array(old[is_greater[new]]))
+        rows = rows.filter(pa.array(is_greater))
+        changes = rows.select([GROUP, *dict.fromkeys([*self.by, *self.columns])])
+        return Folded(
+            [changes.append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool)))], self._given(rows, replaced)
+        )
+
+    def _both(self, rows: pa.Table, before: pa.Table) -> tuple[Any, Any]:
+        """Return the places of rows, and of the stored rows under the same keys."""
+        import numpy as np
+
+        codes, known = codes_of([rows.select(self.by), before.select(self.by)], self.by)
+        _, new, old = np.intersect1d(codes, known, assume_unique=True, return_indices=True)
+        return new, old
+
+    def _greater(self, rows: pa.Table, before: pa.Table) -> Any:
+        """Return whether each row is greater than the stored one beside it: null is least."""
+        import numpy as np
+        import pyarrow.compute as pc
+
+        greater, equal = np.zeros(rows.num_rows, bool), np.ones(rows.num_rows, bool)
+        for name in self.order:
+            one, other = sortable(rows[name].combine_chunks()), sortable(before[name].combine_chunks())
+            is_more = pc.or_(
+                pc.fill_null(pc.greater(one, other), False), pc.and_(pc.is_valid(one), pc.is_null(other))
+            ).to_numpy(zero_copy_only=False)
+            is_same = pc.or_(
+                pc.fill_null(pc.equal(one, other), False), pc.and_(pc.is_null(one), pc.is_null(other))
+            ).to_numpy(zero_copy_only=False)
+            greater |= equal & is_more
+            equal &= is_same
+        for place in np.flatnonzero(equal):
+            if self._content(rows, int(place)) != self._content(before, int(place)):
+                raise TooMany
+        return greater
+
+    def _content(self, rows: pa.Table, place: int) -> list[dict[str, Any]]:
+        content: list[dict[str, Any]] = rows.select(list(self.columns)).slice(place, 1).to_pylist()
+        return content
+
+    def _given(self, rows: pa.Table, replaced: pa.Table) -> Iterator[pa.Table]:
+        import numpy as np
+        import pyarrow as pa
+
+        for is_new, some in ((True, rows), (False, replaced)):
+            yield some.select(list(self.columns)).append_column(ENTERS, pa.array(np.repeat(is_new, some.num_rows)))
