@@ -28,6 +28,7 @@ QUOTES_ROWS = (
     "/tables/{sink}",
     "/tables/{sink}/changes",
     "/quarantined/{gate}",
+    "/samples/{part}",
 )
 
 LOOKS = {"see", "runs"}

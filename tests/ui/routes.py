@@ -23,6 +23,7 @@ def path_of(route: Any) -> str:
         "id": "1",
         "gate": "enough",
         "sink": "a",
+        "part": "enough",
         "run_id:path": "x",
         "run_id": "x",
         "version": "1",

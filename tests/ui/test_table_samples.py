@@ -1,6 +1,7 @@
 """Rows of a table on the pages: some as of a checkpoint, exactly as it stood, or those that differ between two.
 
-And rows that a gate has set aside at a checkpoint. Never much of it, and only for who may see values.
+And rows that a gate has set aside at a checkpoint, or that something has let through. Never much of it, and only for
+who may see values.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.kit.toy_world import ToyWorld
@@ -17,6 +19,10 @@ from tidegate.delta import Location, open_table
 from tidegate.errors import Invalid
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.table import QuarantineSink
+from tidegate.history.table import remember
+from tidegate.ledger.ledger import stamp
+from tidegate.records.codec import encode
+from tidegate.records.records import SampledRows, Samples
 
 
 @pytest.fixture
@@ -183,3 +189,65 @@ def test_what_a_gate_set_aside_at_a_checkpoint_is_told_with_its_fate(
     assert told == [(f"-{n}", fate, ["positive"]) for n, fate in ((2, "waiting"), (3, "released"), (4, "discarded"))]
     assert len(as_viewer(client, tokens, f"{ids[1]}/quarantined/enough?limit=2").json()["rows"]) == 2
     assert as_viewer(client, tokens, f"{ids[1]}/quarantined/no").status_code == 404
+
+
+def let_through(world: ToyWorld, run: str, streams: dict[str, SampledRows]) -> int:
+    """A checkpoint that has kept these samples, as if its plan had asked for some."""
+    id = world.checkpoint(run, rows=2)
+    entry = world.ledger.entry(id)
+    assert entry is not None
+    config = entry.plan.config | {"sample_rows": 20}
+    world.path(id, "plan.json").write_bytes(encode(msgspec.structs.replace(entry.plan, config=config)))
+    samples = Samples(**stamp(entry.acks["main"].ack.attempt), id=id, job="main", streams=streams)
+    world.ledger.put_samples(samples)
+    return id
+
+
+@pytest.fixture(scope="module")
+def sampled(world: ToyWorld) -> int:
+    passed = SampledRows(
+        columns=["order_id", "note"], rows=[["81", "<b>bold</b>"], ["82", None]], hidden=["email"], left_out=3
+    )
+    streams = {
+        "enough": passed,
+        "split.low": SampledRows(columns=["a"]),
+        "split.high": SampledRows(problem="it took too long"),
+    }
+    id = let_through(world, "airflow:orders:sampled", streams)
+    remember(world.ledger, {})
+    return id
+
+
+def test_what_a_part_let_through_is_told_by_stream(client: Any, tokens: dict[str, str], world: ToyWorld, sampled: int):
+    from tidegate.ui.shapes import Checkpoint, PartSamples
+
+    answer = as_viewer(client, tokens, f"{sampled}/samples/enough")
+    PartSamples.model_validate_json(answer.content, extra="forbid")
+    assert answer.headers["cache-control"] == "no-store", "rows are kept nowhere"
+    told = answer.json()["streams"]
+    assert [(each["stream"], each["hidden"], each["left_out"]) for each in told] == [("enough", ["email"], 3)]
+    assert told[0]["rows"] == [{"order_id": "81", "note": "<b>bold</b>"}, {"order_id": "82", "note": None}]
+    both = as_viewer(client, tokens, f"{sampled}/samples/split").json()["streams"]
+    assert {each["stream"]: each["problem"] for each in both} == {"split.low": "", "split.high": "it took too long"}
+    whole = as_viewer(client, tokens, f"{sampled}")
+    Checkpoint.model_validate_json(whole.content, extra="forbid")
+    assert whole.json()["sampled"] == ["enough", "split"]
+
+
+def test_where_there_is_no_sample_it_says_how_to_have_one(
+    client: Any, tokens: dict[str, str], world: ToyWorld, ids: list[int], sampled: int
+):
+    for path in (f"{sampled}/samples/nobody", f"{ids[0]}/samples/enough"):
+        answer = as_viewer(client, tokens, path)
+        assert (answer.status_code, answer.json()["error"]["reason"]) == (409, "NO_SAMPLE")
+        assert "sample_rows" in answer.json()["error"]["help"]
+    assert as_viewer(client, tokens, "99999/samples/enough").status_code == 404
+    other = let_through(world, "airflow:orders:overtaken samples", {"enough": SampledRows(columns=["a"], rows=[["1"]])})
+    samples = world.ledger.samples(other, "main")
+    assert samples is not None
+    world.ledger.put_samples(msgspec.structs.replace(samples, attempt="another"))
+    late = as_viewer(client, tokens, f"{other}/samples/enough")
+    assert late.json()["error"]["reason"] == "NO_SAMPLE", "it is of an attempt that does not count"
+    world.path(other, "samples/main.json").write_text("{")
+    assert as_viewer(client, tokens, f"{other}/samples/enough").json()["error"]["reason"] == "NO_SAMPLE"
+    assert as_viewer(client, tokens, str(other)).json()["sampled"] == []

@@ -280,6 +280,8 @@ BAD_VALUES = [
     ("retain_for", "never", "from 0"),
     ("retain_per_day", -1, "from 0"),
     ("retain_days", 0, "from 1"),
+    ("sample_rows", 101, "from 0 to 100"),
+    ("sample_hidden", ["email"], "names of columns"),
     ("savepoint_interval", 0.5, "from 1 s"),
     ("savepoints_retained", 0, "from 1"),
     ("num_retained", 10**7, "to 1000000"),

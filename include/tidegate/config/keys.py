@@ -136,6 +136,13 @@ def _folder(value: object) -> str:
     return path
 
 
+def _columns(value: object) -> str:
+    """Accept names of columns with commas between them, or nothing."""
+    if not isinstance(value, str) or not (value.isprintable() or not value):
+        raise Bad
+    return ", ".join(filter(None, (name.strip() for name in value.split(","))))
+
+
 def _truth(value: object) -> bool:
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return value.strip().lower() == "true"
@@ -298,6 +305,8 @@ KEYS: Mapping[str, Key] = {
         Key("restart.delay", "1 s", _SPAN.format("1 s"), _duration(1)),
         Key("restart.max_delay", "1 min", _SPAN.format("1 s"), _duration(1)),
         Key("restart.per", "10 min", _SPAN.format("1 s"), _duration(1)),
+        Key("sample_rows", 0, "a whole number from 0 to 100", _whole(0, 100)),
+        Key("sample_hidden", "", 'names of columns such as "email, phone"', _columns),
         Key("root", "tidegate-data/ledger", _PATH, _folder),
         Key("data", ".", _PATH, _folder),
         Key("storage_options", {}, "a table of texts, numbers or true/false", _entry, table=True, secret=True),
@@ -379,6 +388,14 @@ DESCRIPTIONS: Mapping[str, str] = {
     "restart.delay": "How long to wait before the first retry; with `fixed`, before each.",
     "restart.max_delay": "The longest wait between retries with `exponential`.",
     "restart.per": "With `failure_rate`, the time in which at most `restart.attempts` retries happen.",
+    "sample_rows": (
+        "How many rows of each stage, gate and operator a checkpoint keeps for people to look at, for as long as it is "
+        "retained; 0 keeps none. Each is a query of its own, and a job spends at most 5 s on all of them."
+    ),
+    "sample_hidden": (
+        "Columns whose values no sample holds, in whatever stream, such as personal data; a column with a field of "
+        "such a name in it is left out, too."
+    ),
     "root": "Where the ledger is: a folder or an object store with one folder for each pipeline.",
     "data": "Where relative paths of sources and sinks start.",
     "storage_options": "Options and credentials for object stores; they are never recorded or shown.",

@@ -284,6 +284,8 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
         watermark=values["watermark"],
         idle_timeout=values["idle_timeout"],
         max_unpublished=values["max_unpublished"],
+        sample_rows=values["sample_rows"],
+        sample_hidden=values["sample_hidden"],
         restart=RestartSettings(
             strategy=values["restart.strategy"],
             attempts=values["restart.attempts"],

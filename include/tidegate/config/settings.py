@@ -103,6 +103,10 @@ class Settings:
     idle_timeout: float | None
     """How long a source may be without rows before it no longer holds event time back. None: without limit."""
     max_unpublished: int
+    sample_rows: int
+    """How many rows of each stream a job keeps as a sample (execution/job/sampling.py)."""
+    sample_hidden: str
+    """Columns, with commas between them, that no sample holds."""
     restart: RestartSettings
     root: str
     data: str

@@ -41,6 +41,7 @@ from tidegate.records.records import (
     Rank,
     RetainedCount,
     Retired,
+    Samples,
     SeenTables,
     Told,
     Tried,
@@ -380,6 +381,15 @@ class Ledger(EntryLog):
     def hint_progress(self, note: JobNote) -> None:
         """Tell whoever watches what an attempt at a job is doing."""
         self.store.replace(f"progress/{note.job}.json", encode(note))
+
+    def put_samples(self, samples: Samples) -> None:
+        """Keep samples of what a job has let through, beside its ack: for the attempt whose ack counts. They go with
+        the entry, and nothing else depends on them."""
+        self.store.replace(f"{folder(samples.id)}/samples/{samples.job}.json", encode(samples))
+
+    def delete_samples(self, id: int) -> None:
+        """Remove the samples of an entry that itself stays."""
+        self.store.delete(f"{folder(id)}/samples")
 
     def hint_tried(self, tried: Tried) -> None:
         """Remember that these stores were tested, so that nobody tests them again."""

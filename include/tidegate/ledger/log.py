@@ -37,6 +37,7 @@ from tidegate.records.records import (
     Request,
     RetainedCount,
     Retired,
+    Samples,
     SeenTable,
     SeenTables,
     Told,
@@ -304,6 +305,10 @@ class EntryLog(ManualRecords):
     def progress(self, job: str) -> JobNote | None:
         """Return what an attempt at the job was doing when it last said so: perhaps at an earlier checkpoint."""
         return self._read_hint(f"progress/{job}.json", JobNote)
+
+    def samples(self, id: int, job: str) -> Samples | None:
+        """Return the samples of what the job has let through for the checkpoint. None: it has kept none."""
+        return self._read_hint(f"{folder(id)}/samples/{job}.json", Samples)
 
     def tried(self) -> frozenset[str]:
         """Return the object stores that were tested before."""

@@ -110,9 +110,12 @@ def _claim(ledger: Ledger, last: Entry, final: Entry) -> bool:
 
 
 def _clear(pipeline: PipelineContext, last: Entry) -> None:
-    """Remove the files that the last checkpoint names and no savepoint does. The tables of its states become empty."""
+    """Remove the files that the last checkpoint names and no savepoint does, and the samples of all that stays without
+    a name. The tables of its states become empty."""
     ledger = pipeline.ledger
     retention.clear_staged(pipeline, last)
+    for id in sorted({*ledger.ids(before=last.id), last.id} - _pinned(ledger)):
+        ledger.delete_samples(id)
     spared = [entry for id in sorted(_pinned(ledger)) if (entry := ledger.entry(id)) is not None]
     last_states = states_as_of(ledger, last)
     spared_states = [states_as_of(ledger, entry) for entry in spared]

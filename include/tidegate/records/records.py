@@ -11,6 +11,7 @@
       published.json         Published        a hint for readers, never the truth
       retired.json           Retired          retention's tombstone: this entry may be deleted
       holds/<gate>.json      Answer           the answer of a person, or of the time limit, to a verdict that holds
+      samples/<job>.json     Samples          a hint: a few rows of each stream of the job, for people to look at
     asked/<gate>/<number>.json Request        a person's request about rows in the gate's quarantine
     pins/<owner>.json        Pin              spares a checkpoint that somebody refers to from retention
     intervals/<key>/<id>.json Filled          an interval pipeline's checkpoint <id> completed this interval
@@ -72,6 +73,8 @@ __all__ = [
     "Rank",
     "Record",
     "RecordedRule",
+    "SampledRows",
+    "Samples",
     "Sha",
     "SourceChange",
     "SparkWork",
@@ -1041,6 +1044,34 @@ class JobNote(Record, frozen=True, kw_only=True):
     Spark does not tell, or works at none."""
     tasks: int | None = None
     bytes_read: int | None = None
+
+
+class SampledRows(Struct, frozen=True, kw_only=True):
+    """A few rows of a stream, as text. Not the first ones nor the last: those that were at hand."""
+
+    columns: list[str] = []
+    rows: list[list[str | None]] = []
+    """The values of each, in the order of `columns`; null is none. Long ones are cut."""
+    hidden: list[str] = []
+    """Columns of which the settings say that nobody takes samples."""
+    left_out: int = 0
+    """How many further columns the stream has."""
+    problem: str = ""
+    """Why there is no sample."""
+
+
+class Samples(Record, frozen=True, kw_only=True):
+    """checkpoints/<id>/samples/<job>.json: samples of what a job's stages, gates and operators let through.
+
+    A hint, for people: the attempt whose ack counts writes it after its ack, and no record names it. It lies in the
+    entry's folder, so it goes when the entry goes.
+    """
+
+    title: ClassVar[str] = "samples"
+
+    id: Id
+    job: str
+    streams: dict[str, SampledRows]
 
 
 Rank: TypeAlias = Literal["savepoint", "manual", "periodic"]

@@ -18,7 +18,7 @@ from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
 from tidegate.ui.listing import BUDGET_S, list_pipelines
 from tidegate.ui.own_airflow import notices
 from tidegate.ui.pipelines import Known, known, known_pipelines
-from tidegate.ui.rows import quarantined, table_samples
+from tidegate.ui.rows import quarantined, stream_samples, table_samples
 from tidegate.ui.shapes import answers
 
 __all__ = ["router"]
@@ -144,6 +144,13 @@ def quarantined_at(
 ) -> dict[str, Any]:
     """Some of the rows that a gate has set aside at the checkpoint, and what has become of each since."""
     return quarantined.of_checkpoint(pipeline, id, gate, limit)
+
+
+@router.get("/dags/{dag_id}/checkpoints/{id}/samples/{part}", dependencies=VALUES, **answers(shapes.PartSamples))
+def samples_of_part(pipeline: Of, id: Id, part: str) -> dict[str, Any]:
+    """Some of the rows that a stage, a gate or an operator let through at the checkpoint, if its pipeline keeps samples
+    (setting sample_rows): one sample for each of its streams."""
+    return stream_samples.of_part(pipeline, id, part)
 
 
 @router.get("/dags/{dag_id}/runs/{run_id:path}", dependencies=READ, **answers(shapes.OfRun))

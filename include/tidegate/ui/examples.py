@@ -163,6 +163,7 @@ EXAMPLES: Final[dict[str, Any]] = {
     "Checkpoint": _WHOLE
     | {
         "progress": {},
+        "sampled": ["paid"],
         "savepoints": ["before-prices"],
         "run_id": "scheduled__2026-03-01T10:11:00+00:00",
         "before": 6,
@@ -282,6 +283,20 @@ EXAMPLES: Final[dict[str, Any]] = {
                 "rules": ["positive"],
                 "values": {"order_id": "81", "amount": "-5.00"},
                 "fate": "waiting",
+            }
+        ],
+    },
+    "PartSamples": {
+        "checkpoint": 7,
+        "part": "paid",
+        "streams": [
+            {
+                "stream": "paid",
+                "columns": ["customer", "amount"],
+                "rows": [{"customer": "17", "amount": "9.50"}],
+                "hidden": ["email"],
+                "left_out": 0,
+                "problem": "",
             }
         ],
     },

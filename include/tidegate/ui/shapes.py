@@ -254,6 +254,7 @@ class Tasks(BaseModel):
 class Checkpoint(WithProgress):
     """One checkpoint, however old."""
 
+    sampled: list[str] = Field(description="Stages, gates and operators of which it has kept some rows")
     savepoints: list[str]
     run_id: str | None
     before: int | None
@@ -505,6 +506,25 @@ class AsideRows(BaseModel):
     checkpoint: int
     columns: list[str]
     rows: list[AsideThen]
+
+
+class StreamSample(BaseModel):
+    """A few rows of one stream, in no particular order. Values are texts, cut if they are long."""
+
+    stream: str
+    columns: list[str]
+    rows: list[dict[str, str | None]]
+    hidden: list[str] = Field(description="Columns that the setting sample_hidden keeps out of samples")
+    left_out: int = Field(description="How many further columns it has")
+    problem: str = Field(description="Why there is no sample; empty: there is one")
+
+
+class PartSamples(BaseModel):
+    """What a stage, a gate or an operator let through at a checkpoint: some of it."""
+
+    checkpoint: int
+    part: str
+    streams: list[StreamSample]
 
 
 class WayBackAnswer(BaseModel):

@@ -28,7 +28,7 @@ from tidegate.records.names import BACKFILL
 from tidegate.records.place import Place
 from tidegate.records.records import Json, Verdict
 from tidegate.ui.pipelines import Known
-from tidegate.ui.rows import origins
+from tidegate.ui.rows import origins, stream_samples
 
 __all__ = [
     "age",
@@ -119,6 +119,7 @@ def checkpoint(pipeline: Known, id: int) -> Json:
     document["details"]["tables"] = _tables(pipeline, history, view)
     before, after = history.neighbours(id)
     return document | {
+        "sampled": stream_samples.sampled_parts(history.ledger, history.ledger.entry(id) if view.kept else None),
         "savepoints": [found.name for found in savepoint.savepoints(history.ledger) if found.entry == id],
         "run_id": _run_id(view.run),
         "before": before,

@@ -9,7 +9,9 @@ from tests.kit.delta import rows_of
 from tests.kit.forks import Died, Run, dying, refused
 from tidegate.errors import Rejected
 from tidegate.ledger import Ledger
+from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
+from tidegate.records.records import SampledRows, Samples
 
 shop = forks.shop
 CODE = "shop:orders"
@@ -32,6 +34,16 @@ def test_by_default_all_is_kept_and_can_be_resumed(shop, tidegate):
     assert tidegate("resume", "orders").code == 0
     assert shop.checkpoint() == 6
     assert shop.remembered() == [1, 2, 3, 6]
+
+
+def test_for_good_samples_of_what_nobody_has_named_go_although_the_records_of_the_last_one_stay(shop, tidegate):
+    rows = {"in": SampledRows(columns=["a"], rows=[["1"]])}
+    for id in (2, 3):
+        shop.ledger.put_samples(Samples(**stamp("x"), id=id, job="main", streams=rows))
+    tidegate("savepoint", "create", "orders", "good", "--checkpoint", "2")
+    assert tidegate(*CANCEL).code == 0
+    assert shop.ledger.ids() == [2, 3, 4]
+    assert [id for id in (2, 3) if shop.ledger.samples(id, "main") is not None] == [2]
 
 
 def test_for_good_what_nobody_has_named_is_removed_and_what_is_named_can_be_forked(shop, tidegate):

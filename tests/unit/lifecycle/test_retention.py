@@ -17,7 +17,7 @@ from tidegate.ledger import Ledger
 from tidegate.lifecycle import retention, savepoint
 from tidegate.lifecycle.retention import retention_floor
 from tidegate.lifecycle.rollback_proposal import examine
-from tidegate.records.records import Pin, Request, Retired
+from tidegate.records.records import Pin, Request, Retired, SampledRows, Samples
 
 WHO = {"attempt": "x", "created": "now"}
 
@@ -704,3 +704,45 @@ def test_upserts_get_their_winner_retired_not_discarded(world, monkeypatch):
     world.coordinator().publish()
     world.checkpoint("two", rows=3)
     assert set(calls) == {("retire", winner), ("discard", loser)}
+
+
+# -- samples ---------------------------------------------------------------------------------------------
+
+
+def keep_samples(world, id):
+    """What an attempt does after its ack, if settings ask for samples."""
+    rows = {"in": SampledRows(columns=["a"], rows=[["1"]])}
+    world.ledger.put_samples(Samples(**WHO, id=id, job="main", streams=rows))
+
+
+def samples_left(world):
+    return sorted(int(path.parent.name) for path in world.folder.glob("checkpoints/*/samples"))
+
+
+def test_samples_go_with_their_entry_wherever_its_deletion_breaks_off(world, monkeypatch):
+    world.limit(num_retained=1)
+    step, died = 0, True
+    while died:
+        step += 1
+        keep_samples(world, world.checkpoint(f"one {step}", rows=3))
+        world.decided(f"two {step}", rows=3)
+        world.coordinator().publish()
+        died = _die_at_delete(world, step, monkeypatch)
+        world.coordinator().retire()
+        assert samples_left(world) == []
+    assert step > 3
+    world.exact()
+
+
+def test_samples_that_come_after_their_entry_was_removed_go_with_the_next_one(world):
+    """Its attempt slept between the ack and the samples. They make no entry, and hold nothing up."""
+    world.limit(num_retained=1)
+    first = world.checkpoint("one", rows=3)
+    world.checkpoint("two", rows=3)
+    assert left(world) == [2]
+    keep_samples(world, first)
+    assert world.ledger.entry(first) is None
+    world.checkpoint("three", rows=3)
+    assert left(world) == [3]
+    assert samples_left(world) == []
+    world.exact()

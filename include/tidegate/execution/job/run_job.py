@@ -8,6 +8,7 @@
     prepare  hooks that flush something of their own             may decline
     ask      again: has it been ended meanwhile?                 fenced; what was staged is let go
     ack      one record that names all of it; the first counts   the job's only effect
+             a few rows of each stream, if settings ask for it    a hint, which nothing depends on
 
 An attempt may die anywhere, or overlap another one: what it has written by then lies in folders of its
 own that nobody names.
@@ -18,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
@@ -35,6 +37,7 @@ from tidegate.execution.job.gates import GateRunner
 from tidegate.execution.job.measuring import JobMeter
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.progress_notes import noting_progress
+from tidegate.execution.job.sampling import Sampling, samples_of
 from tidegate.execution.job.small_input import is_small, planned_simply
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -44,7 +47,7 @@ from tidegate.pipeline.graph.nodes import GateNode, replaced_rows_of
 from tidegate.pipeline.hooks import Preparing
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
-from tidegate.records.records import Ack, Amount, Handle, Payload, Plan
+from tidegate.records.records import Ack, Amount, Handle, Payload, Plan, SampledRows, Samples
 from tidegate.sinks.base import Prepared, Sink, Staging
 from tidegate.sources.base import SourceContext
 from tidegate.spark.errors import translate, translated
@@ -161,6 +164,8 @@ class Attempt:
         self.by_hand = by_hand
         """The change that this checkpoint makes, if it is made by hand. Then only the stages concerned run."""
         self.measuring = JobMeter(self.job)
+        self.samples: dict[str, SampledRows] = {}
+        """By stream, a few rows that it had, if the settings ask for it."""
         self.plan: Plan
         self.exchange: Exchange
         self.operating: OperatorRunner
@@ -217,6 +222,7 @@ class Attempt:
                     self.run_hooks()
                     self.operating.finish(self.job.operators)
                     self.exchange.finish()
+                    self.take_samples(streams, spark)
                 self.verify_again()
                 self.refuse_ended()
             return self.ack(staged, prev)
@@ -476,6 +482,32 @@ class Attempt:
                 self.exchange.send(stream, streams, by_hand=by_hand is not None)
         return staged
 
+    def take_samples(self, streams: Mapping[str, DataFrame], spark: SparkSession) -> None:
+        """Take samples of what the job's stages, gates and operators have let through. Nothing of the attempt needs
+        Spark after this: all is staged."""
+        sampling = Sampling.of(self.plan.config)
+        if spark is None or not sampling.rows or self.by_hand is not None or self.gating.aborts:
+            return
+        self.step("taking samples")
+        names = [name for stage in self.job.stages for name in stage.produces if name in streams]
+        frames = [(name, partial(self._frame_of, streams, name)) for name in names]
+        with self.measuring.timed("samples"):
+            self.samples = samples_of(spark, frames, sampling)
+
+    def _frame_of(self, streams: Mapping[str, DataFrame], name: str) -> DataFrame:
+        """Return the rows of a stream, now that all is staged: those that were staged before they were judged are read
+        from their files."""
+        ahead = self.gating.ahead.get(name)
+        return ahead.passed() if ahead is not None else streams[name]
+
+    def keep_samples(self) -> None:
+        """Keep the samples beside the ack, which counts. If they are lost, nothing else is."""
+        if self.samples:
+            with contextlib.suppress(TidegateError):
+                self.coordinator.ledger.put_samples(
+                    Samples(**stamp(self.staging.attempt), id=self.id, job=self.job.name, streams=self.samples)
+                )
+
     def unstage(self) -> dict[str, Prepared]:
         """Release the files staged before the verdict: nothing of this checkpoint can count."""
         for sinking in self.job.sinks:
@@ -515,7 +547,9 @@ class Attempt:
             stats=self.measuring.stats(staged, self.operating, self.exchange, self.gating.verdicts),
         )
         created = ledger.create_ack(record)
-        if not created.mine:
+        if created.mine:
+            self.keep_samples()
+        else:
             self.release()
         return created.record
 

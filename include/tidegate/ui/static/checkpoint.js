@@ -4,7 +4,7 @@ import { badge, card, facts, folded, h, s, section, table } from "./dom.js";
 import { bytes, count, durations, none, rows as rowsText, seconds, time } from "./format.js";
 import { answers, disposeOf, goBack, nameIt } from "./actions.js";
 import { lanes } from "./lanes.js";
-import { later, tableChanges, tableRows, valueOf } from "./rows.js";
+import { later, partSamples, tableChanges, tableRows, valueOf } from "./rows.js";
 import { banner, examples, findings, origin } from "./overview.js";
 
 export async function checkpoint({ dag, at }) {
@@ -173,13 +173,19 @@ function drawn(dag, row, about, brokenRules) {
         Object.entries(d.tables).filter(([name]) => !OWN.test(name)),
         { empty: "Not on any table.", stack: true, key: ([name]) => name },
       ),
-      Object.keys(d.gates).length > 0 &&
-        h(
-          "p",
-          { class: "quiet small" },
-          "What a stage or a gate let through is kept nowhere but in these tables; what a gate set aside is in its quarantine.",
-        ),
       Object.keys(d.tables).some((name) => OWN.test(name)) && folded("Tables of its own", ownTables(d)),
+    ),
+    section(
+      "What went through",
+      row.sampled.length > 0
+        ? row.sampled.map((part) => partSamples(dag, row.id, part))
+        : h(
+            "p",
+            { class: "quiet" },
+            row.kept
+              ? "No samples were kept of what stages, gates and operators let through. The setting sample_rows keeps some rows of each from then on."
+              : "Samples are kept as long as the checkpoint is.",
+          ),
     ),
     section(
       "Manifest",

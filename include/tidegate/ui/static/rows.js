@@ -18,6 +18,38 @@ export const tableRows = (dag, row, sink) =>
     );
   });
 
+// Some of the rows that a stage, a gate or an operator let through at a checkpoint.
+export const partSamples = (dag, id, part) =>
+  later(`sample ${id} ${part}`, `Show rows that ${part} let through`, async () => {
+    const path = `${dagPath(dag)}/checkpoints/${id}/samples/${encodeURIComponent(part)}`;
+    const { streams } = await get(path);
+    return h(
+      "div",
+      {},
+      streams.map((sample) => [streams.length > 1 && h("h3", {}, sample.stream), sampled(sample)]),
+    );
+  });
+
+function sampled({ stream, columns, rows, hidden, left_out: more, problem }) {
+  if (problem) return h("p", { class: "said" }, `No sample was taken: ${problem}`);
+  const without = [
+    hidden.length > 0 && `without ${hidden.join(", ")}, as the settings say`,
+    more > 0 && `and ${count(more)} further columns`,
+  ].filter(Boolean);
+  return [
+    table(
+      columns.map((name) => ({ head: name, cell: (each) => valueOf(each[name]) })),
+      rows,
+      { empty: "No rows came through.", label: `Rows that ${stream} let through` },
+    ),
+    h(
+      "p",
+      { class: "quiet small" },
+      [rows.length > 0 && `A sample of ${rowsText(rows.length)}`, ...without].filter(Boolean).join(", "),
+    ),
+  ];
+}
+
 // The rows of a table that differ after the checkpoint from those after another one.
 export const tableChanges = (dag, since, row, sink) =>
   later(`changes ${since} ${row.id} ${sink}`, `Show what differs from #${since}`, async () => {

@@ -1,0 +1,57 @@
+"""Samples of what stages, gates and operators let through at a checkpoint, as its jobs have kept them."""
+
+from __future__ import annotations
+
+from tidegate.errors import Rejected
+from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.refusals import no_such_checkpoint
+from tidegate.protocol.view import Entry
+from tidegate.records.records import Json, SampledRows
+from tidegate.ui.pipelines import Known
+
+__all__ = ["of_part", "sampled_parts"]
+
+
+def of_part(pipeline: Known, id: int, part: str) -> Json:
+    """Return the samples of what a stage, gate or operator let through: one for each of its streams."""
+    ledger = pipeline.ledger()
+    entry = ledger.entry(id)
+    if entry is None:
+        raise no_such_checkpoint(ledger.pipeline, id, expected="one that is retained", help="samples go with it")
+    found = {name: sample for name, sample in _samples(ledger, entry).items() if _part(name) == part}
+    if not found:
+        raise Rejected(
+            f"checkpoint {id} has kept no sample of what {part!r} let through",
+            expected="a checkpoint made with the setting sample_rows",
+            help="set sample_rows, such as 20: from then on each keeps so many rows of every stage, gate and operator",
+            reason="NO_SAMPLE",
+        )
+    return {"checkpoint": id, "part": part, "streams": [_told(name, sample) for name, sample in found.items()]}
+
+
+def sampled_parts(ledger: Ledger, entry: Entry | None) -> list[str]:
+    """Return the stages, gates and operators of which a checkpoint has samples."""
+    return sorted({_part(name) for name in _samples(ledger, entry)}) if entry is not None else []
+
+
+def _samples(ledger: Ledger, entry: Entry) -> dict[str, SampledRows]:
+    """Return all samples of a checkpoint, by stream. Only plans that ask for samples have some."""
+    if not entry.plan.config.get("sample_rows"):
+        return {}
+    found: dict[str, SampledRows] = {}
+    for job, acked in sorted(entry.acks.items()):
+        samples = ledger.samples(entry.id, job)
+        if samples is not None and samples.attempt == acked.ack.attempt:
+            found |= samples.streams
+    return found
+
+
+def _part(stream: str) -> str:
+    """Return the part that gives a stream. Names that users give have no dot."""
+    return stream.partition(".")[0]
+
+
+def _told(name: str, sample: SampledRows) -> Json:
+    rows = [dict(zip(sample.columns, row, strict=True)) for row in sample.rows]
+    about = {"columns": sample.columns, "hidden": sample.hidden, "left_out": sample.left_out, "problem": sample.problem}
+    return {"stream": name, **about, "rows": rows}
