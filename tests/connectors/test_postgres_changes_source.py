@@ -269,6 +269,10 @@ def test_a_bound_from_outside_makes_no_ranges_that_are_too_small_to_be_worth_rea
     bounded = SourceContext("p", "orders", context.place, MemoryBlobs(), at_most=1)
     found = source().plan(None, bounded)
     assert (found.amount, found.more) == (1 << 20, True)
+    assert found.lag is not None
+    assert found.lag.rows is None
+    assert found.lag.bytes is not None
+    assert found.lag.bytes > 1 << 20, "as much of the log as waits"
     assert source(max_bytes=5000).plan(None, bounded).amount == 5000
 
 

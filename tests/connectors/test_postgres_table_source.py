@@ -12,6 +12,7 @@ import pytest
 from tests.kit.postgres_sinks import CONNECTION, connections
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
+from tidegate.records.records import Lag
 from tidegate.sources import PostgresTable, SourceContext
 from tidegate.testing.source_contract import MemoryBlobs
 
@@ -107,11 +108,16 @@ def test_a_commit_that_is_not_on_the_servers_disk_yet_is_brought_there_first(con
     assert flushed == (True,)
 
 
-def test_a_bound_divides_between_transactions_only(context, events):
+def test_a_bound_divides_between_transactions_only(context, events, monkeypatch):
     for id in range(5):
         events.run(f"INSERT INTO e SELECT {id}, 'x' FROM generate_series(1, 4)")
     found = source(max_rows=10).plan(None, context)
-    assert (found.amount, found.more) == (8, True)
+    assert (found.amount, found.more, found.lag) == (8, True, Lag(rows=12))
+    monkeypatch.setattr("tidegate.sources.postgres.table._COUNTED", 3)
+    estimated = source(max_rows=10).plan(None, context).lag
+    assert estimated is not None
+    assert estimated.rows is not None
+    assert estimated.rows >= 3, "the server's own estimate, of a table that it has no statistics of"
     smaller = source().plan(found.end, SourceContext("p", "events", context.place, MemoryBlobs(), at_most=2))
     assert (ids(events, smaller.splits), smaller.more) == ([2] * 4, True)
     assert ids(events, source().plan(smaller.end, context).splits) == [3] * 4 + [4] * 4

@@ -7,7 +7,7 @@ the failures that follow from it, a suspension before the checkpoint that led to
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -19,7 +19,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
 from tidegate.records.place import is_url
-from tidegate.records.records import Decision, Plan, Trouble
+from tidegate.records.records import Decision, Plan, Range, Trouble
 
 __all__ = [
     "REASONS",
@@ -159,7 +159,7 @@ def look(ledger: Ledger, limits: HealthLimits, gone: Callable[[Plan], str | None
 
 def _recent(ledger: Ledger, view: View) -> tuple[Entry, ...]:
     last = view.last_completed
-    if last is None or not any(part.more or (part.lag and part.lag.rows) for part in last.plan.sources.values()):
+    if last is None or not any(part.more or (part.lag and part.lag.waits) for part in last.plan.sources.values()):
         return ()
     found = [last]
     for id in range(last.id - 1, max(last.id - 3 * BEHIND, 0), -1):  # others between them may have failed
@@ -408,11 +408,10 @@ def _behind(observed: Observations) -> Health | None:
     growing, waiting = [], []
     for source in last[-1].plan.sources:
         ranges = [part for each in last if (part := each.plan.sources.get(source)) is not None]
-        lags = [part.lag.rows for part in ranges if part.lag is not None]
-        if len(lags) == BEHIND:
-            if all(before < after for before, after in pairwise(lags)):
-                growing.append(f"at source {source} {lags[0]:,} rows waited, and {lags[-1]:,} do now")
-        elif len(ranges) == BEHIND and all(part.more for part in ranges):
+        unit, amounts = _backlogs(ranges)
+        if len(amounts) == BEHIND and all(before < after for before, after in pairwise(amounts)):
+            growing.append(f"at source {source} {amounts[0]:,} {unit} waited, and {amounts[-1]:,} do now")
+        elif len(ranges) == BEHIND and all(part.more for part in ranges) and not _shrinks(amounts):
             waiting.append(source)
     if growing:
         text = f"Pipeline {name} falls behind: more input has come than its last {BEHIND} checkpoints took"
@@ -424,6 +423,21 @@ def _behind(observed: Observations) -> Health | None:
         cause = f"At source {', '.join(waiting)} there was more than its bound takes. If that stays so, raise it."
         return Health("behind", text, cause, entry=entry)
     return None
+
+
+def _backlogs(ranges: Sequence[Range]) -> tuple[str, list[int]]:
+    """Return what waited after each range, in a unit in which the source has always told it; nothing: in none."""
+    for unit in ("rows", "bytes", "files"):
+        told = [getattr(part.lag, unit, None) for part in ranges]
+        amounts = [amount for amount in told if amount is not None]
+        if len(amounts) == len(told):
+            return unit, amounts
+    return "", []
+
+
+def _shrinks(amounts: Sequence[int]) -> bool:
+    """Return whether less waits by now, or nothing."""
+    return len(amounts) == BEHIND and (amounts[-1] < amounts[0] or not amounts[-1])
 
 
 def _well(observed: Observations) -> Health:

@@ -21,7 +21,7 @@ from tidegate.history.row import MEASURES
 from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
 from tidegate.records.moments import moment_of
-from tidegate.records.records import Plan
+from tidegate.records.records import Lag, Plan
 from tidegate.state.table import STATE
 
 __all__ = ["METRICS", "READ_AGE", "Figures", "Metric", "figures", "metrics"]
@@ -46,6 +46,7 @@ METRICS: Final[Mapping[str, str]] = {
     "numRecordsIn": "Rows that it has read from each source, where that is known.",
     "numBytesIn": "Bytes of these.",
     "pendingRecords": "Rows that waited at each source when it was planned, if the source can tell; at most.",
+    "pendingBytes": "Bytes that waited there, of files or of a database's log.",
     "numRecordsOut": "Rows that it has given to each sink.",
     **{measure.metric: measure.metric_help for measure in MEASURES.values() if measure.metric},
     # Ours
@@ -64,7 +65,8 @@ METRICS: Final[Mapping[str, str]] = {
     "numberOfConsecutiveFailures": "Checkpoints that have failed since the last one completed, or somebody resumed.",
     "numberOfConsecutivePlanFailures": "Runs in a row that could not even plan a checkpoint.",
     "suspended": "1: no run plans a checkpoint until somebody resumes the pipeline.",
-    "oldestPendingRecord": "The age of the oldest row that waited at each source when it was planned, in ms.",
+    "pendingFiles": "Files that waited at each source when it was planned.",
+    "oldestPendingRecord": "The age of the oldest row or file that waited at each source when it was planned, in ms.",
     "neverRead": "Files and the like that lie at each source and that no run will ever read by itself.",
     "intervalGaps": "Of an interval pipeline: stretches of time between its intervals that no checkpoint has made.",
     "backfillCheckpoints": "Checkpoints that a backfill has made itself.",
@@ -202,9 +204,7 @@ def _rows(view: CheckpointView) -> Iterator[Metric]:
             yield Metric("numBytesIn", amount.bytes, {"source": source})
     for source, part in view.details.sources.items():
         if part.lag is not None:
-            yield Metric("pendingRecords", part.lag.rows, {"source": source})
-        if part.lag is not None and part.lag.seconds is not None:
-            yield Metric("oldestPendingRecord", round(part.lag.seconds * 1000), {"source": source})
+            yield from _pending(part.lag, source)
     for sink, count in view.details.staged_rows.items():
         yield Metric("numRecordsOut", count, {"sink": sink})
     late = {operator: rows for job in view.details.jobs.values() for operator, rows in job.late_rows.items()}
@@ -215,6 +215,14 @@ def _rows(view: CheckpointView) -> Iterator[Metric]:
         yield Metric("numRecordsQuarantined", gate.quarantined, {"gate": name})
         yield Metric("numRecordsReleased", gate.released, {"gate": name})
         yield Metric("gateFailures", len(gate.broken), {"gate": name})
+
+
+def _pending(lag: Lag, source: str) -> Iterator[Metric]:
+    age_ms = round(lag.seconds * 1000) if lag.seconds is not None else None
+    pending = {"pendingRecords": lag.rows, "pendingBytes": lag.bytes, "pendingFiles": lag.files}
+    for name, value in (pending | {"oldestPendingRecord": age_ms}).items():
+        if value is not None:
+            yield Metric(name, value, {"source": source})
 
 
 def _event_time(view: CheckpointView, now: datetime) -> Iterator[Metric]:

@@ -203,8 +203,16 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     waiting_rows: Annotated[
         int | None, Measure("rows waiting", "rows", "rows that waited at its sources after its range", plotted=True)
     ]
-    """At most, and when it was planned. Null: no source can tell."""
-    waiting_seconds: Annotated[float | None, Measure("oldest waiting", "s", "the age of the oldest of them")]
+    """At most, and when it was planned. Null: no source can tell; so it is with all that waited."""
+    waiting_files: Annotated[
+        int | None, Measure("files waiting", "times", "files that waited at its sources after its range", plotted=True)
+    ]
+    waiting_bytes: Annotated[
+        int | None, Measure("bytes waiting", "bytes", "bytes that waited at its sources after its range", plotted=True)
+    ]
+    waiting_seconds: Annotated[
+        float | None, Measure("oldest waiting", "s", "the age of the oldest of what waited", plotted=True)
+    ]
 
 
 MEASURES: Final[Mapping[str, Measure]] = {
@@ -274,8 +282,7 @@ def row_of(
         **_in_flight(jobs, in_flight),
         watermark=watermark,
         lag_seconds=_lag(watermark, decided),
-        waiting_rows=_sum(source.lag.rows for source in details.sources.values() if source.lag is not None),
-        waiting_seconds=_longest(source.lag.seconds for source in details.sources.values() if source.lag is not None),
+        **_waiting(details),
         details=details,
     )
 
@@ -362,6 +369,17 @@ def _input(entry: Entry, details: CheckpointDetails) -> Json:
     sync = _longest(job.sync_s for job in details.jobs.values())
     rate = round(total.rows / sync, 1) if total.rows is not None and sync else None
     return {"rows_in": total.rows, "bytes_in": total.bytes, "rate": rate}
+
+
+def _waiting(details: CheckpointDetails) -> Json:
+    """Return how much waited at all sources, as far as they can tell."""
+    lags = [source.lag for source in details.sources.values() if source.lag is not None]
+    return {
+        "waiting_rows": _sum(lag.rows for lag in lags if lag.rows is not None),
+        "waiting_files": _sum(lag.files for lag in lags if lag.files is not None),
+        "waiting_bytes": _sum(lag.bytes for lag in lags if lag.bytes is not None),
+        "waiting_seconds": _longest(lag.seconds for lag in lags),
+    }
 
 
 def _judged(details: CheckpointDetails) -> Json:

@@ -505,12 +505,20 @@ class Unread(Struct, frozen=True, kw_only=True):
 
 
 class Lag(Struct, frozen=True, kw_only=True):
-    """How much input waits at a source after a plan's range."""
+    """How much input waits at a source after a plan's range, as far as the source can tell without reading it. None: it
+    cannot tell. What it does not count one by one, it estimates from a part."""
 
-    rows: int
+    rows: int | None = None
     """At most: a source may count what turns out to be no rows."""
+    bytes: int | None = None
+    files: int | None = None
     seconds: float | None = None
     """The age of the first of them, by the source's own times. None: unknown, or there are none."""
+
+    @property
+    def waits(self) -> bool:
+        """True: there is some."""
+        return bool(self.rows or self.bytes or self.files)
 
 
 class Range(Struct, frozen=True, kw_only=True):
@@ -531,7 +539,7 @@ class Range(Struct, frozen=True, kw_only=True):
     unread: Unread | None = None
     """The input that the source has skipped for good, as of this plan."""
     lag: Lag | None = None
-    """How much input waits after this range. None: the source cannot tell."""
+    """How much input waits after this range. None: the source cannot tell at all."""
     pace: Pace | None = None
     """For a source whose bound follows from the duration of checkpoints."""
 

@@ -265,7 +265,8 @@ class SourceContract:
         for _ in range(3):
             self.arrive()
         lags = [plan.lag for plan in self.drained()[0] if plan.lag is not None]
-        assert all(lag.rows >= 0 and (lag.seconds is None or lag.seconds >= 0) for lag in lags)
+        told = [figure for lag in lags for figure in (lag.rows, lag.bytes, lag.files, lag.seconds)]
+        assert all(figure is None or figure >= 0 for figure in told)
 
     def test_notices_may_come_often_and_take_nothing_that_is_still_wanted(self) -> None:
         self.arrive()

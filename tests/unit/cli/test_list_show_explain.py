@@ -102,7 +102,9 @@ def test_show_in_words(history, tidegate, id, parts):
 
 def test_show_and_explain_tell_what_was_read_how_long_each_part_took_and_why_so_much(project, tidegate):
     pace = Pace(unit="bytes", at_most=900, taken=800, target_s=48.0, why="at most 900 bytes, for a reason")
-    project.plan(1, None, summary="3 of 9 files, 800 B", pace=pace, lag=Lag(rows=4321, seconds=90.0))
+    project.plan(
+        1, None, summary="3 of 9 files, 800 B", pace=pace, lag=Lag(rows=4321, bytes=5000, files=1, seconds=90.0)
+    )
     project.ack(
         1,
         aligned_s=1.5,
@@ -122,11 +124,12 @@ def test_show_and_explain_tell_what_was_read_how_long_each_part_took_and_why_so_
     assert next(row for row in rows if row[:3] == ["main", "sent", "totals"])[3:] == ["7", "600", "B"]
     assert "how much of events: at most 900 bytes, for a reason" in shown
     assert "alignment 1.50 s, sync 2.50 s" in shown
-    assert next(row for row in rows if row[:1] == ["events"])[-2:] == ["4,321", "rows"], "more waiting"
+    waiting = "1 file, 4,321 rows, 5.0 kB, the oldest for 90 s"
+    assert next(line for line in shown.splitlines() if line.split()[:1] == ["events"]).endswith(waiting)
     assert "oldest waiting 90.00 s" in shown
     told = explained(tidegate, 1)[1]
     assert "How much of source events: at most 900 bytes, for a reason." in told
-    assert "After its range, 4,321 rows of source events waited, the oldest for 90 s." in told
+    assert f"After its range, this waited at source events: {waiting}." in told
 
 
 @pytest.mark.parametrize(("command", "id"), [("show", 99), ("explain", 99), ("show", 6)])

@@ -53,13 +53,13 @@ def test_from_new_to_well(world):
     assert (seen(world).state, seen(world).good, seen(world).cause) == ("well", True, "")
 
 
-def with_lags(world, *rows):
-    """The observations, as if so many rows had waited after the last checkpoints."""
+def with_lags(world, *amounts, unit="rows"):
+    """The observations, as if so much had waited after the last checkpoints."""
     observed = observed_of(world)
     entries = []
-    for number, waited in enumerate(rows, 1):
+    for number, waited in enumerate(amounts, 1):
         entry = world.ledger.entry(number)
-        part = msgspec.structs.replace(entry.plan.sources["in"], lag=Lag(rows=waited), more=True)
+        part = msgspec.structs.replace(entry.plan.sources["in"], lag=Lag(**{unit: waited}), more=True)
         entries.append(replace(entry, plan=msgspec.structs.replace(entry.plan, sources={"in": part})))
     return replace(observed, recent=tuple(entries))
 
@@ -73,6 +73,10 @@ def test_it_is_well_only_if_it_keeps_up(world):
     assert "at source in 5 rows waited, and 1,000 do now" in grows.cause
     assert condition(with_lags(world, 9, 1_000, 8, 7, 6)).state == "well", "it works the backlog off"
     assert condition(with_lags(world, 7, 8, 9, 10)).state == "well", "that was not seen often enough"
+    files = condition(with_lags(world, 5, 6, 7, 8, 9, unit="files"))
+    assert "at source in 5 files waited, and 9 do now" in files.cause
+    stays = condition(with_lags(world, 5, 7, 6, 5, 5, unit="bytes"))
+    assert (stays.state, "more than its bound takes" in stays.cause) == ("behind", True)
 
 
 def test_of_a_source_that_cannot_tell_how_much_waits_it_is_told_that_more_does(world):

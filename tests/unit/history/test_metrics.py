@@ -114,6 +114,7 @@ DETAILS = CheckpointDetails(
     sources={
         "orders": SourceDetails(lag=Lag(rows=40, seconds=1.5)),
         "payments": SourceDetails(lag=Lag(rows=0)),
+        "landing": SourceDetails(lag=Lag(files=3, bytes=4_000)),
         "files": SourceDetails(),
     },
 )
@@ -159,6 +160,8 @@ def test_every_figure_of_a_row_has_its_metric():
     assert told["pendingRecords", "payments"] == 0
     assert ("oldestPendingRecord", "payments") not in told, "nothing waits there"
     assert ("pendingRecords", "files") not in told, "this source cannot tell"
+    assert (told["pendingFiles", "landing"], told["pendingBytes", "landing"]) == (3, 4_000)
+    assert ("pendingRecords", "landing") not in told, "it does not count rows"
     assert told["numLateRecordsDropped", "once"] == 5
     assert told["currentInputWatermark", "orders"] == 1772366340000
     assert ("currentInputWatermark", "done") not in told, "the end of time is no watermark"

@@ -10,6 +10,7 @@ import pytest
 
 from tests.kit.delta_sources import SCHEMA, Table, add, cdc, files, remove, source
 from tidegate.errors import Corrupt, Invalid
+from tidegate.records.records import Lag
 from tidegate.sources import DeltaTable, SourceContext
 from tidegate.testing.source_contract import drain
 
@@ -57,6 +58,29 @@ def test_bounds_cut_snapshots_and_versions(context: SourceContext, table: Table)
     assert [files(plan) for plan in plans] == [["g", "h"], ["i", "j"], ["k"]]
     plans, _ = drain(source(max_bytes=1), context, end)
     assert [len(files(plan)) for plan in plans] == [1] * 5
+
+
+def test_what_waits_behind_a_range_is_told_in_files_and_bytes(
+    context: SourceContext, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file has 10 bytes. What a bound has left of a version counts, and what later versions bring."""
+    table.append(*"abcde")
+    table.append("f", "g")
+
+    def lag(planned: Any) -> tuple[int, int]:
+        return planned.lag.files, planned.lag.bytes
+
+    plans, end = drain(source(max_files=3), context)
+    assert [files(plan) for plan in plans] == [["a", "b", "c"], ["d", "e", "f"], ["g"]]
+    assert [lag(plan) for plan in plans] == [(4, 40), (1, 10), (0, 0)]
+    assert plans[-1].lag == Lag(rows=0, files=0, bytes=0)
+    assert source().plan(end, context).lag == Lag(rows=0, files=0, bytes=0)
+    table.commit(remove("a", change=False), add("a2", change=False), operation="OPTIMIZE")
+    for name in ("h", "i", "j", "k", "l"):
+        table.append(name, f"{name}{name}")
+    assert lag(source(max_files=1).plan(end, context)) == (9, 90)
+    monkeypatch.setattr("tidegate.sources.delta.lag._VERSIONS", 2)
+    assert lag(source(max_files=1).plan(end, context)) == (9, 90), "one is left, and of four versions two are looked at"
 
 
 def test_a_range_that_ends_at_a_version_does_not_name_the_next(context: SourceContext, table: Table) -> None:

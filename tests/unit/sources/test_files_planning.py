@@ -13,7 +13,10 @@ from tests.kit.sources import STRANGE, files, names, put
 from tidegate import seams
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.place import Place
+from tidegate.records.records import Lag
 from tidegate.sources import Files, SourceContext
+from tidegate.sources.files import source as source_module
+from tidegate.sources.files.folder import _LocalFolder
 from tidegate.testing.source_contract import MemoryBlobs, drain
 
 ORDERS = ["name", "arrival"]
@@ -39,6 +42,39 @@ def test_bounds_cut_a_range_short(context: SourceContext, landing: Path, order: 
     assert [plan.more for plan in plans] == [True, True, False]
     plans, _ = drain(files(order=order, max_bytes=12), context)
     assert [len(names(plan)) for plan in plans] == [2, 2, 1]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_what_waits_behind_a_range_is_told_in_files_bytes_and_seconds(
+    context: SourceContext, landing: Path, order: str
+) -> None:
+    put(landing, [f"{n}.json" for n in range(4)], "12345")
+    old = seams.now().timestamp() - 7200
+    os.utime(landing / "3.json", (old, old))
+    first = files(order=order, max_files=1).plan(None, context)
+    assert first.lag is not None
+    assert (first.lag.rows, first.lag.files, first.lag.bytes) == (None, 3, 15)
+    assert first.lag.seconds is not None
+    assert 7200 <= first.lag.seconds < 9000
+    last = files(order=order).plan(first.end, context)
+    assert last.lag == Lag(files=0, bytes=0)
+    young = files(order=order, min_age=3600).plan(first.end, context)
+    assert young.lag is not None
+    assert young.lag.files == (3 if order == "name" else 2), "what is too young to be taken waits, too"
+
+
+def test_of_very_many_files_that_wait_some_are_weighed(
+    context: SourceContext, landing: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(landing, [f"{n:02}.json" for n in range(13)], "12345")
+    monkeypatch.setattr(source_module, "WEIGHED", 4)
+    looked_at: list[str] = []
+    look = _LocalFolder.look
+    monkeypatch.setattr(_LocalFolder, "look", lambda self, name: looked_at.append(name) or look(self, name))
+    planned = files(max_files=1).plan(None, context)
+    assert planned.lag is not None
+    assert (planned.lag.files, planned.lag.bytes) == (12, 60)
+    assert len(looked_at) < 8
 
 
 def test_at_least_one_file_is_taken_however_large(context: SourceContext, landing: Path) -> None:
@@ -146,7 +182,7 @@ def test_what_was_read_is_not_looked_at_again(
     assert looks == []
     put(landing, [f"{n}.json" for n in range(50)])
     assert files(max_files=3).plan(end, context).summary == "3 of 50 files, 19 B"
-    assert len(looks) == 3
+    assert sorted(set(looks)) == sorted(f"{n}.json" for n in range(50)), "those that are taken, and those that wait"
 
 
 def test_by_arrival_a_late_file_is_read(context: SourceContext, landing: Path) -> None:

@@ -15,7 +15,7 @@ from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import checkpoint_not_there
 from tidegate.protocol.view import Entry
-from tidegate.records.records import Json
+from tidegate.records.records import Json, Lag
 
 __all__ = [
     "Examples",
@@ -25,6 +25,7 @@ __all__ = [
     "find_examples",
     "find_view",
     "input_text",
+    "lag_text",
     "measure_text",
     "rows_text",
     "size_text",
@@ -153,6 +154,16 @@ def size_text(size: float) -> str:
             return f"{size:,.0f} {unit}" if unit == "B" else f"{size:,.1f} {unit}"
         size /= 1000
     raise AssertionError("unreachable")
+
+
+def lag_text(lag: Lag | None) -> str:
+    """ "1,200 rows, 3.4 MB, the oldest for 90 s": what waits at a source. Empty: nothing, as far as it can tell."""
+    if lag is None or not lag.waits:
+        return ""
+    files = f"{lag.files:,} file{'' if lag.files == 1 else 's'}" if lag.files else ""
+    rows = f"{lag.rows:,} rows" if lag.rows else ""
+    oldest = f"the oldest for {lag.seconds:,.0f} s" if lag.seconds is not None else ""
+    return ", ".join(filter(None, (files, rows, size_text(lag.bytes) if lag.bytes else "", oldest)))
 
 
 def measure_text(measure: Measure, value: float) -> str:

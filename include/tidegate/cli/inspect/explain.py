@@ -13,6 +13,7 @@ from tidegate.cli.inspect.documents import (
     clock,
     find_examples,
     find_view,
+    lag_text,
     rows_text,
     size_text,
 )
@@ -324,9 +325,8 @@ def _measured(view: CheckpointView) -> Iterator[str]:
     if view.lag_seconds is not None:
         yield f"Event time was {view.lag_seconds:,.0f} s behind the clock when it was decided."
     for name, source in view.details.sources.items():
-        if source.lag is not None and source.lag.rows:
-            oldest = f", the oldest for {source.lag.seconds:,.0f} s" if source.lag.seconds is not None else ""
-            yield f"After its range, {source.lag.rows:,} rows of source {name} waited{oldest}."
+        if waiting := lag_text(source.lag):
+            yield f"After its range, this waited at source {name}: {waiting}."
 
 
 def _losers(target: Target, entry: Entry) -> Iterator[str]:

@@ -15,6 +15,7 @@ from tidegate.cli.inspect.documents import (
     clock,
     find_examples,
     find_view,
+    lag_text,
     measure_text,
     size_text,
     who_and_why,
@@ -152,8 +153,7 @@ def _print_sources(details: CheckpointDetails, out: Output) -> None:
     rows = []
     for name, source in details.sources.items():
         more = "yes" if source.more else "no"
-        if source.lag is not None and source.lag.rows:
-            more = f"{source.lag.rows:,} rows"
+        more = lag_text(source.lag) or more
         positions = _short(source.start), _short(source.end)
         rows.append([name, source.kind, source.text, *amount_cells(details.taken.get(name)), *positions, more])
     columns = ["source", "kind", "input", "rows", "bytes", "from (exclusive)", "to", "more waiting"]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tidegate.delta import Commit, DataFile, TableLayout, TableLog, locate
 from tidegate.errors import Invalid
-from tidegate.records.records import Amount, Json
+from tidegate.records.records import Amount, Json, Lag
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.delta import errors
 from tidegate.sources.delta.interval import plan_interval
+from tidegate.sources.delta.lag import lag_behind
 from tidegate.sources.delta.position import TablePosition
 from tidegate.sources.delta.verify import verify_delta
 
@@ -134,7 +135,8 @@ class DeltaTable(Source):
         self._fill(cut, log, context.source)
         if cut.end == position and not cut.files and not cut.feed:
             end = start if start is not None or self.start == "beginning" else position.json
-            return Planned(end=end, splits=_splits(self.mode, cut, None), empty=True, summary="no new version")
+            splits = _splits(self.mode, cut, None)
+            return Planned(end=end, splits=splits, empty=True, summary="no new version", lag=self._lag(cut, log))
         layout = log.layout(cut.end.version)
         if layout.table != position.table:
             raise errors.recreated(context.source, log.location.url, position.table, layout.table)
@@ -145,7 +147,25 @@ class DeltaTable(Source):
             more=cut.more,
             summary=cut.summary,
             amount=cut.size,
+            lag=self._lag(cut, log),
         )
+
+    def _lag(self, cut: Cut, log: TableLog) -> Lag | None:
+        """Return how much waits after the range. Nothing to tell of a range that is to end somewhere."""
+        if cut.until is not None:
+            return None
+        if not cut.more:
+            return Lag(rows=0, bytes=0, files=0)
+        version, left = cut.left if cut.left is not None else (cut.end.version, ())
+        return lag_behind(log, version, left, self._waiting_files)
+
+    def _waiting_files(self, commit: Commit) -> Sequence[DataFile]:
+        """Return the files that a version gives to be read, whether or not it will be refused."""
+        if self.mode == "changes":
+            return commit.change_files
+        if commit.removed_files and (self.ignore_changes or (self.ignore_deletes and not commit.added_files)):
+            return []
+        return commit.added_files
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """See Source."""
@@ -279,6 +299,8 @@ class Cut:
     whole_snapshot: bool = False
     millis: int | None = None
     """The commit time of the snapshot's version."""
+    left: tuple[int, Sequence[DataFile]] | None = None
+    """The version at which a bound was met, and its files that are not in the range."""
     _count: int = 0
     _bytes: int = 0
 
@@ -291,7 +313,7 @@ class Cut:
                 self.end = replace(position, index=index)
                 return False
             if self._is_full(1, file.size):
-                self.more = True
+                self.more, self.left = True, (position.version, files[index:])
                 if index:  # else the range ends with the version before
                     self.end = replace(position, index=index)
                 return False
@@ -305,7 +327,7 @@ class Cut:
         """Take all of a version's changes. False: a bound is met."""
         size = sum(file.size for file in commit.change_files)
         if commit.change_files and self._is_full(len(commit.change_files), size):
-            self.more = True
+            self.more, self.left = True, (commit.version, commit.change_files)
             return False
         if commit.change_files:
             self.feed.append(commit.version)

@@ -12,7 +12,7 @@ from tidegate import seams
 from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import is_url
-from tidegate.records.records import Amount, Json, Unread
+from tidegate.records.records import Amount, Json, Lag, Unread
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.files.consumed import ConsumedFiles
@@ -31,6 +31,9 @@ __all__ = ["Files", "files_problems", "format_of", "option_problems"]
 
 SHOWN = 20
 """File names in one message."""
+
+WEIGHED = 1000
+"""Waiting files whose sizes and times are looked at. There may be very many, and a plan must not wait for them."""
 
 LOOKS_AT_ONCE = 16
 """Files of an object store that are opened at the same time: each takes a while to answer."""
@@ -69,8 +72,9 @@ class Files(Source):
     moved_from: the former name of the folder before the first `*`, if it was renamed: files that were read there are
         not read again here.
 
-    Apart from min_age, no clock or modification time matters: a file is identified by its name and content, and a name
-    is read once. New content under a name that was read is not noticed.
+    Apart from min_age, and from how long files are said to have waited, no clock or modification time matters: a file
+    is identified by its name and content, and a name is read once. New content under a name that was read is not
+    noticed.
     """
 
     kind = "files"
@@ -172,6 +176,7 @@ class Files(Source):
             summary=_summary(files, len(waiting) - deleted if more else None),
             amount=sum(file["size"] for file in files),
             unread=_describe_passed(passed_by, position.after),
+            lag=_lag(folder, readable, set(chosen)),
         )
 
     def _plan_interval(self, context: SourceContext) -> Planned:
@@ -347,6 +352,19 @@ class _Position:
                 reason="FOLDER_CHANGED",
             )
         return _Position(**start)
+
+
+def _lag(folder: Folder, unread: list[str], chosen: set[str]) -> Lag:
+    """Return how much waits besides the files that were chosen. Of very many files, some are looked at."""
+    waiting = [name for name in unread if name not in chosen]
+    step = -(-len(waiting) // WEIGHED) or 1
+    found = [file for file in map(folder.look, waiting[::step]) if file is not None]
+    if not found:
+        return Lag(bytes=0, files=0)  # those that were listed are deleted since
+    size = sum(file.size for file in found)
+    oldest = seams.now().timestamp() - min(file.modified for file in found)
+    files = len(found) if step == 1 else len(waiting)
+    return Lag(files=files, bytes=round(size * files / len(found)), seconds=round(max(oldest, 0.0), 1))
 
 
 def _fingerprint_all(folder: Folder, names: list[str]) -> dict[str, Fingerprint | None]:

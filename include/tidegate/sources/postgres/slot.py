@@ -25,7 +25,7 @@ from tidegate.postgres import (
     quoted_name,
     table_problems,
 )
-from tidegate.records.records import Amount, Json
+from tidegate.records.records import Amount, Json, Lag
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.postgres.columns import (
     SAME_TEXT,
@@ -188,6 +188,7 @@ class PostgresChanges(Source):
             more=size < waiting,
             summary=f"{lsn_text(first)} to {lsn_text(first + size)}: {size / 1e6:,.1f} MB of the log",
             amount=size,
+            lag=Lag(bytes=waiting - size),
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount | None:

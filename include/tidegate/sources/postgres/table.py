@@ -20,7 +20,7 @@ from tidegate.postgres import (
     quoted_name,
     table_problems,
 )
-from tidegate.records.records import Amount, Json
+from tidegate.records.records import Amount, Json, Lag
 from tidegate.sources.base import Planned, Source, SourceContext, reaches
 from tidegate.sources.postgres.columns import (
     SAME_TEXT,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 __all__ = ["PostgresTable"]
 
 _NEW_XID: Final = "pg_current_xact_id()"
+_COUNTED: Final = 100_000
+"""Of more rows that wait, the number is an estimate."""
 
 
 class PostgresTable(Source):
@@ -140,6 +142,7 @@ class PostgresTable(Source):
             bound = context.bound(self.max_rows) or 1
             end = self._end(cursor, first, horizon, bound)
             rows = self._count(cursor, first, end)
+            waiting = self._waiting(cursor, end, horizon) if end < horizon else 0
             position = self._position(cursor, found, end)
         return Planned(
             end=position if start is not None or rows else None,
@@ -154,6 +157,7 @@ class PostgresTable(Source):
             more=end < horizon,
             summary=f"{rows:,} rows" if rows else "no new rows",
             amount=rows,
+            lag=Lag(rows=waiting),
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount:
@@ -274,6 +278,16 @@ class PostgresTable(Source):
     def _count(self, cursor: Any, first: int, end: int) -> int:
         cursor.execute(f"SELECT count(*) FROM {self.table_name.sql} WHERE {self._within(first, end)}")
         return int(cursor.fetchone()[0])
+
+    def _waiting(self, cursor: Any, first: int, horizon: int) -> int:
+        """Return how many rows wait: counted if they are few, else as the server estimates."""
+        rest = f"FROM {self.table_name.sql} WHERE {self._within(first, horizon)}"
+        cursor.execute(f"SELECT count(*) FROM (SELECT 1 {rest} LIMIT {_COUNTED}) AS few")
+        few = int(cursor.fetchone()[0])
+        if few < _COUNTED:
+            return few
+        cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT 1 {rest}")
+        return max(few, int(cursor.fetchone()[0][0]["Plan"]["Plan Rows"]))
 
     def _refuse_unreadable(
         self, cursor: Any, columns: Sequence[ReadColumn], splits: Json, context: SourceContext
