@@ -144,6 +144,18 @@ def test_an_open_checkpoint_does_not_look_done_from_the_first_moment(page: Page,
     assert widths == ["10%", "50%", "100%"]
 
 
+def test_an_error_and_what_to_do_about_it_are_told_apart(page: Page, served: str, world: ToyWorld, ids):
+    failed = world.trigger("airflow:orders:told apart")
+    world.coordinator().abort(failed, "JOB_FAILED", "the file is gone\n  Expected: a file\n  Help: put it back")
+    world.checkpoint("airflow:orders:told apart, then well", rows=1)
+    remember(world.ledger, {})
+    for where, shown in (("overview", "[data-key='card Latest failed']"), (f"checkpoint/{failed}", ".banner")):
+        shows(page, served, where, "Latest failed" if where == "overview" else f"Checkpoint #{failed}")
+        told = page.run(f'[...document.querySelectorAll("{shown} .told p")].map((each) => each.innerText)')
+        assert told == ["the file is gone", "Expected a file", "What to do put it back"], where
+    assert page.wrong == []
+
+
 def test_the_address_of_a_view_is_airflows_own_and_survives_a_reload(page: Page, served: str, ids: list[int]):
     page.goto(f"{served}/dags/orders/plugin/checkpoints")
     page.here = FRAME

@@ -208,8 +208,11 @@ EXAMPLES: Final[dict[str, Any]] = {
         "parts": [
             {"name": "totals", "role": "sink", "kind": "delta-upsert", "inputs": ["totals"], "rows": 78}
             | {"job": "main", "seconds": 0.3, "bytes": None, "late": None, "watermark": None, "verdict": None}
-            | {"rate": None, "waiting": None, "waiting_seconds": None}
+            | dict.fromkeys(("rate", "waiting", "waiting_files", "waiting_bytes", "waiting_seconds", "sent"))
+            | {"state_delta": None, "state_files": None, "event_time": "2026-03-01T09:10:58.000+00:00"}
         ],
+        "in_flight": {},
+        "sampled": [],
     },
     "Points": {"id": [6, 7], "state": ["completed", "completed"], "seconds": [3.9, 4.225]},
     "Compared": {

@@ -355,9 +355,27 @@ class PartAnswer(BaseModel):
     verdict: str | None
     rate: float | None = Field(description="Of a source: its rows per second in which its job has worked")
     waiting: int | None = Field(description="Of a source: rows that waited behind those, at most")
-    waiting_seconds: float | None = Field(description="For how long the first of them")
+    waiting_files: int | None = Field(description="Of a source: files that waited")
+    waiting_bytes: int | None = Field(description="Of a source: bytes that waited")
+    waiting_seconds: float | None = Field(description="For how long the first of what waited")
+    sent: int | None = Field(description="Rows that it has sent to other jobs")
+    state_delta: int | None = Field(description="Of an operator: bytes of its state that it has written anew")
+    state_files: int | None = Field(description="Of an operator: files of its state")
+    event_time: str | None = Field(
+        description="How far event time has come in what it gives: its own watermark, or the lowest of its inputs'"
+    )
     quarantined: int | None = None
+    released: int | None = Field(
+        None, description="Of a gate: rows released from quarantine that joined those that passed"
+    )
     summary: str | None = Field(None, description="What a source has read")
+
+
+class InFlightAnswer(BaseModel):
+    """Rows that a job has yet to take from other jobs."""
+
+    rows: int | None
+    bytes: int | None
 
 
 class GraphAnswer(BaseModel):
@@ -366,6 +384,8 @@ class GraphAnswer(BaseModel):
     checkpoint: int | None
     jobs: list[str]
     parts: list[PartAnswer]
+    in_flight: dict[str, InFlightAnswer] = Field(description="By job that the checkpoint went past")
+    sampled: list[str] = Field(description="Stages, gates and operators of which the checkpoint has kept some rows")
 
 
 class Pair(BaseModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -26,7 +26,7 @@ from tidegate.protocol.verdicts import unanswered
 from tidegate.records.moments import moment_of
 from tidegate.records.names import BACKFILL
 from tidegate.records.place import Place
-from tidegate.records.records import Json, Verdict
+from tidegate.records.records import Json, Verdict, sum_of
 from tidegate.ui.pipelines import Known
 from tidegate.ui.rows import origins, stream_samples
 
@@ -234,14 +234,40 @@ def graph(pipeline: Known) -> Json:
     last = pipeline.past().newest("completed")
     details = last.details if last is not None else CheckpointDetails()
     parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in pipeline.card.parts]
-    return {"checkpoint": last.id if last is not None else None, "jobs": pipeline.card.jobs, "parts": parts}
+    _say_event_times(parts)
+    entry = pipeline.ledger().entry(last.id) if last is not None else None
+    return {
+        "checkpoint": last.id if last is not None else None,
+        "jobs": pipeline.card.jobs,
+        "parts": parts,
+        "in_flight": {job: {"rows": at.rows, "bytes": at.bytes} for job, at in details.behind.items()},
+        "sampled": stream_samples.sampled_parts(pipeline.ledger(), entry),
+    }
+
+
+def _say_event_times(parts: Sequence[Json]) -> None:
+    """Let each part say how far event time has come in what it gives: its own watermark, or the lowest of its
+    inputs'."""
+    by_name = {part["name"]: part for part in parts if part["role"] != "sink"}
+
+    def event_time(part: Json) -> str | None:
+        if "event_time" not in part:
+            before = [event_time(by_name[name]) for name in part["inputs"] if name in by_name]
+            known = [(moment, mark) for mark in before if (moment := moment_of(mark)) is not None]
+            part["event_time"] = part["watermark"] or min(known, default=(None, None))[1]
+        found: str | None = part["event_time"]
+        return found
+
+    for part in parts:
+        event_time(part)
 
 
 def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
     """Return a part's measurements. Names are unique among the parts of a role only: a sink may be called as its
     operator is, and each has figures of its own."""
     figures: Json = {"rows": None, "seconds": None, "watermark": None, "bytes": None, "late": None, "verdict": None}
-    figures |= {"rate": None, "waiting": None, "waiting_seconds": None}
+    figures |= {"rate": None, "sent": None, "state_delta": None, "state_files": None}
+    figures |= dict.fromkeys(("waiting", "waiting_files", "waiting_bytes", "waiting_seconds"))
     step = {"sink": f"stage {name}", "operator": f"state {name}", "gate": f"gate {name}"}.get(role)
     for job in details.jobs.values():
         if role == "sink":
@@ -258,14 +284,22 @@ def _figures(name: str, role: str, details: CheckpointDetails) -> Json:
         figures["summary"] = source.summary if source is not None else None
         figures["rate"] = _rate(name, figures["rows"], details)
         if source is not None and source.lag is not None:
-            figures |= {"waiting": source.lag.rows, "waiting_seconds": source.lag.seconds}
+            lag = source.lag
+            figures |= {"waiting": lag.rows, "waiting_files": lag.files, "waiting_bytes": lag.bytes}
+            figures["waiting_seconds"] = lag.seconds
     sizes = [size for key, size in details.states.items() if key.split(".")[1:2] == [name]]
     if role == "operator" and sizes:
         figures["bytes"] = sum(size.bytes for size in sizes)
         figures["rows"] = sum(size.rows for size in sizes)
+        figures["state_delta"] = sum(size.delta for size in sizes)
+        figures["state_files"] = sum(size.files for size in sizes)
+    sent = [job.sent[stream] for job in details.jobs.values() for stream in job.sent if stream.split(".")[0] == name]
+    if role != "sink" and sent:
+        figures["sent"] = sum_of(sent).rows
     gate = details.gates.get(name)
     if role == "gate" and gate is not None:
-        figures |= {"verdict": gate.outcome, "rows": gate.rows, "quarantined": gate.quarantined}
+        figures |= {"verdict": gate.outcome, "rows": gate.rows}
+        figures |= {"quarantined": gate.quarantined, "released": gate.released}
     return figures
 
 

@@ -1,10 +1,10 @@
 // One checkpoint: its input, the work of each job, operator and gate, and its tables.
 import { get, dagPath, outside, runPath } from "./api.js";
-import { badge, card, facts, folded, h, s, section, table } from "./dom.js";
+import { badge, card, errorText, facts, folded, h, s, section, table } from "./dom.js";
 import { bytes, count, durations, none, rows as rowsText, seconds, time } from "./format.js";
 import { answers, disposeOf, goBack, nameIt } from "./actions.js";
 import { lanes } from "./lanes.js";
-import { later, partSamples, tableChanges, tableRows, valueOf } from "./rows.js";
+import { NO_SAMPLES, later, partSamples, quarantinedRows, tableChanges, tableRows } from "./rows.js";
 import { banner, examples, findings, origin } from "./overview.js";
 
 export async function checkpoint({ dag, at }) {
@@ -34,7 +34,7 @@ function why(dag, row, about, brokenRules) {
       "div",
       { class: `banner ${row.outcome === "aborted" ? "wrong" : ""}` },
       h("b", {}, row.reason),
-      detail && h("pre", {}, detail),
+      detail && errorText(detail),
       examples(brokenRules),
       h("p", { class: "quiet" }, "The pipeline's current state: ", h("a", { href: "#/overview" }, "overview")),
     )
@@ -178,14 +178,8 @@ function drawn(dag, row, about, brokenRules) {
     section(
       "What went through",
       row.sampled.length > 0
-        ? row.sampled.map((part) => partSamples(dag, row.id, part))
-        : h(
-            "p",
-            { class: "quiet" },
-            row.kept
-              ? "No samples were kept of what stages, gates and operators let through. The setting sample_rows keeps some rows of each from then on."
-              : "Samples are kept as long as the checkpoint is.",
-          ),
+        ? row.sampled.map((part) => partSamples(dag, row.id, part, row.sampled))
+        : h("p", { class: "quiet" }, row.kept ? NO_SAMPLES : "Samples are kept as long as the checkpoint is."),
     ),
     section(
       "Manifest",
@@ -224,7 +218,12 @@ function positions(d) {
 
 // What lay at a source when the checkpoint was planned, beyond what it took.
 function waiting({ lag, more }) {
-  const texts = [lag?.rows && `up to ${rowsText(lag.rows)}`, lag?.seconds && `the oldest for ${seconds(lag.seconds)}`];
+  const texts = [
+    lag?.files && `${count(lag.files)} ${lag.files === 1 ? "file" : "files"}`,
+    lag?.rows && `up to ${rowsText(lag.rows)}`,
+    lag?.bytes && bytes(lag.bytes),
+    lag?.seconds && `the oldest for ${seconds(lag.seconds)}`,
+  ];
   return texts.filter(Boolean).join(", ") || (more ? "more" : "nothing");
 }
 
@@ -444,7 +443,7 @@ function gate(dag, row, [name, verdict], log) {
       ),
     later(`trend ${row.id} ${name}`, "Show each rule over the last checkpoints", () => trend(dag, name)),
     later(`findings ${row.id} ${name}`, "Show the findings, with values", values),
-    verdict.quarantined > 0 && row.outcome === "completed" && asideThen(dag, row, name),
+    verdict.quarantined > 0 && row.outcome === "completed" && quarantinedRows(dag, row.id, name),
   );
 }
 
@@ -493,20 +492,3 @@ async function trend(dag, gate) {
     { empty: `No rule was broken in the last ${checkpoints.length} checkpoints that it has judged.`, label: "Rules" },
   );
 }
-
-// Some of the rows that a gate has set aside at the checkpoint.
-const asideThen = (dag, row, gate) =>
-  later(`aside ${row.id} ${gate}`, "Show rows that it set aside", async () => {
-    const { columns, rows } = await get(
-      `${dagPath(dag)}/checkpoints/${row.id}/quarantined/${encodeURIComponent(gate)}?limit=20`,
-    );
-    return table(
-      [
-        { head: "Broke", cell: (each) => each.rules.join(", ") },
-        { head: "Since then", cell: (each) => each.fate },
-        ...columns.map((name) => ({ head: name, cell: ({ values }) => valueOf(values[name]) })),
-      ],
-      rows,
-      { empty: "None of them are kept.", label: `Rows that gate ${gate} set aside` },
-    );
-  });

@@ -181,6 +181,17 @@ export function facts(pairs) {
   );
 }
 
+// An error as it is recorded: what happened, then perhaps what was expected, and what to do about it.
+export function errorText(text) {
+  const parts = text.split(/\n\s*(?=Expected: |Help: )/);
+  const told = (part) => {
+    const [, word, words] = /^(Expected|Help): ([^]*)$/.exec(part) ?? [];
+    if (!word) return h("p", { class: "cause" }, part.trim());
+    return h("p", {}, h("b", {}, word === "Help" ? "What to do" : "Expected"), ` ${words.trim()}`);
+  };
+  return h("div", { class: "told" }, parts.map(told));
+}
+
 const TONES = {
   completed: "good",
   acked: "good",

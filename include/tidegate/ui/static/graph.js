@@ -1,10 +1,12 @@
-// The declared pipeline, left to right, each part with its figures of the last completed checkpoint, and on each line
-// what has come along it. It can be made larger and smaller; the address has how large.
+// The declared pipeline, left to right, each part with its figures of the last completed checkpoint: what it did and
+// remembers in its box, what it gave and how far event time has come on the line behind it, what waits for it before it.
+// It can be made larger and smaller, and a part can be looked at; the address has both.
 import { get, dagPath } from "./api.js";
-import { h, s } from "./dom.js";
-import { bytes, count, seconds, time } from "./format.js";
+import { badge, card, facts, h, s } from "./dom.js";
+import { bytes, count, rows as rowsText, seconds, time } from "./format.js";
+import { partSamples, quarantinedRows, tableRows } from "./rows.js";
 
-const [WIDE, HIGH, ACROSS, DOWN] = [190, 74, 262, 96];
+const [WIDE, HIGH, ACROSS, DOWN, BEFORE] = [190, 88, 312, 108, 128];
 const [SMALLEST, LARGEST, STEP] = [0.1, 3, 1.25];
 const MARGIN = 68; // around the graph, of what the page has in width
 
@@ -14,13 +16,16 @@ export async function graph({ dag, at, go }) {
     key: data,
     wait: 6000,
     draw: () => {
-      const { element, width } = drawing(data.parts, data.jobs);
-      const fit = Math.min(1, (document.getElementById("main").clientWidth - MARGIN) / width);
       const asked = at.query.get("zoom");
+      const chosen = data.parts.find((part) => keyOf(part) === at.query.get("part"));
+      const where = (change) => ({ part: chosen && keyOf(chosen), zoom: asked, ...change });
+      const linkTo = (part) => `#/graph?${new URLSearchParams({ ...(asked && { zoom: asked }), part: keyOf(part) })}`;
+      const { element, width } = drawing(data, chosen, linkTo);
+      const fit = Math.min(1, (document.getElementById("main").clientWidth - MARGIN) / width);
       const zoom = asked === "fit" ? fit : Math.min(Math.max(Number(asked) || 1, SMALLEST), LARGEST);
       element.setAttribute("width", width * zoom);
       element.setAttribute("height", element.viewBox.baseVal.height * zoom);
-      const to = (factor) => () => go("graph", { zoom: (zoom * factor).toFixed(2) });
+      const to = (factor) => () => go("graph", where({ zoom: (zoom * factor).toFixed(2) }));
       return [
         h(
           "div",
@@ -35,26 +40,91 @@ export async function graph({ dag, at, go }) {
           h("span", { class: "grow" }),
           h("button", { id: "zoom-out", "aria-label": "smaller", onclick: to(1 / STEP) }, "−"),
           h("button", { id: "zoom-in", "aria-label": "larger", onclick: to(STEP) }, "+"),
-          h("button", { id: "zoom-fit", onclick: () => go("graph", { zoom: "fit" }) }, "Fit"),
-          h("button", { id: "zoom-full", onclick: () => go("graph") }, "100 %"),
+          h("button", { id: "zoom-fit", onclick: () => go("graph", where({ zoom: "fit" })) }, "Fit"),
+          h("button", { id: "zoom-full", onclick: () => go("graph", where({ zoom: "" })) }, "100 %"),
         ),
         h("div", { class: "card graph", tabindex: "0", role: "region", "aria-label": "graph" }, element),
+        chosen
+          ? closeUp(dag, data, chosen, () => go("graph", where({ part: "" })))
+          : h("p", { class: "quiet" }, "Select a part to see its figures, and rows that went through it."),
       ];
     },
   };
 }
 
-// What came along a line, as far as one of its ends knows: a source what it has read, a gate what it has judged, a sink
-// what it was given. (An operator's rows are those of its state.)
-function flow(from, to) {
-  const end = [to.role === "sink" && to, from.role === "source" && from, to.role === "gate" && to].find(
-    (part) => part && part.rows !== null,
+// A sink may be called as its operator is.
+const keyOf = (part) => `${part.role === "sink" ? "sink " : ""}${part.name}`;
+
+// One part: all its figures, and some rows of the checkpoint.
+function closeUp(dag, { checkpoint, parts, sampled }, part, close) {
+  const gives = given(part, parts);
+  const row = { id: checkpoint };
+  return card(
+    [`${part.role} `, h("b", {}, part.name), " ", part.verdict && badge(part.verdict)],
+    facts(
+      [
+        ["Kind", part.kind],
+        ["Job", part.job],
+        ["Takes from", part.inputs.join(", ")],
+        ["Read", part.summary],
+        ["Rows", part.role === "operator" ? null : part.rows !== null && count(part.rows)],
+        ["Quarantined", part.quarantined && count(part.quarantined)],
+        ["Gave", gives !== null && part.role !== "sink" && rowsText(gives)],
+        ["Bytes", part.role === "operator" ? null : part.bytes !== null && bytes(part.bytes)],
+        ["State", stateOf(part)],
+        ["Late rows", part.late && count(part.late)],
+        ["Duration", part.seconds !== null && seconds(part.seconds)],
+        ["Rows per second", part.rate !== null && count(part.rate)],
+        ["Event time", part.event_time && upTo(part.event_time)],
+        ["Waits still", part.role === "source" && (backlog(part).join(", ") || "nothing")],
+      ].filter(([, value]) => value !== false),
+    ),
+    checkpoint && [
+      part.role === "sink" && tableRows(dag, row, part.name),
+      ["stage", "gate", "operator"].includes(part.role) && partSamples(dag, checkpoint, part.name, sampled),
+      part.role === "gate" && part.quarantined > 0 && quarantinedRows(dag, checkpoint, part.name),
+    ],
+    h("div", { class: "bar" }, h("button", { id: "part-close", onclick: close }, "Close")),
   );
-  return end ? `${count(end.rows)} rows` : "";
 }
 
-function drawing(parts, jobs) {
-  const byName = new Map(parts.map((part) => [`${part.role === "sink" ? "sink " : ""}${part.name}`, part]));
+// How many rows a part has given, as far as somebody has counted them: a source what it has read, a gate what it has
+// let through, another one what its sink, the gate behind it, or another job was given. (An operator's rows are those
+// of its state.)
+function given(part, parts) {
+  if (part.role === "source" || part.role === "sink") return part.rows;
+  if (part.role === "gate")
+    return part.rows === null ? null : part.rows - (part.quarantined ?? 0) + (part.released ?? 0);
+  const readers = parts.filter((other) => other.inputs.includes(part.name) && other.inputs.length === 1);
+  const counted = readers.find((other) => ["sink", "gate"].includes(other.role) && other.rows !== null);
+  return counted?.rows ?? part.sent;
+}
+
+const END_OF_TIME = /^9999/;
+const upTo = (mark) => (END_OF_TIME.test(mark) ? "to its end" : `to ${time(mark).slice(5, 16)}`);
+
+const stateOf = (part) =>
+  part.role === "operator" &&
+  part.rows !== null &&
+  [
+    rowsText(part.rows),
+    bytes(part.bytes),
+    part.state_delta !== null && `${bytes(part.state_delta)} of it new`,
+    part.state_files !== null && `${count(part.state_files)} ${part.state_files === 1 ? "file" : "files"}`,
+  ]
+    .filter(Boolean)
+    .join(", ");
+
+// What waits at a source behind what it has read; empty: nothing, or it cannot tell.
+function backlog(part) {
+  const files = part.waiting_files && `${count(part.waiting_files)} ${part.waiting_files === 1 ? "file" : "files"}`;
+  const amount = [files, part.waiting && rowsText(part.waiting), part.waiting_bytes && bytes(part.waiting_bytes)];
+  if (!amount.some(Boolean)) return [];
+  return [...amount.filter(Boolean), part.waiting_seconds && `for ${seconds(part.waiting_seconds)}`].filter(Boolean);
+}
+
+function drawing({ parts, jobs, in_flight: inFlight }, chosen, linkTo) {
+  const byName = new Map(parts.map((part) => [keyOf(part), part]));
   const depth = new Map();
   const deep = (part) => {
     if (!depth.has(part))
@@ -69,40 +139,78 @@ function drawing(parts, jobs) {
   }
   const place = placed(parts, byName, depth);
   const rows = Math.max(0, ...[...place.values()].map(({ row }) => row)) + 1;
-  const width = 20 + ACROSS * (1 + Math.max(0, ...depth.values()));
+  const left = parts.some((part) => backlog(part).length) ? BEFORE : 10;
+  const width = left + ACROSS * Math.max(0, ...depth.values()) + WIDE + 10;
   const height = 20 + DOWN * rows;
-  const at = (part) => ({ x: 10 + ACROSS * place.get(part).column, y: 10 + DOWN * place.get(part).row });
-  const edges = parts.flatMap((part) =>
+  const at = (part) => ({ x: left + ACROSS * place.get(part).column, y: 10 + DOWN * place.get(part).row });
+  const line = ([x1, y1], [x2, y2], kind) => {
+    const bend = Math.max((x2 - x1) / 2, 24);
+    const d = `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`;
+    return s("path", { d, class: kind, "marker-end": "url(#arrow)" });
+  };
+  const lines = parts.flatMap((part) =>
     part.inputs.map((name) => {
       const [from, to] = [at(byName.get(name)), at(part)];
-      const [x1, y1, x2, y2] = [from.x + WIDE, from.y + HIGH / 2, to.x, to.y + HIGH / 2];
-      const bend = Math.max((x2 - x1) / 2, 24);
-      const label = flow(byName.get(name), part);
+      const late = byName.get(name).job !== part.job && inFlight[part.job];
+      const text = late && late.rows !== null ? `${rowsText(late.rows)} in flight` : late && "in flight";
       return [
-        s("path", {
-          d: `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`,
-          "marker-end": "url(#arrow)",
-        }),
-        label && s("text", { x: to.x - 6, y: y2 - 6, class: "sub", "text-anchor": "end" }, label),
+        line([from.x + WIDE, from.y + HIGH / 2], [to.x, to.y + HIGH / 2]),
+        text && s("text", { x: to.x - 8, y: to.y + HIGH / 2 - 22, class: "sub waits", "text-anchor": "end" }, text),
       ];
     }),
   );
+  // On the line behind a part: above it what the part gave, below it how far event time has come.
+  const labels = parts
+    .filter((part) => part.role !== "sink" && parts.some((other) => other.inputs.includes(part.name)))
+    .map((part) => {
+      const [x, y] = [at(part).x + WIDE + 6, at(part).y + HIGH / 2];
+      const rowCount = given(part, parts);
+      return [
+        rowCount !== null && s("text", { x, y: y - 7, class: "sub flow" }, rowsText(rowCount)),
+        part.event_time && s("text", { x, y: y + 16, class: "sub event-time" }, upTo(part.event_time)),
+      ];
+    });
+  // Before a source: what waits there.
+  const queues = parts.map((part) => {
+    const waits = backlog(part);
+    if (!waits.length) return null;
+    const { x, y } = at(part);
+    const middle = y + HIGH / 2;
+    const age = part.waiting_seconds ? waits.at(-1) : "";
+    const text = (words, dy) =>
+      s("text", { x: x - 14, y: middle + dy, class: "sub waits", "text-anchor": "end" }, words);
+    return [
+      line([x - BEFORE + 8, middle], [x, middle], "queue"),
+      text(
+        waits
+          .slice(0, age ? -1 : undefined)
+          .slice(0, 2)
+          .join(" · "),
+        -8,
+      ),
+      age && text(age, 16),
+    ];
+  });
   const boxes = parts.map((part) => {
     const { x, y } = at(part);
-    const line = (text, dy, kind) => s("text", { x: x + 10, y: y + dy, class: kind }, cut(text));
+    const words = (text, dy, kind, longest) =>
+      text && s("text", { x: x + 10, y: y + dy, class: kind }, cut(text, longest));
+    const kind = part.role === part.kind ? part.role : `${part.role} · ${part.kind}`;
+    const job = jobs.length > 1 && part.job ? cut(part.job, JOB) : "";
+    const told = figures(part);
     return s(
-      "g",
-      { class: part.role },
-      s("title", {}, [`${part.role} ${part.name}`, ...figures(part)].filter(Boolean).join("\n")),
-      s("rect", { x, y, width: WIDE, height: HIGH, rx: 8 }),
-      line(part.name, 20),
-      line(
-        `${part.role === part.kind ? part.role : `${part.role} · ${part.kind}`}${jobs.length > 1 && part.job ? ` · job ${part.job}` : ""}`,
-        37,
-        "sub",
+      "a",
+      { href: linkTo(part), class: "part", "data-key": keyOf(part) },
+      s(
+        "g",
+        { class: `${part.role}${part === chosen ? " chosen" : ""}` },
+        s("title", {}, [`${part.role} ${part.name}`, ...told, ...backlog(part)].filter(Boolean).join("\n")),
+        s("rect", { x, y, width: WIDE, height: HIGH, rx: 8 }),
+        words(part.name, 20),
+        words(kind, 37, "sub", LONGEST - (job ? job.length + 1 : 0)),
+        job && s("text", { x: x + WIDE - 10, y: y + 37, class: "sub", "text-anchor": "end" }, job),
+        told.map((text, number) => words(text, 52 + 14 * number, "sub")),
       ),
-      line(figures(part)[0], 52, "sub"),
-      line(figures(part)[1], 66, "sub"),
     );
   });
   const arrow = s(
@@ -115,8 +223,8 @@ function drawing(parts, jobs) {
     ),
   );
   const viewBox = `0 0 ${width} ${height}`;
-  const element = s("svg", { viewBox, role: "img", "aria-label": "the pipeline's graph" }, arrow, edges, boxes);
-  return { element, width };
+  const about = { viewBox, role: "group", "aria-label": "the pipeline's graph" };
+  return { element: s("svg", about, arrow, lines, queues, labels, boxes), width };
 }
 
 // Row and column of each part. What follows from a source stands beside it, before the next source begins, so that lines
@@ -140,23 +248,27 @@ function placed(parts, byName, depth) {
   return place;
 }
 
-const cut = (text) => (text.length > 27 ? `${text.slice(0, 26)}…` : text);
+const [LONGEST, JOB] = [27, 10];
+const cut = (text, longest = LONGEST) => (text.length > longest ? `${text.slice(0, longest - 1)}…` : text);
 
+// Three lines at most: what it took or holds, how fast, and its own watermark.
 function figures(part) {
-  const first = [
-    part.summary,
-    part.rows !== null && `${count(part.rows)} rows${part.role === "operator" ? " of state" : ""}`,
-    part.bytes !== null && bytes(part.bytes),
-    part.verdict,
-    part.quarantined ? `${count(part.quarantined)} quarantined` : null,
+  const isOperator = part.role === "operator";
+  const lines = [
+    [
+      part.summary,
+      part.rows !== null && !part.summary && `${isOperator ? "state " : ""}${rowsText(part.rows)}`,
+      part.bytes !== null && bytes(part.bytes),
+      part.verdict,
+    ],
+    [
+      part.quarantined ? `${count(part.quarantined)} quarantined` : null,
+      part.seconds !== null && seconds(part.seconds),
+      part.rate !== null && `${count(part.rate)}/s`,
+      part.state_delta ? `+${bytes(part.state_delta)}` : null,
+      part.late ? `${count(part.late)} late` : null,
+    ],
+    [part.watermark && `watermark ${upTo(part.watermark)}`],
   ];
-  const second = [
-    part.seconds !== null && seconds(part.seconds),
-    part.late ? `${count(part.late)} late` : null,
-    part.rate !== null && `${count(part.rate)}/s`,
-    part.waiting ? `${count(part.waiting)} wait` : null,
-    part.waiting_seconds ? `for ${seconds(part.waiting_seconds)}` : null,
-    part.watermark && `to ${time(part.watermark).slice(5, 16)}`,
-  ];
-  return [first, second].map((texts) => texts.filter(Boolean).join(" · "));
+  return lines.map((texts) => texts.filter(Boolean).join(" · ")).filter(Boolean);
 }

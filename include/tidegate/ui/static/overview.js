@@ -1,6 +1,6 @@
 // The pipeline's state and remedy, counts, open checkpoints, and the latest of each kind, as in Flink's overview.
 import { get, dagPath, outside, runPath, Unreachable } from "./api.js";
-import { badge, card, facts, h } from "./dom.js";
+import { badge, card, errorText, facts, h } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
 import { answers, disposeOf } from "./actions.js";
 import { backfills } from "./backfills.js";
@@ -178,7 +178,7 @@ function latest(title, row) {
       ["Duration", seconds(row.seconds)],
       ["Rows out", row.rows_out === null ? null : count(row.rows_out)],
       ["State size", row.state_bytes === null ? null : bytes(row.state_bytes)],
-      ["Cause", row.reason && [h("b", {}, row.reason), row.why && `: ${row.why}`]],
+      ["Cause", row.reason && [h("b", {}, row.reason), row.why && errorText(row.why)]],
     ]),
   );
 }

@@ -19,22 +19,27 @@ export const tableRows = (dag, row, sink) =>
   });
 
 // Some of the rows that a stage, a gate or an operator let through at a checkpoint.
-export const partSamples = (dag, id, part) =>
-  later(`sample ${id} ${part}`, `Show rows that ${part} let through`, async () => {
-    const path = `${dagPath(dag)}/checkpoints/${id}/samples/${encodeURIComponent(part)}`;
-    const { streams } = await get(path);
-    return h(
-      "div",
-      {},
-      streams.map((sample) => [streams.length > 1 && h("h3", {}, sample.stream), sampled(sample)]),
-    );
-  });
+export const partSamples = (dag, id, part, sampled) =>
+  sampled.includes(part)
+    ? later(`sample ${id} ${part}`, `Show rows that ${part} let through`, async () => {
+        const path = `${dagPath(dag)}/checkpoints/${id}/samples/${encodeURIComponent(part)}`;
+        const { streams } = await get(path);
+        return h(
+          "div",
+          {},
+          streams.map((sample) => [streams.length > 1 && h("h3", {}, sample.stream), shown(sample)]),
+        );
+      })
+    : h("p", { class: "quiet" }, NO_SAMPLES);
 
-function sampled({ stream, columns, rows, hidden, left_out: more, problem }) {
+export const NO_SAMPLES =
+  "No samples were kept of what stages, gates and operators let through. The setting sample_rows keeps some rows of each from then on.";
+
+function shown({ stream, columns, rows, hidden, left_out: more, problem }) {
   if (problem) return h("p", { class: "said" }, `No sample was taken: ${problem}`);
   const without = [
     hidden.length > 0 && `without ${hidden.join(", ")}, as the settings say`,
-    more > 0 && `and ${count(more)} further columns`,
+    more > 0 && `${count(more)} further columns are left out`,
   ].filter(Boolean);
   return [
     table(
@@ -45,7 +50,7 @@ function sampled({ stream, columns, rows, hidden, left_out: more, problem }) {
     h(
       "p",
       { class: "quiet small" },
-      [rows.length > 0 && `A sample of ${rowsText(rows.length)}`, ...without].filter(Boolean).join(", "),
+      [rows.length > 0 && `A sample of ${rowsText(rows.length)}`, ...without].filter(Boolean).join("; "),
     ),
   ];
 }
@@ -107,3 +112,20 @@ export function later(key, title, make) {
   };
   return h("div", { "data-key": key, "data-kept": key }, h("button", { onclick }, title));
 }
+
+// Some of the rows that a gate has set aside at a checkpoint.
+export const quarantinedRows = (dag, id, gate) =>
+  later(`aside ${id} ${gate}`, "Show rows that it set aside", async () => {
+    const { columns, rows } = await get(
+      `${dagPath(dag)}/checkpoints/${id}/quarantined/${encodeURIComponent(gate)}?limit=${SHOWN}`,
+    );
+    return table(
+      [
+        { head: "Broke", cell: (each) => each.rules.join(", ") },
+        { head: "Since then", cell: (each) => each.fate },
+        ...columns.map((name) => ({ head: name, cell: ({ values }) => valueOf(values[name]) })),
+      ],
+      rows,
+      { empty: "None of them are kept.", label: `Rows that gate ${gate} set aside` },
+    );
+  });
