@@ -41,6 +41,7 @@ document.querySelector(".graph a[data-key='clean'] rect")
   .dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, view: window }))
 """
 DETAILS = CheckpointDetails(
+    config={"sample_rows": 20},
     sources={
         "in": SourceDetails(summary="3 of 15 files", more=True, lag=Lag(files=12, bytes=3_400_000, seconds=130.0)),
         "rates": SourceDetails(summary="nothing new", lag=Lag(rows=0)),

@@ -81,6 +81,10 @@ def page(served: str, tokens: dict[str, str]) -> Iterator[Page]:
         yield opened
 
 
+LINKS = "[...document.querySelectorAll('a')].map((each) => new URL(each.href.baseVal ?? each.href, location).protocol)"
+"""Those in a drawing have an address that is drawn, too."""
+
+
 def hostile(world: ToyWorld, payload: str) -> int:
     """A checkpoint in whose records everything that is free text is the payload. Held, so that it asks a person."""
     ledger = world.ledger
@@ -158,7 +162,7 @@ def test_nothing_that_is_stored_ever_runs(page: Page, served: str, world: ToyWor
         assert "wrong" not in str(page.run("document.querySelector('main').children[0].className")), page.text()
         page.run("document.querySelectorAll('details, main .card button').forEach((each) => each.click())")
         page.run("document.querySelectorAll('main a').forEach((each) => each.getAttribute('href'))")
-        links = page.run("[...document.querySelectorAll('a')].map((each) => each.protocol)")
+        links = page.run(LINKS)
         assert set(links) <= {"http:"}, where
     page.run("location.hash = '#/history?limit=200'")
     page.has(PAYLOADS[0], "main")

@@ -235,7 +235,8 @@ def graph(pipeline: Known) -> Json:
     details = last.details if last is not None else CheckpointDetails()
     parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in pipeline.card.parts]
     _say_event_times(parts)
-    entry = pipeline.ledger().entry(last.id) if last is not None else None
+    asked = last is not None and details.config.get("sample_rows")
+    entry = pipeline.ledger().entry(last.id) if last is not None and asked else None
     return {
         "checkpoint": last.id if last is not None else None,
         "jobs": pipeline.card.jobs,
