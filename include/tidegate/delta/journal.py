@@ -73,8 +73,7 @@ class Journal:
         return committed
 
     def read(self, columns: Sequence[str], only: int | None = None, after: int = 0) -> pa.Table:
-        """Return the rows of the newest version after `after`, ascending; `only`: those in one file with this
-        number."""
+        """Return the rows of the newest version after `after`, ascending; `only`: that with this number."""
         for race in range(_RACES):
             snapshot = self.opened()
             try:
@@ -97,6 +96,8 @@ class Journal:
         ]
         shape = arrow_schema(self.schema, list(columns))
         merged_rows = pa.concat_tables([shape.empty_table(), *(self._rows(path, shape) for path in chosen)])
+        if only is not None:
+            return merged_rows.filter(pc.field(self.number) == only)
         return merged_rows.filter(pc.field(self.number) > after) if after else merged_rows
 
     def clean(self, snapshot: Snapshot) -> None:

@@ -120,7 +120,7 @@ def _settled(coordinator: Coordinator, hook: Hook, entry: Entry) -> Settled | No
 
 def _retired(coordinator: Coordinator, hook: Hook, after: int, before: int) -> Iterator[tuple[int, Settled]]:
     """Yield entries whose records are gone: the history has their outcomes."""
-    rows = CheckpointHistory(coordinator.ledger, coordinator.place.options).rows
+    rows = CheckpointHistory(coordinator.ledger, coordinator.place.options).rows.table
     for row in rows.select(["id", "outcome", "reason", "why", "run"]).sort_by("id").to_pylist():
         if after < row["id"] < before and row["outcome"] in ("completed", "aborted"):
             completed = row["outcome"] == "completed"

@@ -11,13 +11,14 @@ import pytest
 
 from tests.kit.toy_world import ToyWorld
 from tidegate import seams
-from tidegate.delta.journal import to_merge
+from tidegate.delta.journal import Journal, to_merge
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.errors import Invalid, Unavailable
 from tidegate.history import table as history
-from tidegate.history.query import CheckpointHistory, HistoryFilter, _undone
+from tidegate.history.query import CheckpointHistory, HistoryFilter
 from tidegate.history.row import MEASURES
-from tidegate.history.table import journal_of, live_row, remember, rows_table
+from tidegate.history.rows import HistoryRows, undone
+from tidegate.history.table import COLUMNS, journal_of, live_row, remember, rows_table
 
 
 def past(world: ToyWorld) -> CheckpointHistory:
@@ -270,9 +271,7 @@ def test_percentiles_of_known_numbers(world):
     lived(world, 1)
     (row,) = [live_row(world.ledger, world.ledger.entry(1))]
     many = [msgspec.structs.replace(row, id=n, seconds=float(n)) for n in range(1, 102)]
-    shown = past(world)
-    shown.__dict__["rows"] = rows_table(many)
-    spread = shown.summary()["seconds"]
+    spread = HistoryRows(rows_table(many)).summary(HistoryFilter())["seconds"]
     assert spread == {
         "min": 1,
         "p50": 51,
@@ -296,9 +295,9 @@ def test_what_was_rolled_back_is_told_by_what_came_later(world):
     lived(world, 4)
     rows = [live_row(world.ledger, world.ledger.entry(n)) for n in (1, 2, 3, 4)]
     back = msgspec.structs.replace(rows[0], id=5, outcome="rollback", back_to=2)
-    assert _undone(rows_table([*rows, back])).to_pylist() == [None, None, 5, 5, None]
+    assert undone(rows_table([*rows, back])).to_pylist() == [None, None, 5, 5, None]
     again = msgspec.structs.replace(rows[0], id=6, outcome="rollback", back_to=3)
-    assert _undone(rows_table([*rows, back, again])).to_pylist() == [None, None, None, 6, 6, None]
+    assert undone(rows_table([*rows, back, again])).to_pylist() == [None, None, None, 6, 6, None]
 
 
 def test_details_are_json_and_long_reasons_are_whole_there(world):
@@ -314,3 +313,79 @@ def test_a_row_has_when_its_job_began(world):
     told = past(world).one(1)
     assert told.delay_seconds >= 0
     assert told.details.jobs["main"].started >= told.planned[:19]
+
+
+# -- what was found is kept, and told only while it is so --------------------------------------------------
+
+
+def test_whoever_looks_again_gets_what_was_found_until_something_changes(world, monkeypatch):
+    lived(world, 3)
+    first = past(world).rows
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.delta.journal.Journal.read", lambda *_, **__: pytest.fail("nothing has changed"))
+        assert past(world).rows is first
+        opened = world.trigger("open")
+        assert past(world).newest("open").id == opened
+        assert past(world).counts()["in_progress"] == 1
+        world.coordinator().abort(opened, "CANCELLED", "by hand")
+        assert past(world).newest("open") is None
+        assert past(world).counts()["failed"] == 1
+    lived_more(world, 1)
+    assert ids(world) == [5, 4, 3, 2, 1]
+    assert (past(world).newest("completed").id, past(world).counts()["completed"]) == (5, 4)
+
+
+def test_what_others_add_while_it_is_read_is_there_once(world, monkeypatch):
+    """The table is opened, then others write more rows, then its files are read."""
+    lived(world, 2)
+    world.checkpoint("three", rows=3)
+    read = Journal.read
+
+    def late(journal: Journal, *words: object, **named: object) -> object:
+        remember(world.ledger, {})
+        return read(journal, *words, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "read", late)
+        assert ids(world) == [3, 2, 1]
+    assert ids(world) == [3, 2, 1]
+    lived_more(world, 1)
+    assert ids(world) == [4, 3, 2, 1]
+
+
+ORDERS = [("id", True), ("id", False), ("seconds", True), ("seconds", False), ("reason", True), ("state", False)]
+WANTED = [{}, {"states": ("aborted", "rolled back")}, {"kinds": ("checkpoint",)}, {"text": "RUN1"}, {"text": "4"}]
+
+
+def test_pages_are_those_of_a_plain_search(world):
+    """Rows with ties, nulls and rollbacks, in all orders, by all filters, page by page."""
+    lived(world, 1)
+    row = live_row(world.ledger, world.ledger.entry(1))
+    put = msgspec.structs.replace
+    rows = [put(row, id=n, run=f"run{n}", seconds=[2.0, 1.0, None][n % 3]) for n in range(1, 60)]
+    rows[19] = put(row, id=20, outcome="rollback", back_to=12, run="back")
+    rows[29] = put(row, id=30, outcome="aborted", reason="JOB_FAILED", seconds=1.0)
+    shown = HistoryRows(rows_table(rows, COLUMNS))
+    plain = shown.table.to_pylist()
+    assert [each["id"] for each in plain if each["state"] == "rolled back"] == list(range(13, 20))
+    for wanted in WANTED:
+        for by, descending in ORDERS:
+            found = [each for each in plain if meant(each, **wanted)]
+            found.sort(key=lambda each: each["id"], reverse=True if by != "id" else descending)
+            if by != "id":
+                some = [each for each in found if each[by] is not None]
+                some.sort(key=lambda each: each[by], reverse=descending)
+                found = some + [each for each in found if each[by] is None]
+            told = []
+            for offset in range(0, 70, 7):
+                page, total = shown.page(
+                    HistoryFilter(**wanted, sort=by, descending=descending, offset=offset, limit=7)
+                )
+                assert total == len(found)
+                told += page
+            assert told == found, (wanted, by, descending)
+
+
+def meant(row, states=(), kinds=(), text=""):
+    looked = " ".join([row["run"], row["reason"], row["why"], row["by"] or "", str(row["id"])]).lower()
+    return (not states or row["state"] in states) and (not kinds or row["kind"] in kinds) and text.lower() in looked

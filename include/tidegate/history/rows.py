@@ -1,0 +1,302 @@
+"""The rows of a history at one moment, and what is asked of them: a page, counts, percentiles, the newest of a kind.
+
+Every open page asks the same of 100,000 rows, every few seconds. So what was found in them is kept beside them, and
+rows that are as they were are the same object (`query.py`): then an answer reads no more rows than it shows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import threading
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+from tidegate.errors import Invalid
+from tidegate.history.row import MEASURES
+from tidegate.history.table import COLUMNS
+from tidegate.records.records import Json
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+__all__ = ["LONGEST", "SORTS", "UNDONE", "HistoryFilter", "HistoryRows", "undone"]
+
+T = TypeVar("T")
+
+LONGEST = 200
+"""No page is longer."""
+SORTS: Final = ("state", "undone_by", *COLUMNS)
+PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+UNDONE = "rolled back"
+ENDED = frozenset({"ROLLED_BACK", "STOPPED"})
+"""Reasons of aborts that are no failures: somebody went back, or cancelled the pipeline, while the checkpoint ran."""
+_COUNTED = ("completed", "rollback")
+"""What a rollback can undo."""
+_KEPT = 12
+"""So many answers are kept; the largest is a number for each row."""
+
+
+@dataclass(frozen=True)
+class HistoryFilter:
+    """Which rows, in which order."""
+
+    states: Sequence[str] = ()
+    kinds: Sequence[str] = ()
+    text: str = ""
+    """In the run, the reason, what is said of it, or its id."""
+    since: datetime | None = None
+    until: datetime | None = None
+    sort: str = "id"
+    descending: bool = True
+    offset: int = 0
+    limit: int = 20
+
+    @property
+    def which(self) -> tuple[Hashable, ...]:
+        """What tells which rows are meant, in any order."""
+        return tuple(self.states), tuple(self.kinds), self.text, self.since, self.until
+
+    @property
+    def all(self) -> bool:
+        """Whether all rows are meant."""
+        return self.which == HistoryFilter().which
+
+
+class HistoryRows:
+    """All rows by ascending id, without details, but with `state` and `undone_by`, which depend on later rollbacks."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        import pyarrow.compute as pc
+
+        rows = rows.combine_chunks()
+        by = undone(rows)
+        states = pc.if_else(pc.is_null(by), rows["outcome"].combine_chunks(), UNDONE)
+        self.table: pa.Table = rows.append_column("state", states).append_column("undone_by", by)
+        self._ids = _numbers(rows["id"])
+        self._answers: dict[Hashable, Any] = {}
+        self._lock = threading.RLock()
+
+    def page(self, criteria: HistoryFilter) -> tuple[list[Json], int]:
+        """Return the rows of a page, and how many there are in all that are like that."""
+        _refuse(criteria)
+        low, high = criteria.offset, criteria.offset + criteria.limit
+        if criteria.all and criteria.sort == "id":
+            count = self.table.num_rows
+            first, last = (max(count - high, 0), max(count - low, 0)) if criteria.descending else (low, high)
+            rows = self.table.slice(first, last - first).to_pylist()
+            return (rows[::-1] if criteria.descending else rows), count
+        wanted = dataclasses.replace(criteria, offset=0, limit=1)
+        key = "sorted", wanted.which, wanted.sort, wanted.descending
+        places = self._kept(key, lambda: self._sorted(wanted))
+        return self.table.take(places.slice(low, criteria.limit)).to_pylist(), len(places)
+
+    def one(self, id: int) -> Json | None:
+        """Return the row of a checkpoint; None: there is none."""
+        place = int(self._ids.searchsorted(id))
+        if place == len(self._ids) or self._ids[place] != id:
+            return None
+        rows: list[Json] = self.table.slice(place, 1).to_pylist()
+        return rows[0]
+
+    def neighbours(self, id: int) -> tuple[int | None, int | None]:
+        """Return the ids before and after it; None: there is none."""
+        before, after = int(self._ids.searchsorted(id)) - 1, int(self._ids.searchsorted(id, side="right"))
+        return (
+            int(self._ids[before]) if before >= 0 else None,
+            int(self._ids[after]) if after < len(self._ids) else None,
+        )
+
+    def ids(self, *states: str, after: int = 0) -> list[int]:
+        """Return all checkpoints after `after` in these states, newest first."""
+        import pyarrow.compute as pc
+
+        later = self.table.select(["id", "state"]).slice(int(self._ids.searchsorted(after, side="right")))
+        found: list[int] = later.filter(pc.is_in(later["state"], _texts(states)))["id"].to_pylist()
+        return found[::-1]
+
+    def newest(self, *states: str) -> int | None:
+        """Return the last checkpoint in one of these states."""
+        return self._kept(("newest", states), lambda: self._newest(states))
+
+    def _newest(self, states: Sequence[str]) -> int | None:
+        import pyarrow.compute as pc
+
+        found: int | None = pc.max(self.table["id"].filter(pc.is_in(self.table["state"], _texts(states)))).as_py()
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """As Flink's overview counts."""
+        return dict(self._kept("counts", self._counts))
+
+    def _counts(self) -> dict[str, int]:
+        import pyarrow.compute as pc
+
+        tally, outcomes = _tally(self.table["state"]), self.table["outcome"]
+        undecided = tally.get("open", 0) + tally.get("held", 0)
+        undone = _tally(outcomes.filter(pc.equal(self.table["state"], UNDONE))).get("completed", 0)
+        restored = _tally(outcomes).get("rollback", 0)
+        reasons = _tally(self.table["reason"])
+        ended_early = sum(reasons.get(reason, 0) for reason in ENDED)
+        completed, failed = tally.get("completed", 0) + undone, tally.get("aborted", 0) - ended_early
+        return {
+            "triggered": completed + failed + ended_early + undecided + restored,
+            "in_progress": undecided,
+            "held": tally.get("held", 0),
+            "completed": completed,
+            "failed": failed,
+            "ended": ended_early,
+            "restored": restored,
+            "rolled_back": tally.get(UNDONE, 0),
+        }
+
+    def summary(self, criteria: HistoryFilter) -> dict[str, dict[str, float] | None]:
+        """Min, avg, percentiles from p50 to p99.9 and max of each measure, over completed ones; None: never
+        measured."""
+        return dict(self._kept(("summary", criteria.which), lambda: self._summary(criteria)))
+
+    def _summary(self, criteria: HistoryFilter) -> dict[str, dict[str, float] | None]:
+        import pyarrow.compute as pc
+
+        rows = self._matching(criteria, ["outcome", *MEASURES])
+        completed = rows.filter(pc.field("outcome") == "completed")
+        return {name: _spread(completed[name]) for name in MEASURES}
+
+    def reasons(self, criteria: HistoryFilter) -> list[Json]:
+        """The reasons of aborts, the most frequent first: how often each occurred, and the last checkpoint with it."""
+        aborted = self._matching(dataclasses.replace(criteria, states=("aborted",)), ["id", "reason"]).to_pylist()
+        last = {row["reason"]: row["id"] for row in aborted}
+        counted = Counter(row["reason"] for row in aborted).most_common()
+        return [{"reason": reason, "count": count, "last": last[reason]} for reason, count in counted]
+
+    def last(self, names: Sequence[str], limit: int) -> pa.Table:
+        """Return columns of the last `limit` checkpoints, oldest first."""
+        unknown = sorted(set(names) - set(SORTS))
+        if unknown:
+            raise _unknown(unknown[0])
+        return self.table.slice(max(self.table.num_rows - limit, 0)).select(list(names))
+
+    # -- what is kept ----------------------------------------------------------------------------------
+
+    def _kept(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return what is known by this key. Of several who ask for it at once, one looks, and the others wait."""
+        with self._lock:
+            answer = self._answers.pop(key) if key in self._answers else find()
+            self._answers[key] = answer
+            while len(self._answers) > _KEPT:
+                del self._answers[next(iter(self._answers))]
+            return cast(T, answer)
+
+    def _sorted(self, criteria: HistoryFilter) -> pa.Array:
+        """Return the places of the matching rows in their order."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        order = "descending" if criteria.descending else "ascending"
+        keys = [(criteria.sort, order), *([("id", "descending")] if criteria.sort != "id" else [])]
+        columns = self.table.select(list(dict.fromkeys([criteria.sort, "id"])))
+        columns = columns.append_column("place", pa.array(np.arange(columns.num_rows, dtype=np.int32)))
+        mask = self._mask(criteria)
+        matching = columns if mask is None else columns.filter(mask)
+        places: pa.Array = matching["place"].combine_chunks().take(pc.sort_indices(matching, sort_keys=keys))
+        return places
+
+    def _matching(self, criteria: HistoryFilter, names: Sequence[str]) -> pa.Table:
+        mask = self._mask(criteria)
+        columns = self.table.select(list(names))
+        return columns if mask is None else columns.filter(mask)
+
+    def _mask(self, criteria: HistoryFilter) -> Any:
+        """Return for each row whether it is meant; None: all are."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        rows, masks = self.table, []
+        if criteria.states:
+            masks.append(pc.is_in(rows["state"], _texts(criteria.states)))
+        if criteria.kinds:
+            masks.append(pc.is_in(rows["kind"], _texts(criteria.kinds)))
+        if criteria.since is not None:
+            masks.append(pc.greater_equal(rows["planned"], pa.scalar(criteria.since, rows["planned"].type)))
+        if criteria.until is not None:
+            masks.append(pc.less(rows["planned"], pa.scalar(criteria.until, rows["planned"].type)))
+        if criteria.text:
+            looked = [rows[name] for name in ("run", "reason", "why", "by")] + [pc.cast(rows["id"], pa.string())]
+            hits = (pc.match_substring(column, criteria.text, ignore_case=True) for column in looked)
+            masks.append(functools.reduce(pc.or_, (pc.fill_null(hit, False) for hit in hits)))
+        return functools.reduce(pc.and_, masks) if masks else None
+
+
+def undone(rows: pa.Table) -> pa.Array:
+    """For each row, the rollback since which it no longer counts: `rolled_back_by` for all rows at once."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    backs = rows.select(["id", "back_to", "outcome"]).filter(pc.field("outcome") == "rollback")
+    if not backs.num_rows:
+        return pa.nulls(rows.num_rows, pa.int64())
+    ids = _numbers(rows["id"])
+    by = np.zeros(len(ids), dtype=np.int64)
+    below: int | None = None
+    for rollback, target in reversed(list(zip(backs["id"].to_pylist(), backs["back_to"].to_pylist(), strict=True))):
+        if below is None or rollback < below:
+            by[ids.searchsorted(target + 1) : ids.searchsorted(rollback)] = rollback
+            below = target + 1
+    counted = pc.is_in(rows["outcome"].combine_chunks(), _texts(_COUNTED)).to_numpy(zero_copy_only=False)
+    return pa.array(by, pa.int64(), mask=(by == 0) | ~counted)
+
+
+def _numbers(ids: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+    numbers: np.ndarray[Any, Any] = ids.to_numpy()
+    return numbers
+
+
+def _texts(values: Sequence[str]) -> pa.Array:
+    import pyarrow as pa
+
+    return pa.array(list(values), pa.string())
+
+
+def _tally(column: pa.ChunkedArray) -> dict[str, int]:
+    """How often each value occurs."""
+    import pyarrow.compute as pc
+
+    return {pair["values"]: pair["counts"] for pair in pc.value_counts(column).to_pylist()}
+
+
+def _spread(column: pa.ChunkedArray) -> dict[str, float] | None:
+    import pyarrow.compute as pc
+
+    measured = column.drop_null()
+    if not len(measured):
+        return None
+    values = pc.quantile(measured, q=[0.0, *PERCENTILES.values(), 1.0]).to_pylist()
+    names = ["min", *PERCENTILES, "max"]
+    return dict(zip(names, values, strict=True)) | {"avg": pc.mean(measured).as_py(), "count": len(measured)}
+
+
+def _refuse(criteria: HistoryFilter) -> None:
+    if criteria.sort not in SORTS:
+        raise _unknown(criteria.sort)
+    if not 1 <= criteria.limit <= LONGEST or criteria.offset < 0:
+        raise Invalid(
+            f"a page of {criteria.limit} rows from {criteria.offset} on is not possible",
+            expected=f"1 to {LONGEST} rows, from 0 on",
+            help="ask for several pages",
+            reason="BAD_PAGE",
+        )
+
+
+def _unknown(name: str) -> Invalid:
+    return Invalid(
+        f"the history has no column {name!r}",
+        expected=", ".join(SORTS),
+        help="name one of these",
+        reason="NO_SUCH_COLUMN",
+    )
