@@ -128,7 +128,9 @@ def test_a_number_that_nobody_can_count_to_is_refused(client: Any, tokens: dict[
         assert answer.status_code < 500, answer.text
 
 
-def test_an_answer_that_a_browser_has_is_not_sent_again(client: Any, tokens: dict[str, str]):
+def test_an_answer_that_a_browser_has_is_not_sent_again(client: Any, tokens: dict[str, str], monkeypatch):
+    """Nor is any made into JSON by FastAPI, in the event loop where all of Airflow's requests wait."""
+    monkeypatch.setattr("fastapi.routing.jsonable_encoder", lambda *_, **__: pytest.fail("in the event loop"))
     client.cookies.clear()
     client.cookies.set("_token", tokens["viewer"])
     first = client.get("/tidegate/api/v1/dags/orders/graph")

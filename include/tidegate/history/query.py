@@ -70,7 +70,7 @@ class CheckpointHistory:
         with lock:
             known = _known.get(key)
             if known is None or known.shelf is not shelf or known.live != live:
-                known = _Known(shelf, live, HistoryRows(_joined(shelf.rows, rows_table(live, COLUMNS))))
+                known = _Found(shelf, live, HistoryRows(_joined(shelf.rows, rows_table(live, COLUMNS))))
                 _keep(key, known)
         return known.all
 
@@ -135,7 +135,7 @@ class CheckpointHistory:
 
     # -- where rows come from --------------------------------------------------------------------------
 
-    def _shelf(self, known: _Known | None) -> _Shelf:
+    def _shelf(self, known: _Found | None) -> _Shelf:
         """The rows that the table holds. Rows never change: only what has come since others have looked is read."""
         older = known.shelf if known is not None else _nothing()
         try:
@@ -165,8 +165,11 @@ class CheckpointHistory:
         entry = self.ledger.entry(id)
         if entry is not None:
             return live_row(self.ledger, entry).details
-        texts = self.journal.read(["id", DETAILS], only=id)[DETAILS].to_pylist()
-        return self._decoded(id, texts[0] if texts else "{}")
+        return self._decoded(id, self.rows.kept((DETAILS, id), lambda: self._written(id)))
+
+    def _written(self, id: int) -> str:
+        texts: list[str] = self.journal.read(["id", DETAILS], only=id)[DETAILS].to_pylist()
+        return texts[0] if texts else "{}"
 
     def _decoded(self, id: int, text: str) -> CheckpointDetails:
         try:
@@ -194,7 +197,7 @@ class _Shelf:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Found:
     """All rows as somebody has found them."""
 
     shelf: _Shelf
@@ -202,13 +205,13 @@ class _Known:
     all: HistoryRows
 
 
-_known: dict[_Key, _Known] = {}
+_known: dict[_Key, _Found] = {}
 _locks: dict[_Key, threading.Lock] = {}
 _lock = threading.Lock()
 _CAPACITY = 32
 
 
-def _keep(key: _Key, known: _Known) -> None:
+def _keep(key: _Key, known: _Found) -> None:
     with _lock:
         _known.pop(key, None)
         _known[key] = known

@@ -37,7 +37,7 @@ ENDED = frozenset({"ROLLED_BACK", "STOPPED"})
 """Reasons of aborts that are no failures: somebody went back, or cancelled the pipeline, while the checkpoint ran."""
 _COUNTED = ("completed", "rollback")
 """What a rollback can undo."""
-_KEPT = 12
+_KEPT = 24
 """So many answers are kept; the largest is a number for each row."""
 
 
@@ -92,7 +92,7 @@ class HistoryRows:
             return (rows[::-1] if criteria.descending else rows), count
         wanted = dataclasses.replace(criteria, offset=0, limit=1)
         key = "sorted", wanted.which, wanted.sort, wanted.descending
-        places = self._kept(key, lambda: self._sorted(wanted))
+        places = self.kept(key, lambda: self._sorted(wanted))
         return self.table.take(places.slice(low, criteria.limit)).to_pylist(), len(places)
 
     def one(self, id: int) -> Json | None:
@@ -121,7 +121,7 @@ class HistoryRows:
 
     def newest(self, *states: str) -> int | None:
         """Return the last checkpoint in one of these states."""
-        return self._kept(("newest", states), lambda: self._newest(states))
+        return self.kept(("newest", states), lambda: self._newest(states))
 
     def _newest(self, states: Sequence[str]) -> int | None:
         import pyarrow.compute as pc
@@ -131,7 +131,7 @@ class HistoryRows:
 
     def counts(self) -> dict[str, int]:
         """As Flink's overview counts."""
-        return dict(self._kept("counts", self._counts))
+        return dict(self.kept("counts", self._counts))
 
     def _counts(self) -> dict[str, int]:
         import pyarrow.compute as pc
@@ -157,7 +157,7 @@ class HistoryRows:
     def summary(self, criteria: HistoryFilter) -> dict[str, dict[str, float] | None]:
         """Min, avg, percentiles from p50 to p99.9 and max of each measure, over completed ones; None: never
         measured."""
-        return dict(self._kept(("summary", criteria.which), lambda: self._summary(criteria)))
+        return dict(self.kept(("summary", criteria.which), lambda: self._summary(criteria)))
 
     def _summary(self, criteria: HistoryFilter) -> dict[str, dict[str, float] | None]:
         import pyarrow.compute as pc
@@ -180,10 +180,9 @@ class HistoryRows:
             raise _unknown(unknown[0])
         return self.table.slice(max(self.table.num_rows - limit, 0)).select(list(names))
 
-    # -- what is kept ----------------------------------------------------------------------------------
-
-    def _kept(self, key: Hashable, find: Callable[[], T]) -> T:
-        """Return what is known by this key. Of several who ask for it at once, one looks, and the others wait."""
+    def kept(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return what was found in these rows under this key. Of several who ask at once, one looks; the others
+        wait."""
         with self._lock:
             answer = self._answers.pop(key) if key in self._answers else find()
             self._answers[key] = answer

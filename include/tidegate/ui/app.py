@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
-from collections.abc import Awaitable, Callable
 from html import escape
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from fastapi.exception_handlers import http_exception_handler
 from fastapi.responses import HTMLResponse, JSONResponse
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.history.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.ui import actions, api, pages
-from tidegate.ui.access import LOGGED_IN, VALUES, Readable
+from tidegate.ui.access import LOGGED_IN, Readable
 from tidegate.ui.listing import BUDGET_S, metrics_of
 from tidegate.ui.pipelines import known_pipelines
 
@@ -84,10 +83,6 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-REVALIDATED = {"Cache-Control": "private, no-cache", "Vary": "Cookie, Authorization"}
-"""Of answers that a browser may keep and must ask for again. Those that quote rows are kept nowhere."""
-_MOMENT = re.compile(rb'"now":"[^"]*"')
-"""It differs in each answer; a client has it from the header Date."""
 
 
 def make_app() -> FastAPI:
@@ -106,34 +101,42 @@ def make_app() -> FastAPI:
     app.include_router(pages.router, include_in_schema=False)
     app.add_exception_handler(TidegateError, error_answer)
     app.add_exception_handler(HTTPException, _refusal)
-    app.middleware("http")(_guarded)
+    app.add_middleware(Guard)
     return app
 
 
-async def _guarded(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Any:
-    answer: Any = await call_next(request)
-    if request.method == "GET" and answer.status_code == 200 and not _quotes_rows(request):
-        answer = await _unless_known(request, answer)
-    for name, value in HEADERS.items():
-        answer.headers.setdefault(name, value)
-    return answer
+class Guard:
+    """Adds the headers of all answers, and answers "as it was" to a client that has the same answer already.
 
+    Plain ASGI: each of its steps is one that Airflow's own requests wait for.
+    """
 
-def _quotes_rows(request: Request) -> bool:
-    route = request.scope.get("route")
-    return not isinstance(route, APIRoute) or any(each in VALUES[-1:] for each in route.dependencies)
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one request on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        known = Headers(scope=scope).get("if-none-match") if scope["method"] == "GET" else None
+        same = False
 
-async def _unless_known(request: Request, answer: Any) -> Any:
-    """Answer with no more than "as it was" to a client that has the same answer already."""
-    if answer.headers.get("content-type") != "application/json":
-        return answer
-    body = b"".join([chunk async for chunk in answer.body_iterator])
-    tag = f'W/"{hashlib.sha256(_MOMENT.sub(b"", body)).hexdigest()[:32]}"'
-    headers = REVALIDATED | {"ETag": tag}
-    if request.headers.get("if-none-match") == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+        async def guarded(message: Message) -> None:
+            nonlocal same
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                same = known is not None and message["status"] == 200 and headers.get("etag") == known
+                if same:
+                    message["status"] = 304
+                    del headers["content-length"], headers["content-type"]
+            elif same:
+                message["body"] = b""
+            await send(message)
+
+        await self.app(scope, receive, guarded)
 
 
 _TO_LOGIN = "const { body } = document; const { pathname, search, hash } = parent.location; " + (

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+import os
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
@@ -68,11 +71,10 @@ def _page(request: Request) -> HTMLResponse:
     The first scripts are named, so that none waits until another one has been read. Their address has the files' hash:
     a browser need not ask for them again until they change.
     """
-    files = _files()
-    place = f"{request.scope.get('root_path', '')}/static/{_version(files)}"
+    place = f"{request.scope.get('root_path', '')}/static/{_files().version}"
     preload = "\n    ".join(f'<link rel="modulepreload" href="{escape(f"{place}/{name}")}">' for name in _FIRST)
     values = {"base": escape(request.scope.get("root_path", "")), "static": escape(place), "preload": preload}
-    text = (STATIC / "page.html").read_text(encoding="utf-8")
+    text = _files().page
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", value)
     return HTMLResponse(text)
@@ -82,18 +84,30 @@ def _page(request: Request) -> HTMLResponse:
 def static(version: str, name: str) -> Response:
     """One of the files that are there, by its plain name."""
     files = _files()
-    if name not in files:
+    if name not in files.content:
         raise HTTPException(404, "there is no such file")
-    same = version == _version(files)
+    same = version == files.version
     headers = {"Cache-Control": f"private, max-age={31_536_000 if same else 0}, {'immutable' if same else 'no-store'}"}
-    return Response(files[name], media_type=TYPES[Path(name).suffix], headers=headers)
+    return Response(files.content[name], media_type=TYPES[Path(name).suffix], headers=headers)
 
 
-def _files() -> dict[str, bytes]:
-    """The static files, and measures.js, which is made from the declared measures."""
-    files = {path.name: path.read_bytes() for path in sorted(STATIC.iterdir()) if path.suffix in TYPES}
-    return files | {"measures.js": _MEASURES_JS}
+@dataclass(frozen=True)
+class _Files:
+    """The static files as they are on the disk, and measures.js, which is made from the declared measures."""
+
+    page: str
+    content: dict[str, bytes]
+    version: str
 
 
-def _version(files: dict[str, bytes]) -> str:
-    return hashlib.sha256(b"".join(files.values())).hexdigest()[:16]
+def _files() -> _Files:
+    """They are read again only if one of them has changed: a page that opens asks for a dozen."""
+    return _read(tuple(sorted((each.name, each.stat().st_mtime_ns) for each in os.scandir(STATIC))))
+
+
+@functools.lru_cache(maxsize=1)
+def _read(changed: tuple[tuple[str, int], ...]) -> _Files:
+    content = {name: (STATIC / name).read_bytes() for name, _ in changed if Path(name).suffix in TYPES}
+    content |= {"measures.js": _MEASURES_JS}
+    version = hashlib.sha256(b"".join(content.values())).hexdigest()[:16]
+    return _Files((STATIC / "page.html").read_text(encoding="utf-8"), content, version)
