@@ -25,7 +25,7 @@ from tidegate.delta import Journal
 from tidegate.errors import TidegateError
 from tidegate.history.details import CheckpointDetails
 from tidegate.history.row import HistoryRow
-from tidegate.history.rows import LONGEST, SORTS, UNDONE, HistoryFilter, HistoryRows
+from tidegate.history.selection import LONGEST, SORTS, UNDONE, HistoryFilter, HistoryRows
 from tidegate.history.table import COLUMNS, DETAILS, journal_of, live_row, rows_table
 from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.ledger.ledger import Ledger

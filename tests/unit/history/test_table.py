@@ -17,7 +17,7 @@ from tidegate.errors import Invalid, Unavailable
 from tidegate.history import table as history
 from tidegate.history.query import CheckpointHistory, HistoryFilter
 from tidegate.history.row import MEASURES
-from tidegate.history.rows import HistoryRows, undone
+from tidegate.history.selection import HistoryRows, undone
 from tidegate.history.table import COLUMNS, journal_of, live_row, remember, rows_table
 
 
