@@ -6,7 +6,7 @@ from tests.kit.toy_world import ToyWorld
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.ledger.ledger import stamp
-from tidegate.records.records import Ack, Hold, JobStats, Payload, RecordedRule, Verdict
+from tidegate.records.records import Ack, Amount, Hold, JobNote, JobStats, Payload, RecordedRule, Verdict
 
 
 def running(world: ToyWorld) -> None:
@@ -29,3 +29,27 @@ def hold(world: ToyWorld) -> int:
               gates={"enough": verdict}, stats=stats)  # fmt: skip
     world.ledger.create_ack(ack)
     return id
+
+
+def break_rules(world: ToyWorld, run: str) -> int:
+    """A checkpoint that a gate has aborted, with values that broke its rule."""
+    id = world.trigger(run)
+    rule = RecordedRule(rule="positive", policy="abort", severity="critical", rows=2, why="2 of 9 rows break it")
+    found = {"expectation_config": {"id": "positive", "kwargs": {"column": "amount"}}, "success": False}
+    results = {"results": [found | {"result": {"partial_unexpected_list": [-5]}}]}
+    verdict = Verdict(outcome="abort", rows=9, quarantined=0, why="positive: 2 of 9 rows break it", broken=[rule],
+                      policy={}, results=Payload(data=results))  # fmt: skip
+    stats = JobStats(seconds={}, rows={}, bytes={}, files={}, watermarks={}, idle=[], counts={})
+    world.ledger.create_ack(
+        Ack(**stamp(seams.new_id()), id=id, job="main", prev=None, sinks={}, gates={"enough": verdict}, stats=stats)
+    )
+    world.coordinator().complete(id)
+    return id
+
+
+def work(world: ToyWorld, id: int) -> None:
+    """Let the job of an open checkpoint tell what it is doing."""
+    note = JobNote(**stamp(seams.new_id()), id=id, job="main", started=seams.now().isoformat(), step="stage a",
+                   step_s=7.0, seconds={"read": 0.5, "gate enough": 1.5}, taken={"in": Amount(rows=1200, bytes=34_000)},
+                   tasks_done=3, tasks=12, bytes_read=9_000)  # fmt: skip
+    world.ledger.hint_progress(note)

@@ -14,17 +14,21 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from tests.dags.server import DATABASES
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
-from tests.ui.known_dags import SIXTY, put_dag, set_aside
+from tests.ui.known_dags import SIXTY, put_dag, put_table, set_aside
+from tests.ui.states import break_rules, hold, running, work
+from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.history.table import remember
 from tidegate.lifecycle import savepoint
@@ -37,7 +41,7 @@ SHOWS = {
     "history": "in all",
     "checkpoint/{last}": "Barriers",
     "checkpoint/{failed}": "JOB_FAILED",
-    "summary": "p99.9",
+    "summary": "Start delay",
     "graph": "Figures of checkpoint",
     "plots": "as numbers",
     "compare?before={first}&after={last}": "Measures",
@@ -153,6 +157,95 @@ def keep(page: Page, name: str) -> None:
         page.size(width, min(high, 4000))
         page.screenshot(Path(folder, f"{name}.png"))
         page.size(width, HIGH)
+
+
+class State(NamedTuple):
+    """What an operator meets at night: how it comes about, where it is seen, by what, and what is opened there."""
+
+    make: Callable[[ToyWorld], int]
+    where: str
+    shows: str
+    opens: tuple[tuple[str, str], ...] = ()
+    """Selectors that are clicked, each with what the page shows then."""
+
+
+def _open(world: ToyWorld) -> int:
+    id = world.trigger("airflow:orders:open to be read")
+    work(world, id)
+    return id
+
+
+def _suspended(world: ToyWorld) -> int:
+    control.suspend(world.ledger, "mia", "the supplier repairs its prices")
+    return 0
+
+
+def _differing(world: ToyWorld) -> int:
+    made = [world.checkpoint(f"airflow:orders:paid {seams.new_id()}", rows=1) for _ in range(2)]
+    folder = world.root / f"paid {made[0]}"
+    for version, rows in enumerate([{"id": [1, 2], "paid": ["9.50", "1"]}, {"id": [1, 3], "paid": ["12.00", None]}]):
+        write_deltalake(str(folder), pa.table(rows), mode="overwrite")
+        put_table(world, made[version], "b", folder, version)
+    return made[1]
+
+
+def _waiting_rows(world: ToyWorld) -> int:
+    rows = {"amount": [-n for n in range(1, 13)], "customer": [f"customer {n % 5}" for n in range(12)]}
+    set_aside(world, rows, rules=["positive", "known customer"])
+    return 0
+
+
+CHANGES = "[data-key^='changes '][data-key$=' b'] button"
+STATES = {
+    "held": State(hold, "checkpoint/{id}", "Approve"),
+    "held-approving": State(hold, "checkpoint/{id}", "Approve", (("#act-approve", "What it will do"),)),
+    "open": State(_open, "checkpoint/{id}", "3 of 12 tasks"),
+    "open-overview": State(_open, "overview", "3 of 12 tasks"),
+    "broken-rules": State(
+        lambda world: break_rules(world, "airflow:orders:to be judged"), "checkpoint/{id}", "For example",
+        (("[data-key^='findings '] button", "-5"), ("[data-key^='trend '] button", "Broken in")),
+    ),
+    "broken-rules-overview": State(
+        lambda world: break_rules(world, "airflow:orders:to be judged"), "overview", "For example"
+    ),
+    "table-differs": State(_differing, "checkpoint/{id}", "Barriers", ((CHANGES, "1 changed, by id."),)),
+    "rollback": State(_differing, "checkpoint/{id}", "Barriers", (("#act-rollback", "What it will do"),)),
+    "suspended": State(_suspended, "overview", "the button Resume"),
+    "quarantine-rows": State(_waiting_rows, "quarantine", "12 rows here"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_everybody_can_read_what_goes_wrong(
+    browser: Browser, served: str, tokens: dict[str, str], ids: dict[str, int], axe: str, world: ToyWorld, name: str
+):
+    running(world)
+    state = STATES[name]
+    id = state.make(world)
+    found: dict[str, Any] = {}
+    try:
+        turn = list(STATES).index(name) % len(SIDES)
+        for theme, width in SIDES if "SCREENSHOTS" in os.environ else SIDES[turn : turn + 1]:
+            page = opened(browser, served, tokens["admin"], theme, width)
+            goes(page, served, state.where.format(id=id), state.shows)
+            if state.opens:
+                page.run("document.querySelectorAll('details').forEach((each) => each.open = true)")
+            for selector, text in state.opens:
+                page.click(selector)
+                page.has(text)
+            page.run(f"{axe}; 0")
+            wide = page.run("document.documentElement.scrollWidth")
+            if (told := page.run(SERIOUS)) or wide > width:
+                found[f"{theme} {width}"] = told, wide
+            keep(page, f"{theme}-{width}-state-{name}")
+            if name in ("suspended", "held"):
+                page.goto(f"{served}/tidegate/pipelines")
+                page.has("to look at", "main")
+                keep(page, f"{theme}-{width}-state-{name}-in-the-list")
+            page.close()
+    finally:
+        running(world)
+    assert found == {}, json.dumps(found, indent=1)
 
 
 BOXES = """

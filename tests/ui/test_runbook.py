@@ -20,13 +20,11 @@ from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySource
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
-from tests.ui.states import hold, running
-from tidegate import seams
+from tests.ui.states import break_rules, hold, running
 from tidegate.checkpoint import troubles
 from tidegate.errors import Invalid, TidegateError
 from tidegate.history import health
-from tidegate.ledger.ledger import stamp
-from tidegate.records.records import Ack, JobStats, Payload, RecordedRule, Unread, Verdict
+from tidegate.records.records import Unread
 
 RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "operations" / "runbook.md"
 ELSEWHERE = {"intervals were missed"}
@@ -54,17 +52,7 @@ class Story:
         world.coordinator().abort(world.trigger(run("breaks")), reason, detail, counts=reason == "JOB_FAILED")
 
     def break_rules(self) -> None:
-        id = self.world.trigger(run("breaks"))
-        rule = RecordedRule(rule="positive", policy="abort", severity="critical", rows=2, why="2 of 9 rows break it")
-        found = {"expectation_config": {"id": "positive", "kwargs": {"column": "amount"}}, "success": False}
-        results = {"results": [found | {"result": {"partial_unexpected_list": [-5]}}]}
-        verdict = Verdict(outcome="abort", rows=9, quarantined=0, why="positive: 2 of 9 rows break it", broken=[rule],
-                          policy={}, results=Payload(data=results))  # fmt: skip
-        stats = JobStats(seconds={}, rows={}, bytes={}, files={}, watermarks={}, idle=[], counts={})
-        self.world.ledger.create_ack(
-            Ack(**stamp(seams.new_id()), id=id, job="main", prev=None, sinks={}, gates={"enough": verdict}, stats=stats)
-        )
-        self.world.coordinator().complete(id)
+        break_rules(self.world, run("breaks"))
 
     def lose_a_file(self) -> None:
         self.abort("JOB_FAILED", "source 'in': 1 of 1 planned file(s) changed: 00001.json is gone\n  Help: put it back")

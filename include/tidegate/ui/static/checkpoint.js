@@ -52,9 +52,10 @@ function drawn(dag, row, about, brokenRules) {
       { class: "bar" },
       h("h1", {}, `Checkpoint #${row.id}`),
       badge(row.state),
-      row.savepoints.map((name) =>
-        h("span", { class: "badge info" }, `savepoint ${name}`, " ", disposeOf(dag, name, about)),
-      ),
+      row.savepoints.map((name) => [
+        h("span", { class: "badge info" }, `savepoint ${name}`),
+        disposeOf(dag, name, about),
+      ]),
       row.undone_by && h("span", {}, "by ", step(row.undone_by, `#${row.undone_by}`)),
       h("span", { class: "grow" }),
       step(row.before, "‹ before"),
@@ -164,7 +165,7 @@ function drawn(dag, row, about, brokenRules) {
           { head: "Rows published", right: true, cell: ([, at]) => count(at.rows) },
           { head: "Where", cell: ([, at]) => h("code", {}, at.uri) },
           {
-            head: "As of it",
+            head: "Its rows",
             cell: ([name, at]) =>
               row.kept &&
               at.log_hash && [tableRows(dag, row, name), row.base && tableChanges(dag, row.base, row, name)],
@@ -291,7 +292,7 @@ function jobs(d, row, log) {
         ? [{ head: "In flight", title: "the checkpoints whose rows it has yet to take", cell: inFlight }]
         : []),
       { head: "Idle sources", cell: ([, ack]) => ack?.idle.join(", ") ?? "" },
-      { head: "Attempt", cell: ([, ack]) => h("code", {}, ack?.attempt ?? "") },
+      { head: "Attempt", cell: ([, ack]) => (ack?.attempt ? h("code", {}, ack.attempt) : none) },
       { head: "Log", cell: ([name]) => log(`job_${name}`) },
     ],
     rows,
@@ -370,8 +371,8 @@ function steps(d) {
       `Steps (${rows.length})`,
       table(
         [
-          { head: "Job", cell: (row) => row.job },
           { head: "Step", cell: (row) => row.step },
+          { head: "Job", cell: (row) => row.job },
           { head: "Took", right: true, cell: (row) => seconds(row.took) },
           { head: "Rows", right: true, cell: (row) => count(row.rows) },
           {
@@ -385,7 +386,7 @@ function steps(d) {
           { head: "Counted", cell: counted },
         ],
         rows,
-        { label: "Steps", key: (row) => `${row.job} ${row.step}` },
+        { label: "Steps", stack: true, key: (row) => `${row.job} ${row.step}` },
       ),
     )
   );

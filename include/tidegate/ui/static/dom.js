@@ -102,7 +102,8 @@ function patchValue(shown, wanted, value) {
   shown[GIVEN] = wanted[GIVEN];
 }
 
-// A table. columns: [{head, cell(row), right, sort, title}]; stack: on a phone each row is a card, not a line.
+// A table. columns: [{head, cell(row), right, sort, title, wide}]; stack: on a phone each row is a card, not a line. A
+// column that is wide is left out there. name: what a card calls a column whose head is not a text.
 // key(row): tells a row from the others, so that one that is new moves none that a reader looks at.
 export function table(columns, rows, options = {}) {
   const { empty = "Nothing here.", sorted = null, label = "", stack = false, key = () => null } = options;
@@ -119,7 +120,16 @@ export function table(columns, rows, options = {}) {
       : column.head;
     const aria = order === "asc" ? "ascending" : order === "desc" ? "descending" : null;
     const named = column.head === "" ? h("span", { class: "unseen" }, column.name ?? "chosen") : inner;
-    return h("th", { scope: "col", class: column.right && "right", "aria-sort": aria, title: column.title }, named);
+    return h(
+      "th",
+      {
+        scope: "col",
+        class: [column.right && "right", column.wide && "wide"].filter(Boolean).join(" "),
+        "aria-sort": aria,
+        title: column.title,
+      },
+      named,
+    );
   });
   const body = rows.map((row) =>
     h(
@@ -129,8 +139,13 @@ export function table(columns, rows, options = {}) {
         h(
           "td",
           {
-            class: column.right ? "right" : column.narrow ? "narrow" : column.text && "text",
-            "data-head": stack && column.head,
+            class: [
+              column.right ? "right" : column.narrow ? "narrow" : column.text ? "text" : "",
+              column.wide ? "wide" : "",
+            ]
+              .join(" ")
+              .trim(),
+            "data-head": stack && (column.name ?? column.head),
           },
           column.cell(row),
         ),

@@ -12,7 +12,7 @@ export const rows = (value) => (value === 1 ? "1 row" : `${count(value)} rows`);
 export function seconds(value) {
   if (!isKnown(value)) return none;
   if (value < 0) return `−${seconds(-value)}`;
-  if (value < 0.0995) return `${Math.round(value * 1000)} ms`;
+  if (value < 0.9995) return `${Math.round(value * 1000)} ms`;
   if (value < 60) return `${value.toFixed(1)} s`;
   if (value < 3600) return `${Math.floor(value / 60)} min ${Math.round(value % 60)} s`;
   if (value < 172800) return `${Math.floor(value / 3600)} h ${Math.round((value % 3600) / 60)} min`;

@@ -23,6 +23,9 @@ export async function history({ dag, at, go }) {
   return { key: page, wait: filters.offset === "0" ? 2500 : 15000, draw: () => drawn(page, filters, change, go) };
 }
 
+// On a phone without the year.
+const whenShort = (text) => [h("span", { class: "wide" }, time(text).slice(0, 5)), time(text).slice(5)];
+
 function drawn(page, filters, change, go) {
   const [offset, limit] = [Number(filters.offset), Number(filters.limit)];
   const select = (name, values, all) =>
@@ -97,11 +100,13 @@ function drawn(page, filters, change, go) {
           cell: (row) => [
             badge(row.state),
             row.undone_by && h("span", { class: "quiet small" }, ` by #${row.undone_by}`),
+            row.reason && h("div", { class: "small narrow-only" }, row.reason),
           ],
         },
         ...some("why", {
           head: "Why",
           text: true,
+          wide: true,
           sort: "reason",
           cell: (row) =>
             h(
@@ -115,33 +120,54 @@ function drawn(page, filters, change, go) {
         {
           head: "Triggered (UTC)",
           sort: "planned",
-          cell: (row) => h("span", { title: row.run, class: "nowrap" }, time(row.planned)),
+          cell: (row) => h("span", { title: row.run, class: "nowrap" }, whenShort(row.planned)),
         },
         { head: "Duration", sort: "seconds", right: true, cell: (row) => seconds(row.seconds) },
-        { head: "Start delay", sort: "delay_seconds", right: true, cell: (row) => seconds(row.delay_seconds) },
-        { head: "Acks", sort: "acked", right: true, cell: (row) => (row.jobs ? `${row.acked}/${row.jobs}` : none) },
-        ...some("rows_in", { head: "Rows in", sort: "rows_in", right: true, cell: (row) => count(row.rows_in) }),
-        { head: "Rows out", sort: "rows_out", right: true, cell: (row) => count(row.rows_out) },
-        ...some("late", { head: "Late", sort: "late", right: true, cell: (row) => count(row.late) }),
+        {
+          head: "Start delay",
+          sort: "delay_seconds",
+          right: true,
+          wide: true,
+          cell: (row) => seconds(row.delay_seconds),
+        },
+        {
+          head: "Acks",
+          sort: "acked",
+          right: true,
+          wide: true,
+          cell: (row) => (row.jobs ? `${row.acked}/${row.jobs}` : none),
+        },
+        ...some("rows_in", {
+          head: "Rows in",
+          sort: "rows_in",
+          right: true,
+          wide: true,
+          cell: (row) => count(row.rows_in),
+        }),
+        { head: "Rows out", sort: "rows_out", right: true, wide: true, cell: (row) => count(row.rows_out) },
+        ...some("late", { head: "Late", sort: "late", right: true, wide: true, cell: (row) => count(row.late) }),
         ...some("quarantined", {
           head: "Quarantined",
           sort: "quarantined",
           right: true,
+          wide: true,
           cell: (row) => count(row.quarantined),
         }),
         ...some("state_bytes", {
           head: "State (delta)",
           sort: "state_bytes",
           right: true,
+          wide: true,
           cell: (row) => (row.state_bytes === null ? none : `${bytes(row.state_bytes)} (${bytes(row.state_delta)})`),
         }),
         ...some("lag_seconds", {
           head: "Lag",
           sort: "lag_seconds",
           right: true,
+          wide: true,
           cell: (row) => seconds(row.lag_seconds),
         }),
-        ...some("verdict", { head: "Gates", sort: "verdict", cell: (row) => badge(row.verdict) }),
+        ...some("verdict", { head: "Gates", sort: "verdict", wide: true, cell: (row) => badge(row.verdict) }),
       ],
       page.checkpoints,
       {

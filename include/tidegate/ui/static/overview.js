@@ -88,7 +88,10 @@ export function banner(dag, condition, broken = []) {
       "div",
       {},
       h("b", {}, condition.said),
-      condition.entry && [" ", h("a", { href: `#/checkpoint/${condition.entry}` }, `checkpoint #${condition.entry}`)],
+      condition.entry && [
+        " · ",
+        h("a", { href: `#/checkpoint/${condition.entry}` }, `open checkpoint #${condition.entry}`),
+      ],
       log && [" · ", log],
     ),
     condition.cause && h("p", { class: "cause" }, condition.cause),

@@ -20,7 +20,12 @@ export async function plots({ dag, at, go }) {
     key: data,
     wait: 6000,
     draw: () => [
-      h("div", { class: "bar" }, choice, h("span", { class: "quiet" }, `${data.id.length} entries, ${failed} failed`)),
+      h(
+        "div",
+        { class: "bar" },
+        choice,
+        h("span", { class: "quiet" }, `${data.id.length} entries, ${failed} failed${failed ? " (red lines)" : ""}`),
+      ),
       h(
         "div",
         { class: "grid plots" },

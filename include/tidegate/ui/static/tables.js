@@ -50,12 +50,20 @@ export async function summary({ dag, at, go }) {
             { head: "Count", right: true, cell: ([, measure]) => measure?.count ?? none },
           ],
           rows,
-          { empty: "No checkpoint has completed in this time.", label: "Summary", key: ([name]) => name },
+          {
+            empty: "No checkpoint has completed in this time.",
+            label: "Summary",
+            stack: true,
+            key: ([name]) => name,
+          },
         ),
       ),
     ],
   };
 }
+
+// A sentence, with what stands between backticks as code.
+const withCode = (text) => text.split("`").map((part, place) => (place % 2 ? h("code", {}, part) : part));
 
 export async function configuration({ dag }) {
   const data = await get(`${dagPath(dag)}/configuration`);
@@ -67,7 +75,7 @@ export async function configuration({ dag }) {
         {
           head: "Setting",
           text: true,
-          cell: (row) => [h("code", {}, row.key), h("div", { class: "quiet small" }, row.help)],
+          cell: (row) => [h("code", {}, row.key), h("div", { class: "quiet small" }, withCode(row.help))],
         },
         { head: "Value", cell: (row) => h("b", {}, row.value || none) },
         { head: "From", cell: (row) => row.origin },
@@ -175,6 +183,7 @@ function compared(dag, data) {
     ([name, pair]) => name in MEASURES && (pair.before !== null || pair.after !== null),
   );
   const head = (row) => h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`, " ", badge(row.state));
+  const [older, newer] = [data.before, data.after].map((row) => ({ head: head(row), name: `#${row.id}` }));
   const pairs = (title, rows, show) =>
     rows.length > 0 &&
     card(
@@ -182,10 +191,11 @@ function compared(dag, data) {
       table(
         [
           { head: title, cell: ([name]) => name },
-          { head: head(data.before), cell: ([, pair]) => h("code", {}, show(pair.before)) },
-          { head: head(data.after), cell: ([, pair]) => h("code", {}, show(pair.after)) },
+          { ...older, cell: ([, pair]) => h("code", {}, show(pair.before)) },
+          { ...newer, cell: ([, pair]) => h("code", {}, show(pair.after)) },
         ],
         rows,
+        { label: title, stack: true },
       ),
     );
   // Tables of sinks whose versions differ, if both checkpoints are kept: those of state and quarantine have a dot.
@@ -201,11 +211,12 @@ function compared(dag, data) {
       table(
         [
           { head: "Measure", cell: ([name]) => MEASURES[name][0] },
-          { head: head(data.before), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.before) },
-          { head: head(data.after), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.after) },
+          { ...older, right: true, cell: ([name, pair]) => MEASURES[name][1](pair.before) },
+          { ...newer, right: true, cell: ([name, pair]) => MEASURES[name][1](pair.after) },
           { head: "Difference", right: true, cell: ([name, pair]) => difference(pair, MEASURES[name][1]) },
         ],
         measures,
+        { label: "Measures", stack: true },
       ),
     ),
     pairs("Source positions", Object.entries(data.sources).filter(changed), (part) => text(part?.end ?? part?.summary)),
