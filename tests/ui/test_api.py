@@ -327,3 +327,19 @@ def test_the_api_describes_itself(client, tokens):
     assert len(told["paths"]) > 20
     for path, methods in told["paths"].items():
         assert all(each.get("description") for each in methods.values()), path
+
+
+def test_what_a_person_has_suspended_has_not_failed_and_no_log_tells_of_it(get, client, tokens, world, ids):
+    control.resume(world.ledger, "somebody", "")
+    done = world.checkpoint("airflow:orders:before it was suspended", rows=1)
+    control.suspend(world.ledger, "mia", "the supplier repairs its prices")
+    try:
+        condition = get("/overview")["condition"]
+        assert (condition["state"], condition["entry"]) == ("suspended", done)
+        assert (condition["run_id"], condition["task"]) == (None, None)
+        (row,) = [
+            each for each in client.get("/tidegate/api/v1/pipelines").json()["pipelines"] if each["dag"] == "orders"
+        ]
+        assert (row["state"], row["failures"]) == ("suspended", 0)
+    finally:
+        control.resume(world.ledger, "somebody", "")

@@ -36,6 +36,7 @@ from tidegate.lifecycle import savepoint
 AXE = "4.14.1"
 AXE_HASH = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
 PHONE, WIDE, HIGH = 420, 1400, 900
+SIDE_BY_SIDE = "compare?before={first}&after={last}"
 SHOWS = {
     "overview": "Latest completed",
     "history": "in all",
@@ -44,7 +45,7 @@ SHOWS = {
     "summary": "Start delay",
     "graph": "Figures of checkpoint",
     "plots": "as numbers",
-    "compare?before={first}&after={last}": "Measures",
+    SIDE_BY_SIDE: "Measures",
     "quarantine": "rows here",
     "configuration": "Defaults (",
     "audit": "Actions from these pages",
@@ -287,6 +288,17 @@ def test_a_graph_of_sixty_parts_can_be_read(browser: Browser, served: str, token
 
 def overlap(a: list[float], b: list[float]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def test_two_checkpoints_are_named_in_each_table_that_compares_them(
+    browser: Browser, served: str, tokens: dict[str, str], ids: dict[str, int]
+):
+    page = opened(browser, served, tokens["admin"], "light", WIDE)
+    goes(page, served, SIDE_BY_SIDE.format(**ids), "Source positions")
+    heads = page.run("[...document.querySelectorAll('thead')].map((each) => each.innerText)")
+    page.close()
+    assert len(heads) == 3
+    assert all(f"#{ids['first']}" in head and f"#{ids['last']}" in head for head in heads), heads
 
 
 @pytest.mark.parametrize("width", [PHONE, WIDE])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["LONGEST", "SORTS", "UNDONE", "HistoryFilter", "HistoryRows", "undone"]
+__all__ = ["ENDED", "LONGEST", "SORTS", "UNDONE", "HistoryFilter", "HistoryRows", "undone"]
 
 T = TypeVar("T")
 

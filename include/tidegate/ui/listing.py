@@ -17,9 +17,10 @@ from tidegate import seams
 from tidegate.errors import TidegateError
 from tidegate.history.metrics import READ_AGE, Metric, figures, metrics
 from tidegate.history.query import view_of
+from tidegate.history.selection import ENDED
 from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
-from tidegate.protocol.view import View
+from tidegate.protocol.view import Entry, View
 from tidegate.records.place import is_url, local_path
 from tidegate.records.records import Json
 from tidegate.ui import views
@@ -170,7 +171,7 @@ def _read(pipeline: Known) -> tuple[_Row, bool]:
         document |= {
             "last_completed": views.short(last),
             "lag_seconds": last.lag_seconds if last is not None else None,
-            "failures": sum(entry.aborted for entry in observed.view.entries if entry.id > (last.id if last else 0)),
+            "failures": sum(_failed(entry) for entry in observed.view.entries if entry.id > (last.id if last else 0)),
             "in_progress": len(undecided),
         }
         return (document, last.decided if last is not None else None), document["state"] in _STANDING
@@ -178,6 +179,12 @@ def _read(pipeline: Known) -> tuple[_Row, bool]:
         damaged = {"state": "damaged", "good": False, "said": error.what, "cause": "", "remedy": [error.help]}
         damaged |= {"failures": 0, "in_progress": 0}
         return (damaged, None), False
+
+
+def _failed(entry: Entry) -> bool:
+    """Whether it is a checkpoint that failed: not an act of somebody, nor ended by one."""
+    ended = entry.decision is not None and entry.decision.reason in ENDED
+    return entry.aborted and entry.control is None and not ended
 
 
 def _last_completed(pipeline: Known, ledger: Ledger, view: View) -> CheckpointView | None:

@@ -413,6 +413,8 @@ def _whose(pipeline: Known, observed: condition.Observations, health: condition.
     if health.state == "held":
         waits = next((holding.gate for holding in unanswered(entry)), "")
         return {"run_id": _run_id(entry.plan.run), "task": _tasks(pipeline)["gates"].get(waits), "gates": gates}
+    if health.state in ("suspended", "stopped", "cancelled") and not health.reason:
+        return {"run_id": None, "task": None, "gates": gates}  # a person has done that, and no log tells of it
     failed = next((job for job in entry.plan.acks if job not in entry.acks), None) if health.reason else None
     task = _tasks(pipeline)["jobs"].get(failed, "complete")
     return {"run_id": _run_id(entry.plan.run), "task": None if health.good else task, "gates": gates}

@@ -69,6 +69,14 @@ def test_the_dashboard_names_no_host_and_fits(folder, tidegate):
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
+def test_each_panel_says_what_its_lines_are(folder, tidegate):
+    """Grafana hides a legend that does not say that it is shown."""
+    panels = json.loads(tidegate("metrics", "--grafana").out)["panels"]
+    lines = [panel["options"] for panel in panels if panel["type"] == "timeseries"]
+    assert len(lines) > 10
+    assert all(options["legend"]["showLegend"] for options in lines)
+
+
 def test_the_alerts_are_about_metrics_that_exist(folder, tidegate):
     rules = tidegate("metrics", "--alerts").out
     named = set(re.findall(r"tidegate_(\w+)", rules))

@@ -409,7 +409,7 @@ function gate(dag, row, [name, verdict], log) {
         },
       ],
       rules,
-      { empty: "Its findings list no rules." },
+      { empty: "Its findings list no rules.", label: `Findings of gate ${name}`, stack: true },
     );
   };
   return h(
@@ -441,6 +441,7 @@ function gate(dag, row, [name, verdict], log) {
           { head: "Policy", cell: (rule) => badge(rule.policy) },
         ],
         verdict.broken,
+        { label: `Rules that gate ${name} found broken`, stack: true },
       ),
     later(`trend ${row.id} ${name}`, "Show each rule over the last checkpoints", () => trend(dag, name)),
     later(`findings ${row.id} ${name}`, "Show the findings, with values", values),
@@ -490,6 +491,10 @@ async function trend(dag, gate) {
       { head: `The last ${checkpoints.length} checkpoints`, cell: bars },
     ],
     rules,
-    { empty: `No rule was broken in the last ${checkpoints.length} checkpoints that it has judged.`, label: "Rules" },
+    {
+      empty: `No rule was broken in the last ${checkpoints.length} checkpoints that it has judged.`,
+      label: "Rules",
+      stack: true,
+    },
   );
 }

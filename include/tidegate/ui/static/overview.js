@@ -90,7 +90,7 @@ export function banner(dag, condition, broken = []) {
       h("b", {}, condition.said),
       condition.entry && [
         " · ",
-        h("a", { href: `#/checkpoint/${condition.entry}` }, `open checkpoint #${condition.entry}`),
+        h("a", { href: `#/checkpoint/${condition.entry}` }, `show checkpoint #${condition.entry}`),
       ],
       log && [" · ", log],
     ),

@@ -102,9 +102,10 @@ function drawn(dag, about, gates, page, filters, change) {
       table(
         [
           { head: "", narrow: true, cell: tick },
-          { head: "Row", cell: (row) => h("code", { title: row.id, class: "nowrap" }, row.id.slice(0, 8)) },
+          { head: "Row", wide: true, cell: (row) => h("code", { title: row.id, class: "nowrap" }, row.id.slice(0, 8)) },
           {
             head: "Checkpoint",
+            wide: true,
             right: true,
             cell: (row) => h("a", { href: `#/checkpoint/${row.checkpoint}` }, `#${row.checkpoint}`),
           },

@@ -183,7 +183,7 @@ function compared(dag, data) {
     ([name, pair]) => name in MEASURES && (pair.before !== null || pair.after !== null),
   );
   const head = (row) => h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`, " ", badge(row.state));
-  const [older, newer] = [data.before, data.after].map((row) => ({ head: head(row), name: `#${row.id}` }));
+  const column = (row) => ({ head: head(row), name: `#${row.id}` }); // of each table its own: an element is in one place
   const pairs = (title, rows, show) =>
     rows.length > 0 &&
     card(
@@ -191,8 +191,8 @@ function compared(dag, data) {
       table(
         [
           { head: title, cell: ([name]) => name },
-          { ...older, cell: ([, pair]) => h("code", {}, show(pair.before)) },
-          { ...newer, cell: ([, pair]) => h("code", {}, show(pair.after)) },
+          { ...column(data.before), cell: ([, pair]) => h("code", {}, show(pair.before)) },
+          { ...column(data.after), cell: ([, pair]) => h("code", {}, show(pair.after)) },
         ],
         rows,
         { label: title, stack: true },
@@ -211,8 +211,8 @@ function compared(dag, data) {
       table(
         [
           { head: "Measure", cell: ([name]) => MEASURES[name][0] },
-          { ...older, right: true, cell: ([name, pair]) => MEASURES[name][1](pair.before) },
-          { ...newer, right: true, cell: ([name, pair]) => MEASURES[name][1](pair.after) },
+          { ...column(data.before), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.before) },
+          { ...column(data.after), right: true, cell: ([name, pair]) => MEASURES[name][1](pair.after) },
           { head: "Difference", right: true, cell: ([name, pair]) => difference(pair, MEASURES[name][1]) },
         ],
         measures,
