@@ -41,6 +41,7 @@ ROLES: dict[str, tuple[list[tuple[str, str]], set[str]]] = {
     "no XCom": ([*READS, ("can_edit", "DAGs"), ("can_create", "DAG Runs"), ("can_edit", "HITL Detail")],
                 ALL - {"values"}),
     "no runs": ([("can_read", "DAGs"), ("can_edit", "DAGs"), ("can_read", "XComs")], {"see", "values", "edit"}),
+    "trigger only": ([*READS, ("can_create", "DAG Runs")], LOOKS),
     "edit only": ([*READS, ("can_edit", "DAGs")], LOOKS | {"edit"}),
     "answers": ([*READS, ("can_edit", "DAGs"), ("can_edit", "HITL Detail")], LOOKS | {"edit", "answer"}),
     "Viewer": ([], LOOKS | {"values"}),
@@ -91,6 +92,15 @@ def play(folder: Path) -> list[str]:
                 allowed = answer.status_code not in (401, 403, 405, 500)
                 if allowed is not (needs(route) <= has):
                     wrong.append(f"{method} {route.path} as {role}: {answer.status_code} {answer.text[:200]}")
+        for route in flat(routes()):
+            for method in (
+                route.methods & {"GET", "POST"} if role == "only this DAG" and "{dag_id}" in route.path else ()
+            ):
+                other = client.request(
+                    method, path_of(route).replace("/orders", "/another"), headers=HOST | OURS, json={}
+                )
+                if other.status_code != 403:
+                    wrong.append(f"{method} {route.path} of another DAG as {role}: {other.status_code}")
         listed = [row["dag"] for row in client.get("/tidegate/api/v1/pipelines", headers=HOST).json()["pipelines"]]
         if ("orders" in listed) is not (has >= LOOKS):
             wrong.append(f"the list as {role}: {listed}")

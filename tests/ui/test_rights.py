@@ -75,6 +75,29 @@ def test_everybody_gets_what_the_table_says_and_nothing_else(client: Any, be: Ca
                 assert status == 403, told
 
 
+def test_who_may_do_everything_with_one_pipeline_may_do_nothing_with_another(
+    client: Any, be: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+):
+    from airflow.api_fastapi.app import get_auth_manager
+
+    be("User")
+    manager = type(get_auth_manager())
+    says = manager.is_authorized_dag
+    monkeypatch.setattr(
+        manager, "is_authorized_dag", lambda self, **asked: asked["details"].id == "orders" and says(self, **asked)
+    )
+    of_dags = [route for route in flat(routes()) if "{dag_id}" in route.path]
+    assert len(of_dags) > 25
+    for route in of_dags:
+        for method in route.methods & {"GET", "POST"}:
+            body = {"unknown": True} if method == "POST" else None
+            ours = client.request(method, path_of(route), headers=HOST | OURS, json=body).status_code
+            assert ours not in (401, 405, 500), route.path
+            assert (ours == 403) is ("backfill" in needs(route)), f"{route.path}: the DAG of backfills is another one"
+            other = client.request(method, path_of(route).replace("/orders", "/sixty"), headers=HOST | OURS, json=body)
+            assert other.status_code == 403, f"{method} {route.path} of another pipeline: {other.status_code}"
+
+
 @pytest.mark.parametrize("person", PEOPLE)
 def test_the_list_and_the_metrics_tell_of_pipelines_whose_runs_one_may_see(
     client: Any, be: Callable[[str], None], person: str
