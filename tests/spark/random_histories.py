@@ -4,8 +4,13 @@ Each step is one of ACTS. In the end event time comes to its end, and then: each
 read it in the history that counts; sums (with what was added by hand) and windows are those of plain Python over all
 rows, and nothing was taken back that was not given; each fork has what came
 behind the checkpoint that it began with, and remembers what was before; and all that is named is whole. Last of all it
-is cancelled for good, and forked once more from a savepoint. Every other seed's pipeline has, in place of windows of
-time, what takes rows in their order (running values, windows of three rows) and a join; new code adds a result to each.
+is cancelled for good, and forked once more from a savepoint. Seeds take turns with what else the pipeline has:
+
+hours     windows of an hour, and the first rows of each
+ordered   what takes rows in their order (running values, windows of three rows), and a join; new code adds results
+joined    joins of every other kind: near in time, as of a time, of what both sides hold; new code adds a column
+mixed     `process` of two streams with a list and a map, `union`, `every`, totals over all rows; new code adds a field
+
 `python -m tests.spark.random_histories --seeds 50` tells many, `--seed 7` one.
 """
 
@@ -20,7 +25,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +46,7 @@ from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.copies import copy_out, verify
 from tidegate.lifecycle.fork import fork, look
 from tidegate.lifecycle.snapshot import snapshot_at
+from tidegate.operators import ListState, MapState
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.verify.checkpoint import verify_savepoint
@@ -82,9 +88,9 @@ class Life:
     story: list[str] = field(default_factory=list)
 
     @property
-    def in_order(self) -> bool:
-        """Whether its rows are taken in order and joined, or counted by the hour."""
-        return self.seed % 2 == 1
+    def kind(self) -> str:
+        """What its pipeline has."""
+        return list(KINDS)[self.seed % len(KINDS)]
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -96,7 +102,7 @@ class Life:
     def _play(self, name: str) -> SmallPipeline:
         """A pipeline of the code as it is now."""
         made = SmallPipeline(
-            self.root, self.spark, lambda pipeline, version=self.version: build(pipeline, version, self.in_order), name
+            self.root, self.spark, lambda pipeline, version=self.version: build(pipeline, version, self.kind), name
         )
         made.watched = name == "main"
         return made
@@ -196,7 +202,7 @@ class Life:
     def _change(self) -> None:
         """Other code from here on: a stage gives something else, and a sink is added."""
         self.version += 1
-        self.play.build = lambda pipeline, version=self.version: build(pipeline, version, self.in_order)
+        self.play.build = lambda pipeline, version=self.version: build(pipeline, version, self.kind)
         self._note(f"code {self.version}")
 
     def _edit(self) -> None:
@@ -237,7 +243,7 @@ class Life:
         return "; ".join(self.story)
 
 
-def build(pipeline: Pipeline, version: int, in_order: bool = False) -> None:
+def build(pipeline: Pipeline, version: int, kind: str) -> None:
     """Tables are in a folder of the pipeline's name."""
     here = f"tables/{pipeline.name}"
     rows = sources(pipeline, "id long, k string, v double, at timestamp", event_time="at", watermark="1 hour")
@@ -247,22 +253,128 @@ def build(pipeline: Pipeline, version: int, in_order: bool = False) -> None:
         return rows.selectExpr("id", f"{version} AS version")
 
     marked.sink("kept", DeltaAppend(f"{here}/kept"))
-    rows.aggregate(by="k", total="sum(v)", uid="totals").sink("totals", DeltaUpsert(f"{here}/totals", keys=["k"]))
-    if in_order:
-        ordered(rows, here, version)
-    else:
-        rows.window(tumbling="1 hour", by="k", n="count(*)", uid="hours").sink("hours", DeltaAppend(f"{here}/hours"))
+    totals = rows.aggregate(by="k", total="sum(v)", uid="totals")
+    totals.sink("totals", DeltaUpsert(f"{here}/totals", keys=["k"]))
+
+    @pipeline.stage(rows)
+    def even(rows: Any) -> Any:
+        more = [f"id AS more{version}"] if version and kind == "joined" else []
+        return rows.where("id % 2 = 0").selectExpr("k", "id AS other", "at AS then", *more)
+
+    KINDS[kind][0](rows, even, totals, here, version)
     if version:
         marked.sink("more", DeltaAppend(f"{here}/more"))
 
 
-def ordered(rows: Any, here: str, version: int) -> None:
-    """What takes rows in their order, and a join with those of even numbers. New code wants to know more."""
+def hours(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
+    """Windows of an hour, and the first rows of each."""
+    rows.window(tumbling="1 hour", by="k", n="count(*)", uid="hours").sink("hours", DeltaAppend(f"{here}/hours"))
+    tops = rows.top_n(2, tumbling="1 hour", order_by="id desc", uid="tops")
+    tops.sink("tops", DeltaAppend(f"{here}/tops"))
+
+
+def hours_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Counter[Any]]:
+    of_hours: dict[str, list[int]] = {}
+    for row in rows:
+        of_hours.setdefault(row["at"][:13], []).append(row["id"])
+    counts = Counter((row["k"], row["at"][:13]) for row in rows)
+    tops = [(id, place) for ids in of_hours.values() for place, id in enumerate(sorted(ids, reverse=True)[:2], 1)]
+    return {"hours": Counter((k, n) for (k, _), n in counts.items()), "tops": Counter(tops)}
+
+
+def joined(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
+    """Joins of every kind but the inner one."""
+    append = {"schema_evolution": "add"}
+    for how in ("left", "right", "full", "semi", "anti"):
+        near = rows.join(even, on="k", within="30 min", how=how, event_time=("at", "then"), uid=f"near-{how}")
+        near.sink(f"near-{how}", DeltaAppend(f"{here}/near-{how}", **append))
+    then = rows.join(even, on="k", as_of=True, how="left", event_time=("at", "then"), uid="then")
+    then.sink("then", DeltaAppend(f"{here}/then", **append))
+    last = even.latest(by="k", order_by="other", uid="last")
+    newest = rows.latest(by="k", order_by="id", uid="newest")
+    held = newest.join(last, on="k", how="full", uid="held")
+    held.sink("held", DeltaUpsert(f"{here}/held", keys=["k"], **append))
+    alone = newest.join(last, on="k", how="anti", uid="alone")
+    alone.sink("alone", DeltaUpsert(f"{here}/alone", keys=["k"]))
+
+
+def joined_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Counter[Any]]:
+    even = [row for row in rows if row["id"] % 2 == 0]
+    pairs = [(one["id"], other["id"]) for one, other in itertools.product(rows, even)
+             if one["k"] == other["k"] and abs(one["id"] - other["id"]) <= 3]  # fmt: skip
+    met = {id for id, _ in pairs}
+    lonely = [(row["id"], None) for row in rows if row["id"] not in met]  # an even row always meets itself
+    found = {"near-left": Counter(pairs + lonely), "near-right": Counter(pairs), "near-full": Counter(pairs + lonely)}
+    found["near-semi"] = Counter((row["id"],) for row in rows if row["id"] in met)
+    found["near-anti"] = Counter((id,) for id, _ in lonely)
+    before = [(row["id"], [o["id"] for o in even if o["k"] == row["k"] and o["id"] <= row["id"]]) for row in rows]
+    found["then"] = Counter((id, max(others, default=None)) for id, others in before)
+    last = {row["k"]: row["id"] for row in even}
+    newest = {row["k"]: row["id"] for row in rows}
+    found["held"] = Counter((k, id, last.get(k)) for k, id in newest.items())
+    found["alone"] = Counter((k,) for k in newest if k not in last)
+    return found
+
+
+def mixed(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
+    """A function of two streams, with a list and a map; a union; changes every few checkpoints; totals over all."""
+    more = f", more{version} long" if version else ""
 
     @rows.pipeline.stage(rows)
-    def even(rows: Any) -> Any:
-        return rows.where("id % 2 = 0").selectExpr("k", "id AS other", "at AS then")
+    def valued(rows: Any) -> Any:
+        return rows.selectExpr("id", "k", "at", "CAST(v AS long) AS value")
 
+    told = valued.process(
+        by="k", state=f"n long, m long{more}", output="id long, n long, m long, seen long, bought long", other=even,
+        in_order=True, event_time=("at", "then"), lists={"seen": ListState("id long")},
+        maps={"bought": MapState(by="value", state="n long")}, uid="told",
+    )(tells)  # fmt: skip
+    told.sink("told", DeltaAppend(f"{here}/told"))
+
+    @rows.pipeline.stage(rows)
+    def odd(rows: Any) -> Any:
+        return rows.where("id % 2 = 1").selectExpr("k", "id AS other", "at AS then")
+
+    even.union(odd, name="both").sink("both", DeltaAppend(f"{here}/both"))
+    totals.every(3, uid="slowly").sink("slowly", DeltaUpsert(f"{here}/slowly", keys=["k"]))
+    whole = totals.aggregate(by=[], keys="count(*)", total="sum(total)", uid="whole")
+    whole.sink("whole", DeltaUpsert(f"{here}/whole", keys=["keys"]))
+
+
+def tells(key: Any, rows: Any, others: Any, state: Any, timers: Any) -> Iterator[Row]:
+    """Says of each row how many rows of either stream there were, the sum of all ids, and how often its value came."""
+    state.m = (state.m or 0) + others.num_rows
+    for row in rows.to_pylist():
+        state.n = (state.n or 0) + 1
+        state.seen.append({"id": row["id"]})
+        entry = state.bought[row["value"]]
+        entry.n = (entry.n or 0) + 1
+        seen = sum(each["id"] for each in state.seen)
+        yield {"id": row["id"], "n": state.n, "m": state.m, "seen": seen, "bought": entry.n}
+        if state.n % 5 == 0:
+            state.seen.clear()
+
+
+def mixed_expected(rows: Sequence[Row], sums: Mapping[str, float]) -> dict[str, Counter[Any]]:
+    told = []
+    for k in {row["k"] for row in rows}:
+        own = [row for row in rows if row["k"] == k]
+        for place, row in enumerate(own):
+            so_far = own[: place + 1]
+            m = sum(each["id"] % 2 == 0 for each in so_far)
+            bought = sum(each["v"] == row["v"] for each in so_far)
+            told.append((row["id"], place + 1, m, sum(each["id"] for each in own[place // 5 * 5 : place + 1]), bought))
+    whole = [(len(sums), sum(sums.values()))] if sums else []
+    return {
+        "told": Counter(told),
+        "both": Counter((row["id"],) for row in rows),
+        "slowly": Counter(sums.items()),
+        "whole": Counter(whole),
+    }
+
+
+def ordered(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
+    """What takes rows in their order, and a join with those of even numbers. New code wants to know more."""
     more = {f"more{version}": "max(id)"} if version else {}
     steps = rows.over(by="k", uid="steps", total="sum(v)", nth="row_number()", before="lag(id, 2)", **more)
     steps.sink("steps", DeltaAppend(f"{here}/steps", schema_evolution="add"))
@@ -272,7 +384,7 @@ def ordered(rows: Any, here: str, version: int) -> None:
     pairs.sink("pairs", DeltaAppend(f"{here}/pairs"))
 
 
-def ordered_expected(rows: Sequence[Row]) -> dict[str, Counter[Any]]:
+def ordered_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Counter[Any]]:
     """What `ordered` must give. Rows are in the order of their time."""
     steps: Counter[Any] = Counter()
     threes: Counter[Any] = Counter()
@@ -289,6 +401,37 @@ def ordered_expected(rows: Sequence[Row]) -> dict[str, Counter[Any]]:
         if row["k"] == other["k"] and other["id"] % 2 == 0 and abs(row["id"] - other["id"]) <= 3
     )
     return {"steps": steps, "threes": threes, "pairs": pairs}
+
+
+KINDS: dict[str, tuple[Callable[..., None], Callable[..., dict[str, Counter[Any]]], dict[str, tuple[str, ...]]]] = {
+    "hours": (hours, hours_expected, {"hours": ("k", "n"), "tops": ("id", "rank")}),
+    "ordered": (
+        ordered,
+        ordered_expected,
+        {"steps": ("id", "total", "nth", "before"), "threes": ("k", "total"), "pairs": ("id", "other")},
+    ),
+    "joined": (
+        joined,
+        joined_expected,
+        {
+            **dict.fromkeys(["near-left", "near-right", "near-full", "then"], ("id", "other")),
+            **dict.fromkeys(["near-semi", "near-anti"], ("id",)),
+            "held": ("k", "id", "other"),
+            "alone": ("k",),
+        },
+    ),
+    "mixed": (
+        mixed,
+        mixed_expected,
+        {
+            "told": ("id", "n", "m", "seen", "bought"),
+            "both": ("other",),
+            "slowly": ("k", "total"),
+            "whole": ("keys", "total"),
+        },
+    ),
+}
+"""By name: what declares it, what it must give of all rows and the totals, and the columns of each table."""
 
 
 def told(life: Life) -> list[str]:
@@ -311,13 +454,9 @@ def told(life: Life) -> list[str]:
     held, taken = given(life.root)
     wrong += taken
     compare("totals that were given", held["totals"], plain_rows(life.play.rows("tables/main/totals")))
-    if life.in_order:
-        columns = {"steps": ("id", "total", "nth", "before"), "threes": ("k", "total"), "pairs": ("id", "other")}
-        for table, wanted in ordered_expected(life.all).items():
-            compare(table, shown(life.play, table, *columns[table]), wanted)
-    else:
-        hours = Counter((row["k"], row["at"][:13]) for row in life.all)
-        compare("hours", shown(life.play, "hours", "k", "n"), Counter((k, n) for (k, _), n in hours.items()))
+    _, expected, columns = KINDS[life.kind]
+    for table, wanted in expected(life.all, sums).items():
+        compare(table, shown(life.play, table, *columns[table]), wanted)
     for play, before, by_hand in life.forks:
         new = life.all[before:]
         compare(play.name, shown(play, "kept", "id"), Counter((row["id"],) for row in new))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
-from tidegate import Pipeline
+from tidegate import Pipeline, seams
 from tidegate.sinks import DeltaAppend
 
 PLANS: list[str] = []
@@ -23,6 +24,30 @@ def _without_broadcasts_by_size(spark: Any) -> Iterator[None]:
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")  # so that only the hint can do it
     yield
     spark.conf.set("spark.sql.autoBroadcastJoinThreshold", known)
+
+
+def test_a_row_that_has_not_come_for_too_long_is_in_the_table_no_more(tmp_path: Path, spark: Any) -> None:
+    """By the clock: each checkpoint is a day after the one before."""
+
+    def declare(pipeline: Pipeline) -> None:
+        orders = sources(pipeline, "id long, country string", "orders")
+        changes = sources(pipeline, "country string, tax long, changed long", "changes")
+        rules = changes.broadcast(by="country", order_by="changed", state_ttl="36 h", uid="rules")
+        joined = pipeline.stage(orders, rules, name="priced")(
+            lambda orders, rules: orders.join(rules, "country", "left")
+        )
+        joined.sink("priced", DeltaAppend("tables/priced"))
+
+    play = SmallPipeline(tmp_path, spark, declare)
+    for day, changed in enumerate(([rule("AT", 20, 1), rule("DE", 19, 1)], [rule("AT", 21, 2)], [], [])):
+        play.feed(changed, "changes")
+        play.feed(
+            [{"id": 10 * day + place, "country": country} for place, country in enumerate(("AT", "DE"))], "orders"
+        )
+        with seams.installed(seams.Seams(now=lambda day=day: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day))):
+            play.checkpoint()
+    seen = {row["id"]: row["tax"] for row in play.rows("tables/priced")}
+    assert seen == {0: 20, 1: 19, 10: 21, 11: 19, 20: 21, 21: None, 30: None, 31: None}
 
 
 def taxed(pipeline: Pipeline) -> None:

@@ -6,8 +6,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
+from tidegate.errors import Invalid
+from tidegate.execution import editing
 from tidegate.sinks import DeltaAppend
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,6 +56,54 @@ def test_keys_that_have_been_quiet_for_too_long_begin_anew(tmp_path: Path, spark
     assert sorted(twos) == [("a", 3), ("a", 48)]
     befores = [r["before"] for r in sorted(play.rows("tables/all"), key=lambda row: row["at"])]
     assert befores == [None, 1, 2, 4, 8, 0, 16, 0, 32, 64, 0]
+
+
+def test_history_comes_before_all_rows_however_old_it_is_and_only_to_who_has_taken_none(
+    tmp_path: Path, spark: Any
+) -> None:
+    """The watermark has long passed it when the operators are added."""
+
+    def told(key: Any, rows: Any, state: Any, timers: Any) -> Any:
+        for fired in timers.fired:
+            yield {"k": key["k"], "told": f"{fired.name} at {state.n}"}
+        for row in rows.to_pylist():
+            state.n = (state.n or 0) + row["v"]
+            timers.event(row["at"] + 5 * MINUTE, f"after {row['v']}")
+
+    def declared(version: int) -> Any:
+        def declare(pipeline: Pipeline) -> None:
+            rows = sources(pipeline, SCHEMA, event_time="at")
+            rows.sink("rows", DeltaAppend("tables/rows"))
+            if version:
+                steps = rows.over(by="k", s="sum(v)", nth="row_number()", uid="steps")
+                steps.sink("steps", DeltaAppend("tables/steps"))
+                threes = rows.window(count=3, by="k", s="sum(v)", uid="threes")
+                threes.sink("threes", DeltaAppend("tables/threes"))
+                made = rows.process(by="k", state="n long", output="k string, told string", in_order=True, uid="told")
+                made(told).sink("told", DeltaAppend("tables/told"))
+
+        return declare
+
+    def row(minute: int, v: int) -> dict[str, Any]:
+        return {"k": "a", "v": v, "at": (BEGIN + minute * MINUTE).isoformat()}
+
+    play = SmallPipeline(tmp_path, spark, declared(0))
+    play.play([[row(100, 1)]])
+    play.build = declared(1)
+    history = spark.createDataFrame(
+        [("a", v, BEGIN + minute * MINUTE) for minute, v in ((8, 80), (1, 10), (2, 20), (3, 40))], SCHEMA
+    )
+    for uid in ("steps", "threes", "told"):
+        editing.bootstrap(play.coordinator(), spark, uid, {"rows": history})
+        assert play.rows(f"tables/{uid}") == [], "what is final is not given for history"
+    play.play([[row(101, 2), row(150, 0)], [row(151, 0)]])
+    steps = sorted((r["nth"], r["v"], r["s"]) for r in play.rows("tables/steps"))
+    assert steps == [(5, 2, 152), (6, 0, 152)]
+    assert [r["s"] for r in play.rows("tables/threes")] == [82], "the first three were history alone"
+    told_now = sorted(r["told"] for r in play.rows("tables/told"))
+    assert told_now == ["after 2 at 152", "after 80 at 150"], "timers of history fire up to its newest row"
+    with pytest.raises(Invalid, match="operator 'steps' takes rows in the order of event time, and has taken some"):
+        editing.bootstrap(play.coordinator(), spark, "steps", {"rows": history})
 
 
 def test_a_stream_gets_a_column_while_rows_of_two_wait(tmp_path: Path, spark: Any) -> None:

@@ -289,6 +289,41 @@ def test_lists_of_a_key_are_read_as_they_were_appended_and_fields_expire_each_in
     assert written <= 7 * 2, "what is appended is written once"
 
 
+def test_a_buffer_that_belongs_to_no_key_is_that_of_a_shard_whatever_tasks_there_are(
+    tmp_path: Path, spark: Any
+) -> None:
+    """Rows are given in blocks of four, none of them twice; each call knows all rules."""
+
+    def blocks(key: Any, rows: Any, state: Any, timers: Any, rules: Any) -> Iterator[Any]:
+        for row in rows.to_pylist():
+            state.buffer.append({"id": row["id"]})
+            state.n = (state.n or 0) + 1
+            if state.n == 4:
+                known = sum(rule["factor"] for rule in rules.to_pylist())
+                yield {"ids": [each["id"] for each in state.buffer], "known": known}
+                state.buffer.clear()
+                state.n = 0
+
+    def declare(pipeline: Pipeline) -> None:
+        rules = sources(pipeline, "name string, factor long, n long", "rules").broadcast(by="name", order_by="n")
+        rows = sources(pipeline, "id long")
+        sharded = pipeline.stage(rows, name="sharded")(lambda rows: rows.selectExpr("*", "pmod(id, 3) AS shard"))
+        made = sharded.process(
+            by="shard", state="n long", output="ids array<long>, known long", order_by="id", lookup=rules,
+            lists={"buffer": ListState("id long")}, uid="blocks",
+        )(blocks)  # fmt: skip
+        made.sink("blocks", DeltaAppend("tables/blocks"))
+
+    play, tasks = SmallPipeline(tmp_path, spark, declare), itertools.cycle([1, 3, -2, 2])
+    play.feed([{"name": name, "factor": 1, "n": 1} for name in "abc"], "rules")
+    for number, fault in enumerate(("", "twice", "crash")):
+        play.feed([{"id": id} for id in range(number * 10, number * 10 + 10)])
+        Telling(play, spark, tasks).checkpoint(fault)
+    found = sorted((tuple(row["ids"]), row["known"]) for row in play.rows("tables/blocks"))
+    ids = [list(range(shard, 30, 3)) for shard in range(3)]
+    assert found == sorted((tuple(own[begin : begin + 4]), 3) for own in ids for begin in (0, 4))
+
+
 def shown(play: SmallPipeline, part: str, uid: str = "counted") -> list[dict[str, Any]]:
     """What lies in a part of the state, as of the last checkpoint."""
     from tidegate.state.versions import newest

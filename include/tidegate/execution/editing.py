@@ -59,11 +59,21 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
     for name in replaced:
         _refuse_replaced(rows[name], name, uid)
 
+    def check(operating: OperatorRunner) -> None:
+        if stage.operator.takes_in_order and operating.has_begun(stage):
+            raise Invalid(
+                f"operator {uid!r} takes rows in the order of event time, and has taken some: history would come "
+                "behind them",
+                expected="an operator that remembers nothing yet",
+                help="give it a uid of its own, so that it starts afresh, and bootstrap that before its first rows",
+                reason="HISTORY_TOO_LATE",
+            )
+
     def give(operating: OperatorRunner, _: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         none = {replaced_rows_of(name): empty_like(rows[name]) for name in replaced}
-        return operating.run(stage, {**rows, **none}, spark, waits=True)
+        return operating.run(stage, {**rows, **none}, spark, waits=True, history=True)
 
-    return _checkpoint(coordinator, spark, ByHand(coordinator.graph, stage, lambda _: None, give, needs_input=False))
+    return _checkpoint(coordinator, spark, ByHand(coordinator.graph, stage, check, give, needs_input=False))
 
 
 def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: Change, part: str = "") -> Outcome:

@@ -121,6 +121,8 @@ class OperatorContext:
     """By input: the rows that its new ones replace or withdraw, if the input `updates`; None: its rows are final."""
     fixed: tuple[Json, SourceContext] | None = None
     """The result of the operator's `fix_inputs` when the checkpoint was planned, and the context of that call."""
+    history: bool = False
+    """Its rows are history, for an operator that `takes_in_order`: they come before all others, however old."""
     waits: bool = False
     """Nothing falls due in this checkpoint: it is made by hand, and the output of timers would go nowhere."""
     persisted: list[DataFrame] = field(default_factory=list)
@@ -175,6 +177,11 @@ class Operator(ABC):
     @property
     def uses_event_time(self) -> bool:
         """True if it needs watermarks, which cost a look at each source's times."""
+        return False
+
+    @property
+    def takes_in_order(self) -> bool:
+        """True if it gets its rows in the order of event time, and remembers what they have come to."""
         return False
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:

@@ -34,6 +34,10 @@ class InOrderOperator(ExpiringOperator):
     event_time: str | None
 
     @property
+    def takes_in_order(self) -> bool:
+        return True
+
+    @property
     def outputs(self) -> tuple[str, ...]:
         return (LATE,)
 
@@ -53,7 +57,7 @@ class InOrderOperator(ExpiringOperator):
 def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
     """Return the rows that the watermark has passed, with `_at` and `_row`; and those that are late, unchanged.
 
-    Rows of the watermark's own moment wait: more of them may come.
+    Rows of the watermark's own moment wait: more of them may come. Of history, no row is late, and none waits.
     """
     from pyspark.sql import functions as F
 
@@ -61,7 +65,7 @@ def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorC
     state = context.state([*by, "_row"], WAITING)
     arrived = context.persist(side_rows(on_time, rows, by, extra=["_at"]))
     columns = list(map(quoted, arrived.columns))
-    is_ready = passed_sql("_at", context.watermarks.now_micros)
+    is_ready = passed_sql("_at", context.watermarks.now_micros) if not context.history else "true"
     ready, waiting = arrived.where(is_ready), arrived.where(f"NOT ({is_ready})")
     same = state.of(waiting)
     if same is not None:  # copies of rows that wait already

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -77,11 +78,19 @@ class OperatorRunner:
         self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest, elsewhere)
 
     def run(
-        self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool = False
+        self,
+        stage: OperatorNode,
+        streams: Mapping[str, DataFrame],
+        spark: SparkSession,
+        *,
+        waits: bool = False,
+        history: bool = False,
     ) -> dict[str, DataFrame]:
-        """Return the operator's streams under their names in the graph. waits: no timer falls due."""
+        """Return the operator's streams under their names in the graph. waits: no timer falls due. history: the rows
+        come before all others."""
         frames = [streams[name] for name in stage.inputs]
         context = self._context(stage, streams, spark, waits=waits)
+        context = dataclasses.replace(context, history=history and stage.operator.takes_in_order)
         results = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
         if not stage.keeps_state:
             results = {name: frame for name, frame in results.items() if name != "-"}  # it replaces nothing
@@ -188,6 +197,11 @@ class OperatorRunner:
             kind = KeyedState if stage.keeps_state else TemporaryState
             self.states[name] = kind(spark, title, base, to, keys, groups, ttl, grouped_by)
         return self.states[name]
+
+    def has_begun(self, stage: OperatorNode) -> bool:
+        """Return whether an operator has remembered anything yet."""
+        bases = (self.base(state_sink_name(stage.name, part)) for part in stage.operator.parts)
+        return any(base is not None and base.files for base in bases)
 
     def as_of_base(self, stage: OperatorNode, part: str, context: OperatorContext) -> KeyedState | None:
         """Return one of its states, without the operator. None: it has never held anything."""

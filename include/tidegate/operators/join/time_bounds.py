@@ -84,7 +84,7 @@ def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[Da
     """Split rows into those on time, with their time in `_at`, and, unchanged, those late or without a time; count
     these."""
     timed = context.persist(rows.withColumn("_at", time_micros(rows, name, f"operator {context.uid!r}")))
-    on_time = on_time_sql("_at", context.watermarks.before_micros)
+    on_time = on_time_sql("_at", context.watermarks.before_micros if not context.history else None)
     counts = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
     assert counts is not None
     context.count(dict(zip(("late", "without_time"), counts, strict=True)))

@@ -15,6 +15,7 @@ watermark has passed them, too, and everything comes in order of event time: so 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -48,6 +49,7 @@ from tidegate.operators.process.map_state import (
 from tidegate.operators.process.stored_list import PLACE, EntryFiles
 from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, ListFields, MapFields, Work
 from tidegate.operators.waiting import WAITING, ready_rows
+from tidegate.records.moments import at_micros
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.sources.ddl import Column as Field
@@ -174,6 +176,10 @@ class Process(Operator):
     def uses_event_time(self) -> bool:
         return True
 
+    @property
+    def takes_in_order(self) -> bool:
+        return self.in_order
+
     def describe(self) -> Json:
         meaning: Json = {"by": self.by, "output": self.output, "state": self.state, "order_by": self.order_by}
         waits = {"in_order": True, "event_time": self.event_time} if self.in_order else {}
@@ -298,6 +304,8 @@ class Process(Operator):
         else:
             ready = rows.withColumns({ROW: row_id(rows), AT: F.lit(None).cast("long")})
         rows = context.persist(ready)
+        if context.history:
+            context = _up_to_newest(rows, context)
         streams_of = [self._columns_of(place, inputs[place]) for place in range(self.inputs)] if self.inputs > 1 else []
         work = self._work(streams_of, table, context)
         keys, called = self._keys_to_call(rows, context)
@@ -630,6 +638,16 @@ class Process(Operator):
                 help="make a column of it in a stage before",
                 reason="BAD_ORDER",
             )
+
+
+def _up_to_newest(rows: DataFrame, context: OperatorContext) -> OperatorContext:
+    """Return the context for history: its newest row brings the watermark, so that timers fire as they would have."""
+    newest = rows.selectExpr("max(_at)").first()
+    if newest is None or newest[0] is None:
+        return context
+    marks, passed = context.watermarks, at_micros(newest[0] + 1)
+    now = passed if marks.now is None else max(marks.now, passed)
+    return replace(context, watermarks=replace(marks, now=now, reached=now))
 
 
 def _in_one_order(table: DataFrame) -> DataFrame:
