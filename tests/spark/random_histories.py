@@ -224,7 +224,7 @@ class Life:
 
     def _feed(self) -> None:
         rows = []
-        for _ in range(self.dice.randint(1, 4)):
+        for _ in range(self.dice.randint(1, 7)):
             number = len(self.all)
             at = BEGIN + timedelta(minutes=10 * number)
             rows.append({"id": number, "k": self.dice.choice("abc"), "v": float(number % 7), "at": at.isoformat()})
@@ -256,11 +256,11 @@ def build(pipeline: Pipeline, version: int, kind: str) -> None:
     totals = rows.aggregate(by="k", total="sum(v)", uid="totals")
     totals.sink("totals", DeltaUpsert(f"{here}/totals", keys=["k"]))
 
-    @pipeline.stage(rows)
-    def even(rows: Any) -> Any:
+    def evens(rows: Any) -> Any:
         more = [f"id AS more{version}"] if version and kind == "joined" else []
         return rows.where("id % 2 = 0").selectExpr("k", "id AS other", "at AS then", *more)
 
+    even = pipeline.stage(rows, name="even")(evens) if kind != "hours" else None
     KINDS[kind][0](rows, even, totals, here, version)
     if version:
         marked.sink("more", DeltaAppend(f"{here}/more"))
