@@ -15,13 +15,13 @@ def running(world: ToyWorld) -> None:
     control.resume(world.ledger, "somebody", "")
 
 
-def hold(world: ToyWorld) -> int:
-    """A checkpoint whose gate waits for a person."""
+def hold(world: ToyWorld, limit_s: float | None = None) -> int:
+    """A checkpoint whose gate waits for a person, for so long."""
     id = world.trigger(f"airflow:orders:held {seams.new_id()}")
     rule = RecordedRule(rule="positive", policy="hold", severity="critical", rows=2, why="2 of 9 rows")
     verdict = Verdict(
         outcome="hold", rows=9, quarantined=2, why="2 of 9 rows", broken=[rule], policy={},
-        hold=Hold(limit_s=None, default="reject"), results=Payload(data={}),
+        hold=Hold(limit_s=limit_s, default="reject"), results=Payload(data={}),
     )  # fmt: skip
     nothing = Payload(data={})
     stats = JobStats(seconds={}, rows={"a": 7, "b": 1}, bytes={}, files={}, watermarks={}, idle=[], counts={})
