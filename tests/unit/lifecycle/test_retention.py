@@ -713,6 +713,7 @@ def keep_samples(world, id):
     """What an attempt does after its ack, if settings ask for samples."""
     rows = {"in": SampledRows(columns=["a"], rows=[["1"]])}
     world.ledger.put_samples(Samples(**WHO, id=id, job="main", streams=rows))
+    assert id in samples_left(world)
 
 
 def samples_left(world):
@@ -746,3 +747,15 @@ def test_samples_that_come_after_their_entry_was_removed_go_with_the_next_one(wo
     assert left(world) == [3]
     assert samples_left(world) == []
     world.exact()
+
+
+def test_samples_are_those_of_the_attempt_whose_ack_counts(world):
+    """The slower of two attempts replaces nothing."""
+    world.feed_more(3)
+    id = world.trigger("one")
+    first, second = world.half_work(id), world.half_work(id)
+    for attempt, value in ((first, "1"), (second, "2")):
+        attempt.samples = {"in": SampledRows(columns=["a"], rows=[[value]])}
+        attempt.ack(attempt.staged, None)
+    kept = world.ledger.samples(id, "main")
+    assert (kept.attempt, kept.streams["in"].rows) == (first.staging.attempt, [["1"]])
