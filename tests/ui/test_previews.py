@@ -14,7 +14,9 @@ from tests.ui.known_dags import set_aside, sets_aside
 from tests.ui.routes import flat, routes
 from tests.ui.states import hold, running
 from tidegate.checkpoint import approvals, control
+from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
+from tidegate.records.records import Retired
 
 ORDERS = "/tidegate/api/v1/dags/orders"
 
@@ -74,6 +76,26 @@ def test_a_preview_tells_what_would_be_done_and_does_nothing(effects, orders: To
     assert "2 rows, after gate enough" in effects("release", gate="enough", correct={"amount": "3"})
     assert "Discarded with the next checkpoint: 2 rows." in effects("release", gate="enough", discard=True)
     assert everything(orders) == before
+
+
+def test_a_checkpoint_with_another_name_stays_and_an_open_one_is_ended_by_a_rollback(effects, orders: ToyWorld):
+    last = orders.ledger.view().settled
+    for name in ("one-name", "also"):
+        savepoint.create(orders.ledger, name, last, "mia", "")
+    assert effects("dispose", name="one-name") == f"Checkpoint {last} keeps the name also, and stays."
+    for name in ("one-name", "also"):
+        savepoint.dispose(orders.ledger, name)
+    opened = orders.trigger("airflow:orders:open")
+    assert f"Aborted: checkpoint {opened}." in effects("rollback", to=last, undone=[])
+
+
+def test_a_checkpoint_that_retention_is_removing_gets_no_name(post, orders: ToyWorld):
+    last = orders.ledger.view().settled
+    orders.checkpoint("airflow:orders:after it", rows=1)
+    orders.ledger.create_retired(Retired(**stamp("retention"), id=last))
+    beforehand = post("savepoint", name="late", checkpoint=last, preview=True)
+    assert (beforehand[0], beforehand[1]["error"]["reason"]) == (409, "RETIRED")
+    assert post("savepoint", name="late", checkpoint=last) == beforehand
 
 
 def everything(world: ToyWorld) -> list[Any]:

@@ -16,7 +16,7 @@ from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.records.names import check_name
 from tidegate.records.records import Decision, Pin
 
-__all__ = ["Savepoint", "behind", "check_free", "create", "dispose", "find", "nameable", "savepoints"]
+__all__ = ["Savepoint", "behind", "check_free", "check_retained", "create", "dispose", "find", "nameable", "savepoints"]
 
 _OWNER = "savepoint-"
 
@@ -54,17 +54,25 @@ def create(ledger: Ledger, name: str, id: int | None, by: str, note: str = "") -
     if created.record.entry != id:
         raise _taken(ledger, name, created.record.entry)
     # Pin first, then check for tombstones: retention does it the other way round.
-    entry = ledger.entry(id) if ledger.is_retained(id) else None
-    if entry is None or not all(map(ledger.is_retained, rests_on(entry))):
+    try:
+        check_retained(ledger, id)
+    except Rejected:
         if created.mine:
             ledger.delete_pin(pin.owner)
+        raise
+    return Savepoint(name, created.record)
+
+
+def check_retained(ledger: Ledger, id: int) -> None:
+    """Raise Rejected if retention has claimed the checkpoint, or one that it rests on."""
+    entry = ledger.entry(id) if ledger.is_retained(id) else None
+    if entry is None or not all(map(ledger.is_retained, rests_on(entry))):
         raise Rejected(
             f"checkpoint {id} of pipeline {ledger.pipeline!r} is claimed by retention",
             expected="a checkpoint that is retained",
             help="choose a newer one; num_retained says how many are kept",
             reason="RETIRED",
         )
-    return Savepoint(name, created.record)
 
 
 def nameable(ledger: Ledger, name: str, id: int | None) -> Decision:

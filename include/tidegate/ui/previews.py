@@ -92,8 +92,7 @@ def _named(ledger: Ledger, body: AskedRun | AskedRollback) -> Effects:
 def _savepoint(pipeline: Known, ledger: Ledger, body: AskedSavepoint) -> Effects:
     decision = savepoint.nameable(ledger, body.name, body.checkpoint)
     savepoint.check_free(ledger, body.name, decision.id)
-    if not ledger.is_retained(decision.id):
-        raise no_such_checkpoint(ledger.pipeline, decision.id, expected="one that is retained", help=_HISTORY)
+    savepoint.check_retained(ledger, decision.id)
     return [f"Checkpoint {decision.id} is savepoint {body.name}: retention spares it until somebody disposes of it."]
 
 
