@@ -204,7 +204,7 @@ STATES = {
     "open-overview": State(_open, "overview", "3 of 12 tasks"),
     "broken-rules": State(
         lambda world: break_rules(world, "airflow:orders:to be judged"), "checkpoint/{id}", "For example",
-        (("[data-key^='findings '] button", "-5"), ("[data-key^='trend '] button", "Broken in")),
+        (("[data-key^='findings '] button", "-5"), ("[data-key^='trend '] button", "positive")),
     ),
     "broken-rules-overview": State(
         lambda world: break_rules(world, "airflow:orders:to be judged"), "overview", "For example"
@@ -233,6 +233,7 @@ def test_everybody_can_read_what_goes_wrong(
                 page.run("document.querySelectorAll('details').forEach((each) => each.open = true)")
             for selector, text in state.opens:
                 page.click(selector)
+                eventually("it is loaded", lambda: page.there("dialog") or not page.there(selector))  # noqa: B023
                 page.has(text)
             page.run(f"{axe}; 0")
             wide = page.run("document.documentElement.scrollWidth")
