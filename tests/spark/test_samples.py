@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Unavailable
@@ -16,6 +17,8 @@ from tidegate.gates import Expectations
 from tidegate.ledger.ledger import Ledger
 from tidegate.records.records import SampledRows
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(0, of=4)
 
 SUITE = """
 name: rows
