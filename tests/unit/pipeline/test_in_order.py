@@ -123,6 +123,18 @@ def nothing(*_: Any) -> None:
             "lists['l']: '_v' begins with '_', which is tidegate's",
         ),
         (
+            lambda rows, _: rows.process(by="k", state="n long", output="n long", lists={"l": ListState("k long")})(
+                nothing
+            ),
+            "lists['l']: 'k' is a key, which is kept anyway",
+        ),
+        (
+            lambda rows, _: rows.process(
+                by="_place", state="n long", output="n long", lists={"l": ListState("v long")}
+            )(nothing),
+            "by names '_place', as its lists do",
+        ),
+        (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", lists={"l": "v"})(nothing),
             "lists['l'] is a str: say ListState(\"page string, at timestamp\")",
         ),

@@ -75,9 +75,10 @@ def list_parts(name: str) -> tuple[str, str]:
     return f"list-{name}", f"list-{name}-ends"
 
 
-def list_problems(lists: Mapping[str, object], taken: Sequence[str]) -> list[str]:
-    """Return what is wrong with declared lists. taken: the names that the operator's key and state have already."""
-    problems = []
+def list_problems(lists: Mapping[str, object], by: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return what is wrong with declared lists. by: the operator's key. taken: the names that its state has already."""
+    own = [name for name in by if lists and name in (PLACE, FIRST, NEXT, GROUP_OF_KEY)]
+    problems = [f"by names {name!r}, as its lists do: rename it in a stage before" for name in own]
     for name, declared in lists.items():
         subject = f"lists[{name!r}]"
         if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
@@ -94,6 +95,7 @@ def list_problems(lists: Mapping[str, object], taken: Sequence[str]) -> list[str
             problems.append(f"{subject}: state={declared.state!r}: {error}")
             continue
         problems += [f"{subject}: {each!r} begins with '_', which is tidegate's" for each in names if each[0] == "_"]
+        problems += [f"{subject}: {each!r} is a key, which is kept anyway" for each in names if each in by]
     return problems
 
 

@@ -233,7 +233,7 @@ class Process(Operator):
         ]
         problems += self.expiry.problems() + self._time_problems()
         names = [*self._state_names(), *METHODS, *self.by]
-        problems += map_problems(self.maps, self.by, names) + list_problems(self.lists, [*names, *self.maps])
+        problems += map_problems(self.maps, self.by, names) + list_problems(self.lists, self.by, [*names, *self.maps])
         problems += [
             f"state_ttl names {name!r}: expected one of the state's fields, {', '.join(self._state_names())}"
             for name in self.fields

@@ -22,7 +22,7 @@ __all__ = ["FIRST", "NEXT", "PLACE", "EntryFiles", "StoredList"]
 
 PLACE: Final = "_place"
 """The place of an entry in its list: a key of its state."""
-FIRST, NEXT = "first", "next"
+FIRST, NEXT = "_first", "_next"
 """The ends of a list: the place of its first entry, and the one that the next will have."""
 _MOST_ROWS = 1000
 """So many entries are made Python objects at once."""
