@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import re
+import shutil
 from typing import Any
 
 import pytest
@@ -343,3 +345,22 @@ def test_what_a_person_has_suspended_has_not_failed_and_no_log_tells_of_it(get, 
         assert (row["state"], row["failures"]) == ("suspended", 0)
     finally:
         control.resume(world.ledger, "somebody", "")
+
+
+def test_a_script_that_has_changed_has_another_address_without_a_restart(client, tokens, tmp_path, monkeypatch):
+    """Addresses of scripts are kept by browsers for a year; the files are read again when one has changed."""
+    from tidegate.ui import pages
+
+    def address() -> str:
+        client.cookies.set("_token", tokens["viewer"])
+        page = client.get("/tidegate/dag/orders").text
+        return re.findall(r'"([^"]*/static/[0-9a-f]{16}/app.js)"', page)[0]
+
+    shutil.copytree(pages.STATIC, tmp_path / "static")
+    monkeypatch.setattr(pages, "STATIC", tmp_path / "static")
+    before, script = address(), tmp_path / "static" / "app.js"
+    assert address() == before
+    script.write_text("// new\n" + script.read_text())
+    after = address()
+    assert after != before
+    assert client.get(after).text.startswith("// new")

@@ -196,6 +196,7 @@ def test_a_dialog_shows_what_people_have_written_as_text(page: Page, served: str
     page.has("named", "main")
     page.click("#act-resume")
     page.has(PAYLOADS[1], "dialog")
+    page.has("What it will do", "#dialog-effects")  # asked for before it is resumed below, which that would refuse
     page.click("#dialog-cancel")
     control.resume(world.ledger, "somebody", "")
     assert page.run("window.hits") == 0
