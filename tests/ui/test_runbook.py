@@ -276,6 +276,12 @@ def test_what_breaks_is_found_by_three_clicks_and_mended_as_told(story: Story, s
     assert wrong == []
 
 
+def test_the_list_itself_tells_the_cause(story: Story, served: str):
+    story.kill()
+    story.look_for(("its process was killed",), served)
+    assert story.clicks == 0
+
+
 def test_the_page_of_a_red_dag_is_one_click_from_the_cause(story: Story, served: str):
     story.break_rules()
     story.page.goto(f"{served}/dags/orders")
