@@ -44,7 +44,7 @@ def test_every_figure_that_is_stored_is_declared_or_is_known_to_be_none():
 def test_the_pages_get_the_declaration():
     from tidegate.ui.pages import _files
 
-    script = _files()["measures.js"].decode()
+    script = _files().content["measures.js"].decode()
     for name, measure in MEASURES.items():
         assert f'"{name}"' in script
         assert measure.help in script
