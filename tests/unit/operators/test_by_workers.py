@@ -330,7 +330,7 @@ def test_the_greatest_row_of_each_key_is_that_of_plain_python(batches: list[list
                 greatest[row[0]] = row
         for row in batch:  # by the order alone nobody knows which of the two it is
             old = before.get(row[0])
-            undecided |= old is not None and _size(row)[:-1] == _size(old)[:-1] and _size(row) != _size(old)
+            undecided |= old is not None and _size(row)[:-1] == _size(old)[:-1] and repr(row) != repr(old)
         rows = [{"k": k, "x": x, "y": y, "v": v, "_row": f"{v}"} for k, x, y, v in batch]
         keys = {row["k"] for row in rows}
         known = table([row for row in state.values() if row["k"] in keys], fields)

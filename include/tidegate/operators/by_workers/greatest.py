@@ -78,9 +78,9 @@ class GreatestRow:
                 raise TooMany
         return greater
 
-    def _content(self, rows: pa.Table, place: int) -> list[dict[str, Any]]:
-        content: list[dict[str, Any]] = rows.select(list(self.columns)).slice(place, 1).to_pylist()
-        return content
+    def _content(self, rows: pa.Table, place: int) -> str:
+        """Return all that a row holds, as text: so NaN is the same as NaN."""
+        return repr(rows.select(list(self.columns)).slice(place, 1).to_pylist())
 
     def _given(self, rows: pa.Table, replaced: pa.Table) -> Iterator[pa.Table]:
         import numpy as np
