@@ -255,13 +255,16 @@ def test_the_task_of_a_gate_shows_its_verdict(airflow: Airflow):
     told = run.log("gate_checked")
     assert "GATE_FAILED: gate 'checked' stops checkpoint 1: of 4 rows" in told
     assert "even (critical): 2 rows are odd" in told
+    assert "quarantine show" not in told, "nothing was set aside"
     assert run.links("gate_checked") == {
         "Checkpoint": f"/dags/shown/runs/{quote(run.run_id, safe='')}/plugin/checkpoint",
         "Quarantine": "/dags/shown/plugin/checkpoints",
     }
     run = run_with(airflow, made, "quarantine")
     assert run.ended() == "success"
-    assert "QUARANTINE. 4 rows judged, 2 set aside" in run.log("gate_checked")
+    told = run.log("gate_checked")
+    assert "QUARANTINE. 4 rows judged, 2 set aside" in told
+    assert "tidegate quarantine show shown checked --checkpoint 2" in told
     assert sorted(made.rows("every")) == [(2, 1), (4, 1)]
     assert made.outcomes() == ["GATE_FAILED", "completed"]
 
