@@ -35,9 +35,7 @@ class GreatestRow:
         import numpy as np
         import pyarrow as pa
 
-        descending = [(name, False) for name in (*self.order, "_row")]
-        by_key = arrived.take(pa.array(in_order(arrived, codes_of([arrived.select(self.by)], self.by)[0], descending)))
-        rows = by_key.take(pa.array(firsts(by_key, self.by))).combine_chunks()
+        rows = self.fewer(arrived).combine_chunks()
         before = stored[0].combine_chunks()
         new, old = self._both(rows, before)
         is_greater = np.ones(rows.num_rows, bool)
@@ -48,6 +46,14 @@ class GreatestRow:
         return Folded(
             [changes.append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool)))], self._given(rows, replaced)
         )
+
+    def fewer(self, arrived: pa.Table) -> pa.Table:
+        """Return the greatest row of each key."""
+        import pyarrow as pa
+
+        descending = [(name, False) for name in (*self.order, "_row")]
+        by_key = arrived.take(pa.array(in_order(arrived, codes_of([arrived.select(self.by)], self.by)[0], descending)))
+        return by_key.take(pa.array(firsts(by_key, self.by)))
 
     def _both(self, rows: pa.Table, before: pa.Table) -> tuple[Any, Any]:
         """Return the places of rows, and of the stored rows under the same keys."""

@@ -61,6 +61,12 @@ class MergedPartials:
         never_there = gone & (sources < 0)  # it came and was taken back in one checkpoint
         return Folded([changes.filter(pa.array(~never_there))], self._given(now.filter(pa.array(~gone)), before))
 
+    def fewer(self, arrived: pa.Table) -> pa.Table:
+        """Return the rows of each key as one."""
+        names = [GROUP, *self.by, *self.ops]
+        rows = reduced(arrived.select(names).to_batches(), self.by, self.ops)
+        return arrived if rows is None else rows.select(arrived.column_names)
+
     def _given(self, now: pa.Table, before: pa.Table) -> Iterator[pa.Table]:
         import numpy as np
         import pyarrow as pa

@@ -54,6 +54,18 @@ class FirstInOrder:
         rows = _Placed(both.take(pa.array(place)).combine_chunks(), was, was + change, self)
         return Folded([rows.changes()], rows.given())
 
+    def fewer(self, arrived: pa.Table) -> pa.Table:
+        """Return the rows that may be among the first ones: what is behind `n` others of its key is not."""
+        import numpy as np
+        import pyarrow as pa
+
+        if self.keeps_all:
+            return arrived
+        key = codes_of([arrived.select(self.by)], self.by)[0]
+        order = in_order(arrived, key, [*self.order, ("_row", True)])
+        first = _before(np.ones(len(order), np.int64), key[order]) < self.n
+        return arrived.take(pa.array(order[first]))
+
 
 class _Placed:
     """The rows of all keys that the batch is about, each once, in order."""

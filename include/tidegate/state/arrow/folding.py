@@ -10,7 +10,7 @@ So an operator costs Spark one query, whatever it does with the rows. `state/fol
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -56,7 +56,11 @@ class Folded:
 
 
 class Fold(Protocol):
-    """An operator's function. It is sent to workers, and gets all rows of the keys of one range of key groups."""
+    """An operator's function. It is sent to workers, and gets all rows of the keys of one range of key groups.
+
+    One that also has `fewer(arrived)` says with which of the rows that have come so far the result is the same. So a
+    batch may be larger than what a worker holds.
+    """
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         """arrived: the batch's rows. stored: for each state the living rows under their keys, and those that end."""
@@ -76,12 +80,11 @@ class Lookup:
     most_bytes: int = 1 << 62
     """The most that a worker holds of them."""
 
-    def rows(self, batch: pa.Table, groups: range) -> pa.Table:
-        """Return the newest living row of each key."""
+    def rows(self, matcher: Matcher | None, groups: range) -> pa.Table:
+        """Return the newest living row of each key. matcher: the batch's keys; None: it has none."""
         import pyarrow as pa
 
         layout, runs = self.state.layout, self.state.runs_in(self.state.runs, groups)
-        matcher = Matcher(_distinct(batch, self.grouped_by), self.grouped_by) if batch.num_rows else None
         parts, size = [], 0
         for run in runs:
             found = [layout.schema.empty_table()]
@@ -149,9 +152,9 @@ def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: st
 
 
 def _folded(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
-    arrived = _collected(batches, plan.arriving, plan.most_bytes)
+    arrived = _collected(batches, plan.arriving, plan.most_bytes, getattr(plan.work, "fewer", None))
     groups = plan.lookups[0].state.range_of(split)
-    folded = plan.work(arrived, [lookup.rows(arrived, groups) for lookup in plan.lookups])
+    folded = plan.work(arrived, _stored(plan.lookups, arrived, groups))
     lines = []
     for number, (lookup, changes) in enumerate(zip(plan.lookups, folded.changes, strict=True)):
         state = lookup.state
@@ -162,20 +165,41 @@ def _folded(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name:
     return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
 
 
-def _collected(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most_bytes: int) -> pa.Table:
+def _stored(lookups: Sequence[Lookup], arrived: pa.Table, groups: range) -> list[pa.Table]:
+    """Return what each lookup finds. Those by the same keys share their preparation, which sorts the batch."""
+    matchers: dict[tuple[str, ...], Matcher | None] = {}
+    for lookup in lookups:
+        by = tuple(lookup.grouped_by)
+        if by not in matchers:
+            matchers[by] = Matcher(_distinct(arrived, by), by) if arrived.num_rows else None
+    return [lookup.rows(matchers[tuple(lookup.grouped_by)], groups) for lookup in lookups]
+
+
+def _collected(
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    most_bytes: int,
+    fewer: Callable[[pa.Table], pa.Table] | None,
+) -> pa.Table:
     """Return the batch as one table. All of it is taken, also if it is too large: Spark ends a worker that leaves
     rows."""
     import pyarrow as pa
 
     held: list[Any] = []
-    size = 0
+    size, reduce_at, is_too_large = 0, most_bytes // 4, False
     for batch in batches:
+        if is_too_large:
+            continue
+        held.append(pa.Table.from_batches([batch]).cast(schema))
         size += batch.nbytes
-        if size <= most_bytes:
-            held.append(pa.Table.from_batches([batch]).cast(schema))
-        else:
+        if fewer is not None and size > reduce_at:
+            held = [fewer(pa.concat_tables(held).combine_chunks())]
+            size = held[0].nbytes
+            reduce_at = max(reduce_at, 2 * size)
+        if size > most_bytes:
+            is_too_large = True
             held.clear()
-    if size > most_bytes:
+    if is_too_large:
         raise TooMany
     return pa.concat_tables([schema.empty_table(), *held]).combine_chunks()
 
