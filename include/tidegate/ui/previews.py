@@ -176,7 +176,8 @@ def _rollback(pipeline: Known, ledger: Ledger, body: AskedRollback) -> Effects:
     back = sorted(name for name in tables.keys() - set(stays) if "." not in name)
     effects += [f"{', '.join(back)}: as after checkpoint {body.to}, by one more commit each."] if back else []
     effects += [f"{', '.join(stays)}: rows stay, and what is read again is written once more."] if stays else []
-    after = "The pipeline is suspended then." if body.suspend else "The next run reads that input again."
+    next_run = f"The next run reads all that has come after checkpoint {body.to}."
+    after = "The pipeline is suspended then." if body.suspend else next_run
     paused = is_paused(pipeline.dag_id)
     wait = ["Airflow has paused the DAG: the run that does this waits until somebody unpauses it."] if paused else []
     return [*effects, after, *wait]
