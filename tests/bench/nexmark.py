@@ -225,6 +225,12 @@ class Side:
     longest: float
     said: Told
     """What it took, for the query's file."""
+    turns: int = 0
+
+    @property
+    def at(self) -> Path:
+        """Where the last run was. Each has a path of its own: Spark's state stores know the one before by its path."""
+        return self.out / str(self.turns)
 
     def turn(self, checkpoints: int, is_first: bool, counts: bool) -> None:
         """Run the query once. The first of all runs is cold; each first one is compared."""
@@ -238,14 +244,16 @@ class Side:
             self.measured(checkpoints)
 
     def measured(self, checkpoints: int) -> dict[str, float]:
-        return measured(self.engine, self.query, self.out, checkpoints, self.longest)
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.turns += 1
+        return measured(self.engine, self.query, self.at, checkpoints, self.longest)
 
     def compare(self, checkpoints: int) -> None:
         """Raise Failed if the rows are not DuckDB's."""
         cut = 1 if self.engine.closing == "all" else checkpoints
         reference = Reference(self.landing, cut, self.engine.closing)
         reference.side_input(side_input())
-        found, sql = self.engine.found(self.query, self.out, reference), None
+        found, sql = self.engine.found(self.query, self.at, reference), None
         if self.query in BY_THE_CLOCK:
             reference.database.register("clocked", found)
             sql, sums = BY_THE_CLOCK[self.query]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tidegate.operators.base import Operator
 from tidegate.operators.expiry import ExpiringOperator
 from tidegate.operators.inputs import recalled
 from tidegate.operators.join.sides import copies, side_rows
@@ -22,20 +23,16 @@ if TYPE_CHECKING:
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["WAITING", "InOrderOperator", "ready_rows"]
+__all__ = ["WAITING", "EventTimeOperator", "InOrderOperator", "ready_rows"]
 
 WAITING: Final = "waiting"
 """The state with the rows that wait."""
 
 
-class InOrderOperator(ExpiringOperator):
-    """An operator of one stream that gets its rows in the order of event time."""
+class EventTimeOperator(Operator):
+    """An operator of one stream whose rows may be late."""
 
     event_time: str | None
-
-    @property
-    def takes_in_order(self) -> bool:
-        return True
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -52,6 +49,14 @@ class InOrderOperator(ExpiringOperator):
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
         return time_problems(columns[0], self.event_time)
+
+
+class InOrderOperator(EventTimeOperator, ExpiringOperator):
+    """One that gets its rows in the order of event time."""
+
+    @property
+    def takes_in_order(self) -> bool:
+        return True
 
 
 def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:

@@ -42,17 +42,14 @@ class MergedPartials:
         now = reduced(batches, self.by, self.ops)
         if now is None:
             return Folded([before.slice(0, 0).append_column(DELETED, pa.array([], pa.bool_()))], [])
-        before_codes, codes = codes_of([before.select(self.by), now.select(self.by)], self.by)
+        codes, known = codes_of([now.select(self.by), before.select(self.by)], self.by)
         sources = np.full(len(codes), -1, np.int64)
-        if len(before_codes):
-            order = np.argsort(before_codes)
-            place = np.minimum(np.searchsorted(before_codes[order], codes), len(order) - 1)
-            hit = before_codes[order][place] == codes
-            sources[hit] = order[place[hit]]
+        _, here, there = np.intersect1d(codes, known, assume_unique=True, return_indices=True)
+        sources[here] = there
         take = pa.array(sources, mask=sources < 0)
         for name, op in self.ops.items():
-            known = before[name].combine_chunks().take(take)
-            values = combined(known, now[name].combine_chunks().cast(known.type), op)
+            stored_values = before[name].combine_chunks().take(take)
+            values = combined(stored_values, now[name].combine_chunks().cast(stored_values.type), op)
             now = now.set_column(now.schema.get_field_index(name), name, values)
         gone = np.zeros(now.num_rows, bool)
         if self.rows is not None:

@@ -11,17 +11,15 @@ its key, as a field of `state` does.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.expiry import Expiry
+from tidegate.operators.process.entries import KeyedEntries, field_problems, name_problems
 from tidegate.operators.process.stored_list import FIRST, NEXT, PLACE, EntryFiles
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.ddl import Column as Field
-from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.state.arrow import workers
 
 if TYPE_CHECKING:
@@ -45,7 +43,7 @@ GROUP_OF_KEY = "_key_group"
 
 
 @dataclass(frozen=True)
-class ListState:
+class ListState(KeyedEntries):
     """Entries with the fields of `state`, a schema in DDL, in the order in which they were appended.
 
     state_ttl, ttl_time: when an entry is forgotten after it was appended, as for `aggregate`.
@@ -54,16 +52,6 @@ class ListState:
     state: str
     state_ttl: str | float | None = None
     ttl_time: str = "processing"
-
-    @property
-    def expiry(self) -> Expiry:
-        """When its entries expire."""
-        return Expiry(self.state_ttl, self.ttl_time)
-
-    @property
-    def fields(self) -> list[Field]:
-        """The fields of an entry."""
-        return parse_ddl(self.state)
 
     def describe(self) -> Json:
         """Return the declaration for fingerprints."""
@@ -81,19 +69,12 @@ def list_problems(lists: Mapping[str, object], by: Sequence[str], taken: Sequenc
     problems = [f"by names {name!r}, as its lists do: rename it in a stage before" for name in own]
     for name, declared in lists.items():
         subject = f"lists[{name!r}]"
-        if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
-            problems.append(f"{subject}: name it with small letters, digits and _, to say state.visits")
-        elif name in taken:
-            problems.append(f"{subject}: state.{name} is something else already: rename it")
+        problems += name_problems(subject, name, taken, "visits")
         if not isinstance(declared, ListState):
             problems.append(f'{subject} is a {type(declared).__name__}: say ListState("page string, at timestamp")')
             continue
-        problems += [f"{subject}: {problem}" for problem in declared.expiry.problems()]
-        try:
-            names = [field.name for field in declared.fields]
-        except DdlError as error:
-            problems.append(f"{subject}: state={declared.state!r}: {error}")
-            continue
+        wrong, names = field_problems(subject, declared)
+        problems += wrong
         problems += [f"{subject}: {each!r} begins with '_', which is tidegate's" for each in names if each[0] == "_"]
         problems += [f"{subject}: {each!r} is a key, which is kept anyway" for each in names if each in by]
     return problems

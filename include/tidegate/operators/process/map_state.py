@@ -13,12 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid
-from tidegate.operators.expiry import Expiry
 from tidegate.operators.inputs import need_columns
+from tidegate.operators.process.entries import KeyedEntries, field_problems, name_problems
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.sources.ddl import Column as Field
-from tidegate.sources.ddl import DdlError, parse_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -34,7 +32,7 @@ _NO_NAMES = re.compile(r"<|^(float|double|variant|void)$")
 
 
 @dataclass(frozen=True)
-class MapState:
+class MapState(KeyedEntries):
     """An entry for each value of the column `by`, with the fields of `state`, a schema in DDL.
 
     state_ttl, ttl_time: when an entry is forgotten that has not changed, as for `aggregate`.
@@ -44,16 +42,6 @@ class MapState:
     state: str
     state_ttl: str | float | None = None
     ttl_time: str = "processing"
-
-    @property
-    def expiry(self) -> Expiry:
-        """When its entries expire."""
-        return Expiry(self.state_ttl, self.ttl_time)
-
-    @property
-    def fields(self) -> list[Field]:
-        """The fields of an entry."""
-        return parse_ddl(self.state)
 
     def describe(self) -> Json:
         """Return the declaration for fingerprints."""
@@ -70,10 +58,7 @@ def map_problems(maps: Mapping[str, object], by: Sequence[str], taken: Sequence[
     problems = []
     for name, declared in maps.items():
         subject = f"maps[{name!r}]"
-        if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
-            problems.append(f"{subject}: name it with small letters, digits and _, to say state.bought")
-        elif name in taken:
-            problems.append(f"{subject}: state.{name} is something else already: rename it")
+        problems += name_problems(subject, name, taken, "bought")
         if not isinstance(declared, MapState):
             expected = 'MapState(by="product", state="n long")'
             problems.append(f"{subject} is a {type(declared).__name__}: say {expected}")
@@ -82,12 +67,8 @@ def map_problems(maps: Mapping[str, object], by: Sequence[str], taken: Sequence[
             problems.append(f"{subject}: by={declared.by!r}: name the column whose values name its entries")
         elif declared.by in by:
             problems.append(f"{subject}: by={declared.by!r} is a key of the whole: each call has one such value")
-        problems += [f"{subject}: {problem}" for problem in declared.expiry.problems()]
-        try:
-            names = [field.name for field in declared.fields]
-        except DdlError as error:
-            problems.append(f"{subject}: state={declared.state!r}: {error}")
-            continue
+        wrong, names = field_problems(subject, declared)
+        problems += wrong
         unfit = [each for each in names if each.startswith("_") or each in (declared.by, *by, "clear", "as_dict")]
         problems += [f"{subject}: {each!r} is another name of an entry, or tidegate's: rename it" for each in unfit]
     return problems

@@ -13,17 +13,18 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
-from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import need_columns, need_keys, recalled, refuse_own
 from tidegate.operators.join.sides import met, side_rows
 from tidegate.operators.join.time_bounds import LATE, need_time
 from tidegate.operators.latest import TopN
 from tidegate.operators.ranking import RANK, first_rows, placed_rows
+from tidegate.operators.waiting import EventTimeOperator
 from tidegate.operators.window.closing import END, START
 from tidegate.operators.window.window import Window
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.event_time import micros_in, time_micros, time_problems
+from tidegate.spark.event_time import micros_in, time_micros
 from tidegate.state.columns import DELETED
 from tidegate.state.lateness import Over, WindowLimits, closing_sql, ended_sql, open_sql
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["WindowTopN"]
 
 
-class WindowTopN(Operator):
+class WindowTopN(EventTimeOperator):
     """The `n` rows that come first in `order_by`, of each key in each window of the size `tumbling`."""
 
     kind: ClassVar[str] = "top-n"
@@ -72,27 +73,12 @@ class WindowTopN(Operator):
         return [*self._window.told_by, *self.order_by]
 
     @property
-    def outputs(self) -> tuple[str, ...]:
-        return (LATE,)
-
-    @property
-    def uses_event_time(self) -> bool:
-        return True
-
-    @property
-    def goes_by(self) -> tuple[str | None, ...]:
-        return (self.event_time,)
-
-    @property
     def whole_by(self) -> frozenset[str]:
         return frozenset((START, END))
 
     @property
     def lag_s(self) -> float:
         return self._window.lag_s
-
-    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time)
 
     def describe(self) -> Json:
         described: Json = {"n": self.n, "tumbling": self.tumbling, "by": self.by, "order_by": self.order_by}
