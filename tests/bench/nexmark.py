@@ -4,14 +4,15 @@
     QUERIES="q5 q17" make bench NAME=nexmark     of these only
     ENGINES="ours streaming" …                   of ours, streaming, flink_rocksdb, flink_heap
     EVENTS=10000000 …                            another size
-    AGAIN=1 …                                    also what has been measured
+    AGAIN=1 …                                    also what has been measured; AGAIN=ours: that engine's only
     LONGEST=60 …                                 seconds after which a start or a run is given up; 900
 
 For each query all engines are started anew, each in processes of its own, with a Spark or a Flink of its own; they take
 turns on the same two cores, and stand still between them. The first run of each is cold: with its start, `whole_s`, it
 is what somebody waits for who starts it for this query. It is compared with DuckDB's rows, to the row, and an engine
 whose rows differ, that fails, or takes too long, gets no figures for the query. If it was ours, or if rows differ, the
-bench fails. Then come the rounds that count, with 10 checkpoints and with one, of which the median is taken:
+bench fails. Then come the rounds that count, with 10 checkpoints and with one, in the same engine, of which the median
+is taken:
 
 seconds       from the call that starts the query until its last rows are visible, in an engine that is up and warm
 core_seconds  user and system time of all its processes meanwhile
@@ -127,9 +128,11 @@ class Race:
         """Let all engines take their turns at one query, and write down what they took, if that is not there yet."""
         file = self.results / f"{name}.json"
         before: Told = json.loads(file.read_text()) if file.exists() else {}
-        if os.environ.get("AGAIN"):
-            before = {}
-        sides: Told = {side: each for side, each in before.get("sides", {}).items() if "failed" not in each}
+        again = os.environ.get("AGAIN", "").replace(",", " ").split()
+        anew = ENGINES if again == ["1"] else again
+        sides: Told = {
+            side: each for side, each in before.get("sides", {}).items() if "failed" not in each and side not in anew
+        }
         todo = [engine for engine in self.engines if engine not in sides]
         if not todo:
             say(f"{name}: measured {before['at']} at {before['commit']}; AGAIN=1 measures it again")
@@ -153,8 +156,8 @@ class Race:
         for engine in engines:
             with self.gives_up(engine, told[engine]):
                 sides[engine] = self.side(engine, name, told[engine])
-        warmups = self.options.size(1, 0)
         for checkpoints in (self.cuts, 1):
+            warmups = self.options.size(1, 0) if checkpoints > 1 else 0
             for turn in range(warmups + self.options.pairs):
                 for engine, side in sides.items():
                     if "failed" not in told[engine]:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -144,7 +145,7 @@ class Page:
 
     def goto(self, url: str) -> None:
         self.call("Page.navigate", url=url)
-        eventually(f"{url} is there", lambda: self.run("document.readyState") == "complete", 60)
+        eventually(f"{url} is there", lambda: self._try(lambda: self.run("document.readyState")) == "complete", 60)
 
     def run(self, script: str) -> Any:
         """What an expression gives."""
@@ -164,8 +165,11 @@ class Page:
             raise AssertionError(f"{error}\n{self._try_text('body')[:2000]}\n{self.wrong}") from None
 
     def _try_text(self, selector: str) -> str:
+        return self._try(lambda: self.text(selector))
+
+    def _try(self, asked: Callable[[], str]) -> str:
         try:
-            return self.text(selector)
+            return asked()
         except AssertionError:
             return ""  # between two pages
 

@@ -135,7 +135,10 @@ def done(page: Page, button: str, **fields: Any) -> None:
 
 def sent(page: Page) -> None:
     page.click("#dialog-send")
-    eventually("the dialog is gone", lambda: not page.there("dialog"))
+    try:
+        eventually("the dialog is gone", lambda: not page.there("dialog"))
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{page.text('dialog')}") from None
 
 
 def ended(airflow: Airflow, count: int) -> str:

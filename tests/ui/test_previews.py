@@ -180,6 +180,10 @@ def test_a_dialog_tells_what_it_will_do_and_refuses_before_it_is_sent(page: Page
     page.has("is there already", "dialog [role=alert]")
     assert page.run("document.querySelector('#dialog-send').disabled")
     assert page.text("#dialog-effects") == ""
+    changed = "(() => { const it = document.querySelector('#field-savepoint'); it.value = 'other'; it.dispatchEvent("
+    changed += "new Event('input', {bubbles: true})); return document.querySelector('#dialog-send').disabled })()"
+    assert not page.run(changed), "who changes what was refused may send it at once"
+    assert page.text("dialog [role=alert]") == ""
     page.type("#field-savepoint", "tonight")
     page.has("savepoint tonight", "#dialog-effects")
     assert not page.run("document.querySelector('#dialog-send').disabled")

@@ -28,8 +28,16 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
   };
   // What it would do, or why it would be refused: asked for at once, and again when a field has changed.
   let turn = 0;
+  let sending = false;
+  // Another value may be accepted: a button that stays closed until the server has answered would swallow a click.
+  const allow = () => {
+    send.disabled = sending;
+    problem.textContent = "";
+  };
   const preview = async () => {
+    if (sending) return;
     const ownTurn = ++turn;
+    const asked = JSON.stringify(values());
     if (![...inputs.values()].every((element) => element.checkValidity())) return;
     let error = null;
     const told = await Promise.resolve()
@@ -38,6 +46,7 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
         error = caught;
       });
     if (ownTurn !== turn || error instanceof Unreachable) return; // then it is asked when it is sent
+    if (error && asked !== JSON.stringify(values())) return; // it is asked again when the field is left
     send.disabled = error !== null && error.status !== 503; // what is busy now may not be when it is sent
     problem.textContent = "";
     if (error) refused(error);
@@ -64,8 +73,8 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
           invalid.reportValidity();
           return;
         }
-        send.disabled = true;
-        problem.textContent = "";
+        sending = true;
+        allow();
         turn += 1; // a preview that is under way is of no use any more
         try {
           const answer = await post(path, make(values()));
@@ -73,8 +82,9 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
           toast(answer.told);
           changed();
         } catch (error) {
+          sending = false;
+          allow();
           refused(error);
-          send.disabled = false;
         }
       },
     },
@@ -102,6 +112,7 @@ export function confirmAndPost({ title, body = [], fields = [], verb, danger = f
     ),
   );
   dialog.addEventListener("close", () => dialog.remove());
+  dialog.addEventListener("input", allow);
   dialog.addEventListener("change", preview);
   document.body.append(dialog);
   dialog.showModal();
