@@ -25,6 +25,7 @@ BEGIN, END = "<!-- figures: python -m tests.bench.nexmark_report -->\n", "<!-- e
 SIDES = {
     "ours": ("tidegate", "#00897b"),
     "streaming": ("Structured Streaming", "#e65100"),
+    "streaming_append": ("Structured Streaming, appending changes", "#ffcc80"),
     "flink_rocksdb": ("Flink, RocksDB", "#6a1b9a"),
     "flink_heap": ("Flink, heap", "#b39ddb"),
 }
@@ -110,10 +111,12 @@ def table(title: str, found: Figures, cell: Callable[[Mapping[str, float]], str]
     lines = [f"| {title} | {' | '.join(SIDES[side][0] for side in sides)} |", f"|{' --- |' * (len(sides) + 1)}"]
     for name, each in found.items():
         lines.append(f"| {name} | {' | '.join(cell(each[side]) if side in each else '–' for side in sides)} |")
-    common = [each for each in found.values() if all(side in each for side in sides)]
+    raced = [side for side in sides if side != "streaming_append"]  # a second way to write a few of the queries
+    common = [each for each in found.values() if all(side in each for side in raced)]
     if sums and common:
-        totals = [{key: sum(each[side][key] for each in common) for key in sums} for side in sides]
-        lines.append(f"| all {len(common)} that each engine has | {' | '.join(map(cell, totals))} |")
+        totals = {side: {key: sum(each[side][key] for each in common) for key in sums} for side in raced}
+        cells = (cell(totals[side]) if side in totals else "–" for side in sides)
+        lines.append(f"| all {len(common)} that each engine has | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,6 +1,6 @@
 """A side of the race in a process of its own: tidegate or Structured Streaming, each with a Spark of its own.
 
-    python -m tests.bench.nexmark_side ours|streaming
+    python -m tests.bench.nexmark_side ours|streaming|streaming_append
 
 A line of JSON in, a line of JSON out, as with Flink's driver: {"query", "out", "landing", "files", "checkpoints"} is
 answered with {"seconds", "checkpoints"}, or {"error"}. What a query needs before it can run is no part of the seconds.
@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,15 +46,19 @@ def ours(query: str, out: Path, files: int, checkpoints: int) -> Figures:
     return {"seconds": seconds, "checkpoints": len(outcomes)}
 
 
-def streaming(query: str, out: Path, files: int, checkpoints: int) -> Figures:
+def streaming(query: str, out: Path, files: int, checkpoints: int, *, appends: bool = False) -> Figures:
     """Run a query with Structured Streaming until nothing is left."""
-    running = Streaming(query, out / "data", out, sessions("local", stands_still=True)(), files)
+    running = Streaming(query, out / "data", out, sessions("local", stands_still=True)(), files, appends=appends)
     began = time.perf_counter()
     batches = running.run()
     return {"seconds": time.perf_counter() - began, "checkpoints": batches}
 
 
-SIDES: Mapping[str, Callable[[str, Path, int, int], Figures]] = {"ours": ours, "streaming": streaming}
+SIDES: Mapping[str, Callable[[str, Path, int, int], Figures]] = {
+    "ours": ours,
+    "streaming": streaming,
+    "streaming_append": partial(streaming, appends=True),
+}
 
 
 def main(side: str) -> None:

@@ -70,6 +70,22 @@ def test_what_has_been_measured_is_not_measured_again_but_what_failed_is(tmp_pat
     monkeypatch.setenv("AGAIN", "1")
     race.query("q0")
     assert turns[1:] == [("q0", ["ours", "streaming"])]
+    file.write_text(json.dumps(query(ours=side(1.0), streaming=side(1.0))))
+    monkeypatch.setenv("AGAIN", "ours")
+    race.query("q0")
+    assert turns[2:] == [("q0", ["ours"])]
+    assert json.loads(file.read_text())["sides"]["streaming"] == side(1.0)
+
+
+def test_a_second_way_to_write_a_query_has_figures_and_is_in_no_sum():
+    measured = {"q15": query(ours=side(2.0), streaming=side(8.0), streaming_append=side(3.0))}
+    measured["q0"] = query(ours=side(1.0), streaming=side(2.0), streaming_append={"cannot": "it replaces no rows"})
+    text = nexmark_report.tables(measured)
+    assert "| q15 | 2 (4) | 8 (16) | 3 (6) |" in text
+    assert "| all 2 that each engine has | 3 (6) | 10 (20) | – |" in text
+    keys = nexmark.result(Options(), measured, 1_000_000, 10).keys
+    assert keys["ratio_streaming"] == 0.3
+    assert round(keys["ratio_streaming_append"], 2) == 0.67
 
 
 def test_a_query_that_an_engine_cannot_do_is_told_with_its_reason(tmp_path, monkeypatch):

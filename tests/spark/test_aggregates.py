@@ -155,3 +155,26 @@ def test_what_spark_refuses_is_told_with_the_operator_and_what_its_input_has(tmp
     assert "overflow" in refusal({"total": "sum(v)"}, value=2**63 - 1).what, (
         "as Spark's own sum: an error, no wrong number"
     )
+
+
+def test_the_least_and_the_greatest_text_are_sparks_whatever_its_letters(tmp_path: Path, spark: Any) -> None:
+    """In UTF-8 letters above U+FFFF come last, in UTF-16 they do not: workers and Spark must agree."""
+    letters = ["", "Z", "a", "ab", "ü", "\uffff", "😀", None]
+    pick = random.Random(3)
+    rows = [{"k": pick.choice("xyz"), "s": pick.choice(letters)} for _ in range(120)] + [{"k": "none", "s": None}]
+    calls = {"least": "min(s)", "greatest": "max(upper(s))", "bids": "count(*)"}
+
+    def texts(pipeline: Pipeline) -> None:
+        sources(pipeline, "k string, s string").aggregate(by="k", **calls).sink(
+            "texts", DeltaUpsert("tables/texts", keys=["k"])
+        )
+
+    SmallPipeline(tmp_path, spark, texts).play([rows[:40], rows[40:80], rows[80:]])
+
+    from pyspark.sql import functions as F
+
+    batch = spark.read.schema("k string, s string").json(str(tmp_path / "landing/rows")).groupBy("k")
+    expected = batch.agg(*(F.expr(text).alias(name) for name, text in calls.items())).collect()
+    told = spark.read.format("delta").load(str(tmp_path / "tables/texts")).collect()
+    assert sorted(told, key=repr) == sorted(expected, key=repr)
+    assert ("none", None, None, 1) in map(tuple, told)

@@ -13,7 +13,7 @@ Without a key all rows have the same one, which is kept and not given.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
@@ -155,11 +155,13 @@ class Aggregate(ExpiringOperator):
         partials = rows.groupBy(*map(quoted, self._keys)).agg(*columns, F.count("*"))
         types = {field.name: field.dataType for field in partials.schema.fields}
         lacks = [name for function in functions for name in function.columns if name not in stored.columns]
-        return stored.withColumns({name: F.lit(None).cast(types.get(name, "long")) for name in lacks}).select(*results)
+        return stored.withColumns({name: F.lit(None).cast(types.get(name, "long")) for name in lacks}).selectExpr(
+            *results
+        )
 
     def _typed(
         self, rows: DataFrame, withdrawn: DataFrame | None, context: OperatorContext
-    ) -> tuple[list[Function], list[Any], Types]:
+    ) -> tuple[list[Function], list[str], Types]:
         """Return the functions for input of these types, the columns that they make of the stored partials, and the
         types."""
         functions = self._parsed()
@@ -170,7 +172,7 @@ class Aggregate(ExpiringOperator):
         refuse_own(rows, context, OURS)
         types = types_of(functions, rows, context)
         functions = self._counted([function.typed(types.results[function.name]) for function in functions], context)
-        results = (function.result(types.results[function.name]) for function in functions)
+        results = (function.result_sql(types.results[function.name]) for function in functions)
         return functions, [*map(quoted, self.by), *results], types
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
@@ -182,17 +184,20 @@ class Aggregate(ExpiringOperator):
         if withdrawn is not None or (context.replaced_is_taken and not state.is_empty):
             folded = self._by_workers(rows, withdrawn, functions, types, context)
             if folded is not None:
-                return {"": folded.where(IS_NOW).select(*results), "-": folded.where(f"NOT {IS_NOW}").select(*results)}
+                return {
+                    "": folded.where(IS_NOW).selectExpr(*results),
+                    "-": folded.where(f"NOT {IS_NOW}").selectExpr(*results),
+                }
         distinct = self._new_values(rows, functions, context) if withdrawn is None else NO_NEW_DISTINCT
         if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
             was_empty = state.is_empty
             changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
             unknown = was_empty or not context.replaced_is_taken or is_known_empty(changed)
             before = None if unknown else state.of(changed)
-            new = empty_if(changed, changed.select(*results))
+            new = empty_if(changed, changed.selectExpr(*results))
             if before is None:
                 return {"": new, "-": empty_like(new)}
-            return {"": new, "-": recalled(state, before, changed, context).select(*results)}
+            return {"": new, "-": recalled(state, before, changed, context).selectExpr(*results)}
         partial = self._partial(rows, withdrawn, functions, distinct, context)
         before = state.of(partial)
         if before is not None:
@@ -202,8 +207,8 @@ class Aggregate(ExpiringOperator):
             changed = state.put(merged)
         else:
             changed = state.put(merged.withColumn(DELETED, merged[ROWS] <= 0), deletes=True).where(f"NOT {DELETED}")
-        new = changed.select(*results)
-        return {"": new, "-": new.where("false") if before is None else before.select(*results)}
+        new = changed.selectExpr(*results)
+        return {"": new, "-": new.where("false") if before is None else before.selectExpr(*results)}
 
     def _by_workers(
         self,

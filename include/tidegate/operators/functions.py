@@ -238,15 +238,23 @@ class Function:
         """Return the columns that merge partial values of one key."""
         return [self._column(text, suffix) for suffix, text in self.shape.merges.items()]
 
-    def result(self, spark_type: str | None = None) -> Column:
+    def result(self, spark_type: str) -> Column:
         """Return the column with the result that the user declared, in this type."""
-        text = f"CAST({self.shape.result} AS {spark_type})" if spark_type else self.shape.result
-        return self._column(text, "", self.name)
-
-    def _column(self, text: str, suffix: str, alias: str | None = None) -> Column:
         from pyspark.sql import functions as F
 
-        return F.expr(self._filled(text, suffix)).alias(alias or f"{self.name}{suffix}")
+        return F.expr(self._typed_result(spark_type)).alias(self.name)
+
+    def result_sql(self, spark_type: str) -> str:
+        """Return the same for `selectExpr`."""
+        return f"{self._typed_result(spark_type)} AS {quoted(self.name)}"
+
+    def _typed_result(self, spark_type: str) -> str:
+        return self._filled(f"CAST({self.shape.result} AS {spark_type})")
+
+    def _column(self, text: str, suffix: str) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.expr(self._filled(text, suffix)).alias(f"{self.name}{suffix}")
 
     def _filled(self, text: str, suffix: str = "") -> str:
         names = {f"p{suffix}": quoted(f"{self.name}{suffix}") for suffix in self.shape.merges}
@@ -356,14 +364,12 @@ def lift(
     rows: DataFrame,
     by: Sequence[str],
     types: Mapping[str, str],
-    before: Sequence[Column] = (),
+    before: Sequence[str] = (),
 ) -> RowPartials | None:
     """Return the rows as partial values; None: some function has another shape.
 
-    types: those of the partial values, by their SQL. before: keys that are no columns yet.
+    types: those of the partial values, by their SQL. before: the SQL of keys that are no columns yet.
     """
-    from pyspark.sql import functions as F
-
     ops = merges_of(functions)
     texts: dict[str, str] = {}
     for function in functions:
@@ -374,9 +380,9 @@ def lift(
     if not ops or ops.keys() != texts.keys():
         return None
     sql = {name: text for function in functions for name, text in function.partials_sql.items()}
-    columns = (F.expr(text).cast(types[sql[name]]).alias(name) for name, text in texts.items())
+    columns = (f"CAST({text} AS {types[sql[name]]}) AS {quoted(name)}" for name, text in texts.items())
     fixed = {function.name: 1 for function in functions if function.call.name == "count" and function.argument == "*"}
-    return RowPartials(empty_if(rows, rows.select(*before, *map(quoted, by), *columns)), ops, fixed)
+    return RowPartials(empty_if(rows, rows.selectExpr(*before, *map(quoted, by), *columns)), ops, fixed)
 
 
 def _row(partial: str, argument: str) -> str | None:

@@ -12,7 +12,7 @@ from tidegate.delta import from_spark
 from tidegate.errors import Invalid
 from tidegate.operators.functions import Function, partials_of_rows
 from tidegate.records.names import quoted
-from tidegate.spark.known import like_before
+from tidegate.spark.known import fields_before
 from tidegate.state.evolution import refusals
 
 if TYPE_CHECKING:
@@ -152,10 +152,13 @@ def types_of(functions: Sequence[Function], rows: DataFrame, context: OperatorCo
     liftable = [function for function in functions if partials_of_rows(function) is not None]
     either = [kind for function in liftable for kind in (function, function.typed("double"))]
     partials = list(dict.fromkeys(text for function in either for text in function.partials_sql.values()))
-    asked = [F.expr(text).alias(f"c{number}") for number, text in enumerate([*results, *partials])]
+
+    def aggregated() -> DataFrame:
+        return rows.agg(*(F.expr(text).alias(f"c{number}") for number, text in enumerate([*results, *partials])))
+
     shape = repr((rows.schema.json(), results, partials))
-    schema = analysed(lambda: like_before(rows.agg(*asked), shape).schema, rows, context)
-    types = [field.dataType.simpleString() for field in schema.fields]
+    fields = analysed(lambda: fields_before(rows.sparkSession, shape, aggregated), rows, context)
+    types = [field.dataType.simpleString() for field in fields]
     names = [function.name for function in functions]
     return Types(
         dict(zip(names, types[: len(names)], strict=True)), dict(zip(partials, types[len(names) :], strict=True))

@@ -12,7 +12,7 @@ from tidegate.records.names import quoted
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["duration_problem", "micros_in", "moment", "time_micros", "time_problems"]
+__all__ = ["duration_problem", "micros_in", "moment", "time_micros", "time_micros_sql", "time_problems"]
 
 
 def micros_in(duration: object) -> int:
@@ -50,11 +50,14 @@ def time_problems(columns: Sequence[str], chosen: object, whose: str = "its") ->
 
 
 def time_micros(frame: DataFrame, column: str, subject: str) -> Column:
-    """Return the frame's event time in microseconds. Raise Invalid if it has no such column, or that is no time.
-
-    A date is its first moment in UTC, a timestamp without zone is taken as UTC.
-    """
+    """Return the frame's event time in microseconds. Raise Invalid if it has no such column, or that is no time."""
     from pyspark.sql import functions as F
+
+    return F.expr(time_micros_sql(frame, column, subject))
+
+
+def time_micros_sql(frame: DataFrame, column: str, subject: str) -> str:
+    """Return the same as SQL. A date is its first moment in UTC, a timestamp without zone is taken as UTC."""
     from pyspark.sql import types as T
 
     fields = {field.name.lower(): field for field in frame.schema.fields}
@@ -73,4 +76,4 @@ def time_micros(frame: DataFrame, column: str, subject: str) -> Column:
             help=f"read it as one, or make one of it in a stage, as in withColumn({column!r}, to_timestamp(…))",
             reason="NO_EVENT_TIME",
         )
-    return F.unix_micros(F.col(quoted(field.name)).cast("timestamp"))
+    return f"unix_micros(CAST({quoted(field.name)} AS TIMESTAMP))"

@@ -6,38 +6,46 @@ on the object. What is made of a frame is another one, of which nothing is known
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import StructField, StructType
 
 __all__ = [
     "constant_setting",
     "empty_by_plan",
     "empty_if",
     "empty_like",
+    "fields_before",
     "is_known_empty",
     "like_before",
     "name_callers_quickly",
     "no_rows_like",
     "not_streaming",
+    "with_callers",
     "with_fields",
+    "without_callers",
 ]
 
+_DEBUGGING: Final = "_enable_debugging_cache"
 _PYSPARK: Final = f"{os.sep}pyspark{os.sep}"
 _NOTHING: Final = "_tidegate_nothing"
 _OPTIMIZED: Final = re.compile(r"== Optimized Logical Plan ==\s*LocalRelation <empty>")
 _ANSWERS: Final = "_tidegate_settings"
 _SHAPES: Final = "_tidegate_shapes"
 _CACHED: Final = "_cached_schema"
-"""Where a frame of Spark Connect keeps its schema once it has asked. Other frames have no such place."""
+"""Where a frame of Spark Connect keeps its schema once it has asked."""
+_SCHEMA: Final = "schema"
+"""Where any other frame does."""
+_FIELDS: Final = "_tidegate_fields"
 
 
 def empty_like(like: DataFrame) -> DataFrame:
@@ -115,17 +123,61 @@ def like_before(frame: DataFrame, shape: str) -> DataFrame:
     shape: says everything that the columns depend on.
     """
     frames: dict[str, DataFrame] = vars(frame.sparkSession).setdefault(_SHAPES, {})
-    before = vars(frames[shape]).get(_CACHED) if shape in frames else None
+    before = _known_schema(frames[shape]) if shape in frames else None
     if before is None:
         frames[shape] = frame
         return frame
     return with_fields(frame, before.fields)
 
 
+def fields_before(spark: SparkSession, shape: str, made: Callable[[], DataFrame]) -> Sequence[StructField]:
+    """Return the columns of the frame that `made` would return: this session is asked once for each shape.
+
+    shape: says everything that the columns depend on.
+    """
+    known: dict[str, Sequence[StructField]] = vars(spark).setdefault(_FIELDS, {})
+    if shape not in known:
+        known[shape] = made().schema.fields
+    return known[shape]
+
+
 def with_fields(frame: DataFrame, fields: Sequence[StructField]) -> DataFrame:
     """Return the frame, which is known to have these columns."""
     from pyspark.sql.types import StructType
 
-    if vars(frame).get(_CACHED, frame) is None:
-        vars(frame)[_CACHED] = StructType(list(fields))
+    if _known_schema(frame) is None:
+        vars(frame)[_CACHED if _CACHED in vars(frame) else _SCHEMA] = StructType(list(fields))
     return frame
+
+
+def _known_schema(frame: DataFrame) -> StructType | None:
+    return vars(frame).get(_CACHED if _CACHED in vars(frame) else _SCHEMA)
+
+
+@contextlib.contextmanager
+def without_callers() -> Iterator[None]:
+    """Let pyspark not note which line makes an expression: our own say nothing to users, and each costs round trips."""
+    with _noting_callers(False):
+        yield
+
+
+@contextlib.contextmanager
+def with_callers() -> Iterator[None]:
+    """Let pyspark note which line makes an expression, if its settings ask for it: what users write."""
+    with _noting_callers(None):
+        yield
+
+
+@contextlib.contextmanager
+def _noting_callers(noted: bool | None) -> Iterator[None]:
+    """None: pyspark asks for its setting again."""
+    from pyspark.errors import utils
+
+    before = getattr(utils, _DEBUGGING, None)
+    if hasattr(utils, _DEBUGGING):
+        setattr(utils, _DEBUGGING, noted)
+    try:
+        yield
+    finally:
+        if hasattr(utils, _DEBUGGING):
+            setattr(utils, _DEBUGGING, before)

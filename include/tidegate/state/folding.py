@@ -105,7 +105,7 @@ def fold_rows(
     folders = [remembered.state.new_folder("fold") for remembered in states]
     aside = f"{folders[0]}-given"
     due = [remembered.state.due_batches() for remembered in states]
-    grouped = batch.withColumn(GROUP, key_group(grouped_by, first.groups))
+    grouped = batch.selectExpr("*", f"{key_group(grouped_by, first.groups)} AS {GROUP}")
     with first.split_by_group(empty_like(grouped) if is_empty else grouped) as (rows, count):
         plan = FoldPlan(
             lookups=[

@@ -53,6 +53,7 @@ from tidegate.state.record import StateFile, StateTable, Ttl, once, state_file
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
 
 __all__ = ["CHECKPOINT", "DELETED", "GROUP", "KeyedState", "StateFolder", "TemporaryState", "key_group"]
 
@@ -176,12 +177,10 @@ class KeyedState:
 
         deletes: the frame has a boolean column `_deleted`; where it is true, the key is deleted.
         """
-        from pyspark.sql import functions as F
-
-        frame = self._with_own(changes, changes.columns, F.col(DELETED) if deletes else F.lit(False))
+        frame = self._with_own(changes, changes.columns, quoted(DELETED) if deletes else "false")
         schema = self.checked(from_spark(msgspec.json.decode(frame.schema.json())))
         files = self._write(frame, schema, "put", {CHECKPOINT: self.to.checkpoint, TOUCHED: self._touched})
-        return self._put(files, schema, frame, keep_own=deletes)
+        return self._put(files, schema, keep_own=deletes)
 
     def merge(self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int] = _NONE) -> DataFrame:
         """Merge rows with the stored rows of their keys, write the result, and return it as read from the files.
@@ -190,17 +189,16 @@ class KeyedState:
         not count. The types of the columns are the state's: a sum that does not fit into its column is an error.
         fixed: columns with the same value in all rows: they need not be brought to workers.
         """
-        from pyspark.sql import functions as F
-
+        names = [*self.keys, *ops]
         if is_known_empty(rows):
             self.drop_expired()
-            return empty_like(rows.select(*map(quoted, [*self.keys, *ops])))
-        names = [*self.keys, *ops]
-        frame = self._with_own(rows.select(*map(quoted, names)), names, F.lit(False))
-        schema = self.checked(from_spark(msgspec.json.decode(frame.schema.json())))
-        if not self.is_empty and self._by_workers(schema) and workers.merges(schema, self.keys, ops):
-            return self._put(self._merge_by_workers(frame, schema, ops, fixed)[0], schema, frame)
-        types = {field.name: field.dataType for field in frame.schema}
+            return empty_like(rows.select(*map(quoted, names)))
+        rows, fields = _columns(rows, names)
+        if not self.is_empty:
+            schema = self.checked(self._schema_with_own(fields))
+            if self._by_workers(schema) and workers.merges(schema, self.keys, ops):
+                return self._put(self._merge_by_workers(rows, fields, schema, ops, fixed)[0], schema)
+        types = {field.name: field.dataType for field in fields}
         merged = _merging(ops, types)
         partial = rows.groupBy(*map(quoted, self.keys)).agg(*merged)
         if self.is_empty:
@@ -219,37 +217,58 @@ class KeyedState:
 
         rows: also the weight, if `ending` names one. None: workers cannot do it, and nothing has been done.
         """
-        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructField
 
-        end, weight = F.col(quoted(ending.start)).alias(ending.end), [ending.weight] if ending.weight else []
-        selected = rows.select(*map(quoted, self.keys), end, *map(quoted, [*ops, *weight]))
-        frame = self._with_own(selected, [*self.keys, ending.end, *ops, *weight], F.lit(False))
-        like = frame.drop(*weight) if weight else frame
-        schema = self.checked(from_spark(msgspec.json.decode(like.schema.json())))
+        rows, given = _columns(rows, [*self.keys, *ops, *([ending.weight] if ending.weight else [])])
+        of = {field.name: field for field in given}
+        end = StructField(ending.end, of[ending.start].dataType)
+        fields = [*(of[key] for key in self.keys), end, *(of[name] for name in ops)]
+        schema = self.checked(self._schema_with_own(fields))
         if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)):
             return None
         if is_known_empty(rows) and ending.due is None:
             self.drop_expired()
-            return ClosedWindows(empty_like(like.drop(*OWN)), empty_like(like.drop(*OWN)), 0, 0)
-        files, outcome = self._merge_by_workers(frame, schema, ops, fixed, ending)
-        given = self.read_aside(f"{self.to.folder}/merge-{self._writes}-given", outcome.given, schema)
-        closed = empty_like(like.drop(*OWN)) if given is None else given.drop(*OWN)
-        return ClosedWindows(self._put(files, schema, like), closed, outcome.late, outcome.timeless)
+            return ClosedWindows(self._nothing(schema), self._nothing(schema), 0, 0)
+        files, outcome = self._merge_by_workers(rows, given, schema, ops, fixed, ending)
+        aside = self.read_aside(f"{self.to.folder}/merge-{self._writes}-given", outcome.given, schema)
+        closed = self._nothing(schema) if aside is None else aside.drop(*OWN)
+        return ClosedWindows(self._put(files, schema), closed, outcome.late, outcome.timeless)
 
-    def _with_own(self, rows: DataFrame, names: Sequence[str], deleted: Column) -> DataFrame:
+    def _with_own(self, rows: DataFrame, names: Sequence[str], deleted: str) -> DataFrame:
         """Put tidegate's columns before the others: each file needs their statistics, and only the first columns have
-        any. names: the columns of the rows."""
-        from pyspark.sql import functions as F
-
+        any. names: the columns of the rows. deleted: the SQL that says whether a row's key is deleted."""
         values = [name for name in names if name not in self.keys and name not in OWN]
-        bookkeeping = [
-            key_group(self.grouped_by or self.keys, self.groups).alias(GROUP),
-            F.lit(self.to.checkpoint).cast("long").alias(CHECKPOINT),
-            deleted.cast("boolean").alias(DELETED),
-        ]
+        own = {
+            GROUP: self._group,
+            CHECKPOINT: f"CAST({self.to.checkpoint} AS BIGINT)",
+            DELETED: f"CAST({deleted} AS BOOLEAN)",
+        }
         if self.expires:
-            bookkeeping.append(F.lit(self._touched).cast("long").alias(TOUCHED))
-        return rows.select(*bookkeeping, *map(quoted, self.keys), *map(quoted, values))
+            own[TOUCHED] = f"CAST({'NULL' if self._touched is None else self._touched} AS BIGINT)"
+        bookkeeping = (f"{text} AS {quoted(name)}" for name, text in own.items())
+        return rows.selectExpr(*bookkeeping, *map(quoted, self.keys), *map(quoted, values))
+
+    def _schema_with_own(self, fields: Sequence[StructField]) -> Json:
+        """Return the schema of files with these columns, keys first, which `_with_own` would put its own before."""
+        from pyspark.sql import types as T
+
+        own = {GROUP: T.IntegerType(), CHECKPOINT: T.LongType(), DELETED: T.BooleanType()}
+        if self.expires:
+            own[TOUCHED] = T.LongType()
+        both = T.StructType([*(T.StructField(name, kind) for name, kind in own.items()), *fields])
+        return from_spark(msgspec.json.decode(both.json()))
+
+    def _nothing(self, schema: Json, hidden: Sequence[str] = OWN) -> DataFrame:
+        """Return a frame without rows, with the columns of files of this schema."""
+        from pyspark.sql.types import StructType
+
+        kept = [field for field in versions.spark_schema(schema)["fields"] if field["name"] not in hidden]
+        return empty_like(self.spark.createDataFrame([], StructType.fromJson({"type": "struct", "fields": kept})))
+
+    @property
+    def _group(self) -> str:
+        """SQL for a row's key group."""
+        return key_group(self.grouped_by or self.keys, self.groups)
 
     @property
     def _touched(self) -> int | None:
@@ -262,13 +281,13 @@ class KeyedState:
         has_column = self._columns is not None and any(field["name"] == TOUCHED for field in self._columns["fields"])
         return self.ttl is not None or has_column
 
-    def _put(self, files: list[StateFile], schema: Json, like: DataFrame, keep_own: bool = False) -> DataFrame:
+    def _put(self, files: list[StateFile], schema: Json, keep_own: bool = False) -> DataFrame:
         self._added += files
         self._columns = schema
         hidden = [TOUCHED] if keep_own else OWN
-        return (
-            self._read([file.file for file in files], schema).drop(*hidden) if files else empty_like(like.drop(*hidden))
-        )
+        if not files:
+            return self._nothing(schema, hidden)
+        return self._read([file.file for file in files], schema).drop(*hidden)
 
     def checked(self, schema: Json) -> Json:
         """Return the schema of what is to be written. Raise Invalid if the state cannot continue with it."""
@@ -300,8 +319,7 @@ class KeyedState:
         """Write all of the state once more, in this schema and these key groups."""
         if self.base is None or (rows := self.versions) is None:
             return
-        group = key_group(self.grouped_by or self.keys, self.groups)
-        anew = versions.rewritten(rows, self.keys, self._limit, schema, group)
+        anew = versions.rewritten(rows, self.keys, self._limit, schema, self._group)
         files = self._write(anew, schema, "rewritten")
         self.base = msgspec.structs.replace(self.base, columns=schema, files=files, grouped_by=self.grouped_by)
         self._files, self._columns = list(files), schema
@@ -335,18 +353,23 @@ class KeyedState:
 
     def _merge_by_workers(
         self,
-        frame: DataFrame,
+        rows: DataFrame,
+        fields: Sequence[StructField],
         schema: Json,
         ops: Mapping[str, str],
         fixed: Mapping[str, int],
         ending: WindowClosing | None = None,
     ) -> tuple[list[StateFile], workers.Merged]:
-        """Merge rows with the stored rows of their keys, and compact what is due. Return the files with these keys."""
+        """Merge rows with the stored rows of their keys, and compact what is due. Return the files with these keys.
+
+        fields: the rows' columns.
+        """
+        from pyspark.sql.types import IntegerType, StructField
+
         batches, folder = self.due_batches(), self.new_folder("merge")
-        worker_columns = [CHECKPOINT, DELETED, TOUCHED, *fixed] + (
-            [ending.end] if ending else []
-        )  # told to workers below
-        with self.split_by_group(frame.drop(*worker_columns)) as (rows, count):
+        brought = [field for field in fields if field.name not in fixed]
+        grouped = rows.selectExpr(f"{self._group} AS {GROUP}", *(quoted(field.name) for field in brought))
+        with self.split_by_group(grouped) as (split, count):
             plan = dataclasses.replace(
                 self.merge_plan(schema, folder, count, batches),
                 ops=dict(ops),
@@ -354,8 +377,7 @@ class KeyedState:
                 ending=ending,
                 aside=self.to.location.full(f"{folder}-given"),
             )
-            fields = [field for field in frame.schema.fields if field.name not in worker_columns]
-            outcome = workers.run(plan, rows, fields)
+            outcome = workers.run(plan, split, [StructField(GROUP, IntegerType()), *brought])
         return self._take_files(folder, schema, outcome.added, outcome.replaced, batches), outcome
 
     def due_batches(self) -> list[Compaction]:
@@ -540,8 +562,15 @@ def _merging(ops: Mapping[str, str], types: Mapping[str, Any]) -> list[Column]:
     return [F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items()]
 
 
-def key_group(keys: Sequence[str], groups: int) -> Column:
-    """Return the group, of `groups`, of each key: the same in every checkpoint, whatever the parallelism."""
-    from pyspark.sql import functions as F
+def key_group(keys: Sequence[str], groups: int) -> str:
+    """Return SQL for the group, of `groups`, of each key: the same in every checkpoint, whatever the parallelism."""
+    return f"CAST(pmod(xxhash64({', '.join(map(quoted, keys))}), {groups}) AS INT)"
 
-    return F.pmod(F.xxhash64(*map(quoted, keys)), F.lit(groups)).cast("int")
+
+def _columns(rows: DataFrame, names: Sequence[str]) -> tuple[DataFrame, list[StructField]]:
+    """Return the rows, and these columns of theirs as Spark knows them."""
+    known = {field.name: field for field in rows.schema.fields}
+    if not known.keys() >= set(names):
+        rows = rows.select(*map(quoted, names))
+        return rows, list(rows.schema.fields)
+    return rows, [known[name] for name in names]

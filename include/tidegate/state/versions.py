@@ -10,7 +10,7 @@ from tidegate.records.records import Json
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 __all__ = ["merged", "newest", "rewritten", "spark_schema"]
 
@@ -28,15 +28,15 @@ def newest(versions: DataFrame, keys: Sequence[str], limit: int | None, *, once:
     return living.select(*map(quoted, keys), *(F.col("row")[name].alias(name) for name in values))
 
 
-def rewritten(versions: DataFrame, keys: Sequence[str], limit: int | None, schema: Json, group: Column) -> DataFrame:
-    """Return the newest living row of each key, in this schema. group: computes a row's key group."""
+def rewritten(versions: DataFrame, keys: Sequence[str], limit: int | None, schema: Json, group: str) -> DataFrame:
+    """Return the newest living row of each key, in this schema. group: the SQL of a row's key group."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 
     hides = [DELETED, *_there(TOUCHED, versions)]
     values = [name for name in versions.columns if name not in keys and name not in OWN]
     row = F.max_by(F.struct(*map(quoted, [CHECKPOINT, *hides, *values])), CHECKPOINT)
-    grouped = versions.groupBy(*map(quoted, keys)).agg(row.alias("row")).withColumn(GROUP, group)
+    grouped = versions.groupBy(*map(quoted, keys)).agg(row.alias("row")).withColumn(GROUP, F.expr(group))
     columns = []
     for field in StructType.fromJson(spark_schema(schema)).fields:
         is_grouped = field.name in (*keys, GROUP)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import utils
 from pyspark.sql.types import LongType, StructField, StructType
 
-from tidegate.spark.known import like_before, name_callers_quickly
+from tidegate.spark.known import fields_before, like_before, name_callers_quickly, with_callers, without_callers
 
 
 @pytest.fixture
@@ -73,3 +73,35 @@ def test_columns_that_somebody_has_asked_for_are_known_of_the_next_one_of_that_s
     assert frame().known == ["id"]
     assert frame("payments").known is None
     assert frame(session=Session()).known is None
+
+
+def test_columns_are_asked_for_once_for_each_shape_and_session() -> None:
+    session, asked = Session(), []
+
+    class Counted:
+        @property
+        def schema(self) -> StructType:
+            asked.append(1)
+            return StructType([StructField("id", LongType())])
+
+    def made() -> Any:
+        return Counted()
+
+    for _ in range(3):
+        assert [field.name for field in fields_before(cast(Any, session), "orders", made)] == ["id"]
+    assert len(asked) == 1
+    fields_before(cast(Any, session), "payments", made)
+    fields_before(cast(Any, Session()), "orders", made)
+    assert len(asked) == 3
+
+
+def test_lines_are_noted_of_what_users_write_and_not_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(utils, "_enable_debugging_cache", True)
+    with without_callers():
+        assert not utils.is_debugging_enabled()
+        with with_callers():
+            assert utils._enable_debugging_cache is None, "pyspark asks for its setting again"
+        with pytest.raises(KeyError), with_callers():
+            raise KeyError
+        assert not utils.is_debugging_enabled()
+    assert utils.is_debugging_enabled()

@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -210,3 +211,31 @@ def test_keys_of_any_type_are_numbered_alike_also_where_there_are_none(type_: pa
     assert len(nothing) == 0
     assert codes[0] == codes[3]
     assert len(set(codes)) == 3
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_have_the_same_number_where_their_keys_are_the_same(seed: int, small: bool) -> None:
+    """Whatever the keys: few or many, far apart, several columns of them."""
+    rng = np.random.default_rng(seed)
+    spread = [2, 50, 1 << 40, (1 << 63) - 1]
+
+    def column() -> pa.Array:
+        numbers = rng.integers(-rng.choice(spread), rng.choice(spread), 60)
+        kinds: list[pa.Array] = [
+            pa.array(numbers),
+            pa.array([None if number % 3 == 0 else str(number % 7) for number in numbers.tolist()]),
+            pa.array(numbers % 5, mask=numbers % 4 == 0),
+            pa.array((numbers % 9).astype("int32"), pa.date32()),
+        ]
+        return kinds[rng.integers(len(kinds))]
+
+    keys = [f"k{place}" for place in range(rng.integers(1, 5))]
+    both = pa.table({key: column() for key in keys})
+    both = pa.concat_tables([both, both.take(pa.array(rng.integers(0, 60, 30)))])
+    codes = np.concatenate(sorted_files.codes_of([both.slice(0, 40), both.slice(40)], keys, small=small))
+    told = [tuple(row.values()) for row in both.to_pylist()]
+    assert len(codes) == len(told)
+    assert len(set(zip(codes.tolist(), told, strict=True))) == len(set(codes.tolist())) == len(set(told))
+    assert codes.min() >= 0
+    assert codes.max() < (4 * len(codes) if small else 1 << 62)

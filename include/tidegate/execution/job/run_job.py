@@ -51,7 +51,15 @@ from tidegate.records.records import Ack, Amount, Handle, Payload, Plan, Sampled
 from tidegate.sinks.base import Prepared, Sink, Staging
 from tidegate.sources.base import SourceContext
 from tidegate.spark.errors import translate, translated
-from tidegate.spark.known import empty_by_plan, empty_like, is_known_empty, like_before, no_rows_like
+from tidegate.spark.known import (
+    empty_by_plan,
+    empty_like,
+    is_known_empty,
+    like_before,
+    no_rows_like,
+    with_callers,
+    without_callers,
+)
 from tidegate.spark.materialize import materialize, release
 from tidegate.spark.storage.same_disk import on_one_machine, refuse_other_disks
 
@@ -212,7 +220,7 @@ class Attempt:
 
     def do(self, spark: SparkSession, prev: Handle | None) -> Ack:
         """Read, run, stage and acknowledge."""
-        with self.measuring.watching(spark), self.noting_progress(spark):
+        with self.measuring.watching(spark), self.noting_progress(spark), without_callers():
             with self.released_on_failure(), self.fenced_if_ended(), translated():
                 seams.fault("S3.inputs.after")
                 streams = self.read(spark)
@@ -616,7 +624,8 @@ def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Gra
 def _call(stage: StageNode, frames: Sequence[DataFrame]) -> object:
     """Call the stage's function on its inputs. An exception is reported with the stage's name and the user's line."""
     try:
-        return stage.function(*frames)
+        with with_callers():
+            return stage.function(*frames)
     except TidegateError:
         raise
     except Exception as error:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.state.arrow.folding import Folded
-from tidegate.state.arrow.sorted_files import codes_of
+from tidegate.state.arrow.sorted_files import codes_of, order
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
@@ -40,14 +40,16 @@ class NewValues:
         import pyarrow as pa
 
         keys = [*self.by, *self.values]
-        codes, *known = codes_of([rows.select(keys) for rows in (arrived, *stored)], keys)
-        bits = arrived[PARTS].to_numpy()
+        codes, *known = codes_of([rows.select(keys) for rows in (arrived, *stored)], keys, small=False)
+        in_order = order(codes)
+        ascending = codes[in_order]
+        starts = np.flatnonzero(np.diff(ascending, prepend=-1))
+        values, first, bits = ascending[starts], in_order[starts], arrived[PARTS].to_numpy()[in_order]
         changes, found = [], []
         for number, before in enumerate(known):
-            places = np.flatnonzero(bits & (1 << number))
-            distinct, first, counts = np.unique(codes[places], return_index=True, return_counts=True)
-            is_new = ~np.isin(distinct, before)
-            rows = arrived.take(pa.array(places[first[is_new]])).select([GROUP, *keys])
+            counts = _sums(bits >> number & 1, starts)
+            is_new = (counts > 0) & ~_among(values, before)
+            rows = arrived.take(pa.array(first[is_new])).select([GROUP, *keys])
             counted = rows.append_column("_n", pa.array(counts[is_new]))
             changes.append(counted.append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool))))
             found.append(rows)
@@ -67,3 +69,22 @@ class NewValues:
             for part in range(self.parts):
                 columns[new_column(part)] = pa.array(counts) if part == number else pa.nulls(len(counts), pa.int64())
             yield pa.table(columns)
+
+
+def _sums(numbers: Any, starts: Any) -> Any:
+    """Return the sum of the numbers from each start to the next."""
+    import numpy as np
+
+    return np.add.reduceat(numbers, starts) if len(starts) else np.zeros(0, np.int64)
+
+
+def _among(values: Any, some: Any) -> Any:
+    """Return which of the values, which ascend, are among some others."""
+    import numpy as np
+
+    is_there = np.zeros(len(values), bool)
+    if len(values):
+        places = np.searchsorted(values, some)
+        places[places == len(values)] = 0
+        is_there[places[values[places] == some]] = True
+    return is_there

@@ -10,7 +10,7 @@ from tidegate.operators.calls import Call, parse_call
 from tidegate.operators.distinct.by_workers import MOST_PARTS, PARTS, NewValues, new_column
 from tidegate.operators.functions import Function
 from tidegate.records.names import quoted
-from tidegate.spark.known import is_known_empty, like_before
+from tidegate.spark.known import fields_before, is_known_empty
 from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
@@ -56,8 +56,11 @@ def _alike(
     from pyspark.sql.types import StructField
 
     texts = [text for members in parts.values() for text in members[0].call.arguments]
-    asked = rows.select(*map(quoted, by), *(F.expr(text).alias(f"c{n}") for n, text in enumerate(texts)))
-    fields = like_before(asked, repr((rows.schema.json(), list(by), texts))).schema.fields
+
+    def valued() -> DataFrame:
+        return rows.select(*map(quoted, by), *(F.expr(text).alias(f"c{n}") for n, text in enumerate(texts)))
+
+    fields = fields_before(rows.sparkSession, repr((rows.schema.json(), list(by), texts)), valued)
     keys, types = fields[: len(by)], iter(fields[len(by) :])
     found: dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]] = {}
     for name, members in parts.items():

@@ -532,7 +532,7 @@ class Process(Operator):
             called = self._join_state(called, places, {f"_ends{number}": _struct(ENDS)})
         if self.lists:
             groups = self._list(next(iter(self.lists)), context)[0].groups
-            called = called.withColumn(GROUP_OF_KEY, key_group(self.by, groups))
+            called = called.withColumn(GROUP_OF_KEY, F.expr(key_group(self.by, groups)))
         return called
 
     def _files_of(self, name: str, context: OperatorContext) -> EntryFiles | None:

@@ -11,7 +11,7 @@ from tidegate.operators.base import OperatorContext
 from tidegate.operators.functions import Function, parsed_functions
 from tidegate.operators.inputs import Types, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import quoted
-from tidegate.spark.event_time import time_micros
+from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import empty_if
 from tidegate.state.columns import OWN
 from tidegate.state.lateness import Over, WindowLimits, ended_sql, open_sql
@@ -118,8 +118,14 @@ class Windowing:
 
     def micros(self, rows: DataFrame) -> Column:
         """Return the rows' event time. Raise Invalid if they have none."""
+        from pyspark.sql import functions as F
+
+        return F.expr(self.micros_sql(rows))
+
+    def micros_sql(self, rows: DataFrame) -> str:
+        """Return the same as SQL."""
         assert self.context.event_time is not None
-        return time_micros(rows, self.context.event_time, f"window {self.context.uid!r}")
+        return time_micros_sql(rows, self.context.event_time, f"window {self.context.uid!r}")
 
     def partials(self, rows: DataFrame, *columns: Column) -> list[Column]:
         """Return the rows' partial results, and the other columns, for `agg`."""
@@ -143,8 +149,8 @@ class Windowing:
     def results(self, windows: DataFrame) -> DataFrame:
         """Return the user's columns: the window, the keys, and the results."""
         names = [quoted(name) for name in (START, END, *self.by)]
-        results = [function.result(self.types.results[function.name]) for function in self.parsed]
-        return empty_if(windows, windows.select(*names, *results))
+        results = [function.result_sql(self.types.results[function.name]) for function in self.parsed]
+        return empty_if(windows, windows.selectExpr(*names, *results))
 
     def count(self, **counted: int | None) -> None:
         """Count rows that no window took."""

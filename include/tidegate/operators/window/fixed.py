@@ -98,12 +98,10 @@ class FixedWindows:
 
         Windows that overlap are made of panes: a row would be in many of them.
         """
-        from pyspark.sql import functions as F
-
         w = self.windowing
         if self.pane == self.size:
-            micros = w.micros(rows)
-            start = F.timestamp_micros(micros - F.pmod(micros, F.lit(self.size))).alias(START)
+            micros = w.micros_sql(rows)
+            start = f"timestamp_micros({micros} - pmod({micros}, {self.size}L)) AS {START}"
             return lift(w.parsed, rows, w.by, w.types.partials, [start])
         ops = merges_of(w.parsed)
         return None if ops is None else RowPartials(self._repeat_per_window(self._partials_per_pane(rows)), ops)

@@ -322,23 +322,51 @@ def firsts(rows: pa.Table, keys: Sequence[str]) -> Any:
     return np.concatenate([[0], np.flatnonzero(differ) + 1]) if rows.num_rows else np.zeros(0, int)
 
 
-def codes_of(tables: Sequence[pa.Table], keys: Sequence[str]) -> list[Any]:
-    """Return a number for each row of each table: equal where the keys are, null being a value like any other."""
+def codes_of(tables: Sequence[pa.Table], keys: Sequence[str], *, small: bool = True) -> list[Any]:
+    """Return a number for each row of each table: equal where the keys are, null being a value like any other.
+
+    small: below four times the number of rows, so that something else can be packed beside it. Otherwise below 2**62,
+    which spares a sort.
+    """
     import numpy as np
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     lengths = [table.num_rows for table in tables]
-    codes = np.zeros(sum(lengths), np.int64)
+    codes, size = np.zeros(sum(lengths), np.int64), 1
     for name in keys if len(codes) else ():  # no chunks of decimals cannot be combined
         column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
-        if (plain := integers(column)) is not None:
-            _, place = np.unique(plain, return_inverse=True)
-        else:
-            coded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
-            place = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        _, codes = np.unique(codes * (int(place.max(initial=0)) + 1) + place, return_inverse=True)
+        place, places = _coded(column)
+        if size * places >= _CODES:
+            codes, size = _densely(codes)
+        if size * places >= _CODES:
+            place, places = _densely(place)
+        codes, size = codes * places + place, size * places
+    if small and size > 4 * len(codes):
+        codes, size = _densely(codes)
     return np.split(codes, np.cumsum(lengths)[:-1])
+
+
+_CODES = 1 << 62
+
+
+def _coded(column: pa.ChunkedArray) -> tuple[Any, int]:
+    """Return a number for each value, from 0 on, and a bound that all are below."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    if (plain := integers(column)) is not None:
+        low, high = int(plain.min()), int(plain.max())
+        return (plain - low, high - low + 1) if high - low < _CODES else _densely(plain)
+    coded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
+    return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(coded.dictionary)
+
+
+def _densely(numbers: Any) -> tuple[Any, int]:
+    """Return the same numbers without gaps, and how many there are."""
+    import numpy as np
+
+    distinct, place = np.unique(numbers, return_inverse=True)
+    return place, len(distinct)
 
 
 # -- one row per key ------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _KEYS = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
-_ORDERED = ("byte", "short", "integer", "long", "date", "timestamp", "timestamp_ntz")
+_ORDERED = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
 _SUMS = ("long", "double")
 _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
