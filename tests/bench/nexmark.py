@@ -332,7 +332,7 @@ def is_wrong(side: str, told: Told) -> bool:
 
 def ratio(figures: Figures, rival: str, key: str = "seconds") -> float | None:
     """Return ours to a rival's, in all, over the queries that both have; None if there are none."""
-    both = [sides for sides in figures.values() if OURS in sides and rival in sides]
+    both = [sides for sides in figures.values() if key in sides.get(OURS, {}) and key in sides.get(rival, {})]
     if not both:
         return None
     return sum(sides[OURS][key] for sides in both) / sum(sides[rival][key] for sides in both)

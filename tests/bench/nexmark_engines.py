@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -31,6 +32,7 @@ __all__ = ["Engine", "Failed", "Figures", "Spark", "Talk", "measured", "processe
 
 Figures = dict[str, float]
 SAMPLE_S = 0.1
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Failed(RuntimeError):
@@ -167,13 +169,12 @@ def measured(engine: Engine, query: str, out: Path, checkpoints: int, longest: f
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     tell(engine, signal.SIGCONT)
-    before = spent(engine)
     try:
-        with Peak(engine) as peak:
+        with Watch([process.pid for process in engine.processes]) as watch:
             figures = engine.run(query, out, checkpoints, longest)
     finally:
         stand_still(engine)
-    return {**figures, "core_seconds": spent(engine) - before, "megabytes": peak.megabytes}
+    return {**figures, "core_seconds": watch.core_seconds, "megabytes": watch.megabytes}
 
 
 def spent(engine: Engine) -> float:
@@ -181,29 +182,48 @@ def spent(engine: Engine) -> float:
     return sum(core_seconds(process.pid) for process in engine.processes)
 
 
-class Peak(threading.Thread):
-    """The most memory that all processes of an engine had together, looked at ten times a second.
+class Watch(threading.Thread):
+    """The processor time of some processes and all below them, and the most memory that they had together.
 
-    Memory that processes share counts for each of them: no more than a part of Python's, and the same for all.
+    It looks ten times a second. The time of a process that has ended is that at the last look: Spark ends workers that
+    had nothing to do for a minute, and nobody above them is told what they have taken. Memory that processes share
+    counts for each of them: no more than a part of Python's, and the same for all.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, roots: Sequence[int]) -> None:
         super().__init__(daemon=True)
         self.megabytes = 0.0
-        self._engine, self._ended = engine, threading.Event()
+        self._roots, self._ended = roots, threading.Event()
+        self._begun = time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS
+        self._ticks: dict[tuple[int, int], tuple[int, int]] = {}
+        """By process, told from others with its number by its start: the time at the first look, and at the last."""
+
+    @property
+    def core_seconds(self) -> float:
+        return sum(last - first for first, last in self._ticks.values()) / TICKS
 
     def run(self) -> None:
         """Look until the turn has ended."""
-        while True:
-            pids = [pid for process in self._engine.processes for pid in everything(process.pid)]
-            self.megabytes = max(self.megabytes, sum(map(resident, pids)))
-            if self._ended.wait(SAMPLE_S):
-                return
+        while not self._ended.wait(SAMPLE_S):
+            self._look()
 
-    def __enter__(self) -> Peak:
+    def _look(self) -> None:
+        pids = [pid for root in self._roots for pid in everything(root)]
+        self.megabytes = max(self.megabytes, sum(map(resident, pids)))
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                started, ticks = int(fields[19]), int(fields[11]) + int(fields[12])
+                is_younger = started >= self._begun
+                first, _ = self._ticks.get((pid, started), (0 if is_younger else ticks, 0))
+                self._ticks[pid, started] = first, ticks
+
+    def __enter__(self) -> Watch:
+        self._look()
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self.join()
+        self._look()

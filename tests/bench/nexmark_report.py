@@ -67,7 +67,7 @@ def tables(queries: Told) -> str:
     many, one = figures(queries, cuts), figures(queries, 1)
 
     def both(each: Mapping[str, float]) -> str:
-        return f"{each['seconds']:.3g} ({each['core_seconds']:.3g})"
+        return f"{each['seconds']:.3g}" + (f" ({each['core_seconds']:.3g})" if "core_seconds" in each else "")
 
     def whole(each: Mapping[str, float]) -> str:
         return f"{each['whole_s']:.3g} ({each['whole_core_s']:.3g})"
@@ -114,7 +114,8 @@ def table(title: str, found: Figures, cell: Callable[[Mapping[str, float]], str]
     raced = [side for side in sides if side != "streaming_append"]  # a second way to write a few of the queries
     common = [each for each in found.values() if all(side in each for side in raced)]
     if sums and common:
-        totals = {side: {key: sum(each[side][key] for each in common) for key in sums} for side in raced}
+        known = [key for key in sums if all(key in each[side] for each in common for side in raced)]
+        totals = {side: {key: sum(each[side][key] for each in common) for key in known} for side in raced}
         cells = (cell(totals[side]) if side in totals else "–" for side in sides)
         lines.append(f"| all {len(common)} that each engine has | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
