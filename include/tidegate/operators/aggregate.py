@@ -26,7 +26,8 @@ from tidegate.records.records import Json
 from tidegate.spark.known import empty_if, empty_like, is_known_empty
 from tidegate.state.arrow.workers import merges
 from tidegate.state.columns import DELETED, OWN
-from tidegate.state.folding import Remembered, fold_rows, schema_of
+from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.keyed import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -155,9 +156,8 @@ class Aggregate(ExpiringOperator):
         partials = rows.groupBy(*map(quoted, self._keys)).agg(*columns, F.count("*"))
         types = {field.name: field.dataType for field in partials.schema.fields}
         lacks = [name for function in functions for name in function.columns if name not in stored.columns]
-        return stored.withColumns({name: F.lit(None).cast(types.get(name, "long")) for name in lacks}).selectExpr(
-            *results
-        )
+        nulls = {name: F.lit(None).cast(types.get(name, "long")) for name in lacks}
+        return stored.withColumns(nulls).selectExpr(*results)
 
     def _typed(
         self, rows: DataFrame, withdrawn: DataFrame | None, context: OperatorContext
@@ -172,7 +172,7 @@ class Aggregate(ExpiringOperator):
         refuse_own(rows, context, OURS)
         types = types_of(functions, rows, context)
         functions = self._counted([function.typed(types.results[function.name]) for function in functions], context)
-        results = (function.result_sql(types.results[function.name]) for function in functions)
+        results = (function.result(types.results[function.name]) for function in functions)
         return functions, [*map(quoted, self.by), *results], types
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
@@ -184,10 +184,8 @@ class Aggregate(ExpiringOperator):
         if withdrawn is not None or (context.replaced_is_taken and not state.is_empty):
             folded = self._by_workers(rows, withdrawn, functions, types, context)
             if folded is not None:
-                return {
-                    "": folded.where(IS_NOW).selectExpr(*results),
-                    "-": folded.where(f"NOT {IS_NOW}").selectExpr(*results),
-                }
+                now, old = folded.where(IS_NOW), folded.where(f"NOT {IS_NOW}")
+                return {"": now.selectExpr(*results), "-": old.selectExpr(*results)}
         distinct = self._new_values(rows, functions, context) if withdrawn is None else NO_NEW_DISTINCT
         if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
             was_empty = state.is_empty

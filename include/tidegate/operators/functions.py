@@ -238,18 +238,9 @@ class Function:
         """Return the columns that merge partial values of one key."""
         return [self._column(text, suffix) for suffix, text in self.shape.merges.items()]
 
-    def result(self, spark_type: str) -> Column:
-        """Return the column with the result that the user declared, in this type."""
-        from pyspark.sql import functions as F
-
-        return F.expr(self._typed_result(spark_type)).alias(self.name)
-
-    def result_sql(self, spark_type: str) -> str:
-        """Return the same for `selectExpr`."""
-        return f"{self._typed_result(spark_type)} AS {quoted(self.name)}"
-
-    def _typed_result(self, spark_type: str) -> str:
-        return self._filled(f"CAST({self.shape.result} AS {spark_type})")
+    def result(self, spark_type: str) -> str:
+        """Return the SQL of the result that the user declared, in this type, with its name."""
+        return f"{self._filled(f'CAST({self.shape.result} AS {spark_type})')} AS {quoted(self.name)}"
 
     def _column(self, text: str, suffix: str) -> Column:
         from pyspark.sql import functions as F

@@ -163,7 +163,6 @@ class OverRows(InOrderOperator):
     # -- one checkpoint --------------------------------------------------------------------------------
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        from pyspark.sql import functions as F
 
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
@@ -178,10 +177,10 @@ class OverRows(InOrderOperator):
         numbered = context.persist(self._along(ready, rows, aggregates, partials, context))
         self._put(numbered, rows, list(partials), context)
         results = {function.name: function.result(types.results[function.name]) for function in aggregates}
-        results |= {name: F.col(NUMBER).alias(name) for name, text in self.functions.items() if _is_number(text)}
-        results |= {lag.name: F.col(f"_lag_{place}").alias(lag.name) for place, lag in enumerate(self._lags)}
-        columns: list[Column | str] = [*map(quoted, rows.columns), *(results[name] for name in self.functions)]
-        return {"": numbered.where(f"NOT {OLD}").select(*columns), LATE: late}
+        results |= {name: f"{NUMBER} AS {quoted(name)}" for name, text in self.functions.items() if _is_number(text)}
+        results |= {lag.name: f"_lag_{place} AS {quoted(lag.name)}" for place, lag in enumerate(self._lags)}
+        columns = [*map(quoted, rows.columns), *(results[name] for name in self.functions)]
+        return {"": numbered.where(f"NOT {OLD}").selectExpr(*columns), LATE: late}
 
     def _refuse_taken(self, rows: DataFrame, context: OperatorContext) -> None:
         """Raise Invalid if the input has a column of a result's name, or of one that a result is computed from."""

@@ -25,7 +25,8 @@ from tidegate.spark.known import is_known_empty
 from tidegate.spark.row_id import row_id
 from tidegate.state.arrow.workers import is_key
 from tidegate.state.columns import DELETED
-from tidegate.state.folding import Remembered, fold_rows, schema_of
+from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.keyed import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -18,7 +18,7 @@ from tidegate.errors import Corrupt
 from tidegate.records.records import Amount, Json, Struct
 from tidegate.sinks.base import SinkContext, Staging, entry_folder
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.known import empty_like
+from tidegate.spark.known import no_rows
 from tidegate.spark.storage.writing import write_files
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Channel:
 
         schema = StructType.fromJson(rows.columns)
         if not rows.files:
-            return empty_like(spark.createDataFrame([], schema))
+            return no_rows(spark, schema)
         location = self.location(context)
         missing = missing_files(location, rows.files)
         if missing:

@@ -7,6 +7,7 @@ on the object. What is made of a frame is another one, of which nothing is known
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import importlib.util
 import os
 import re
@@ -28,6 +29,7 @@ __all__ = [
     "is_known_empty",
     "like_before",
     "name_callers_quickly",
+    "no_rows",
     "no_rows_like",
     "not_streaming",
     "with_callers",
@@ -35,7 +37,8 @@ __all__ = [
     "without_callers",
 ]
 
-_DEBUGGING: Final = "_enable_debugging_cache"
+_IS_NOTING: Final = "is_debugging_enabled"
+_ASKS: Final = "_tidegate_asks"
 _PYSPARK: Final = f"{os.sep}pyspark{os.sep}"
 _NOTHING: Final = "_tidegate_nothing"
 _OPTIMIZED: Final = re.compile(r"== Optimized Logical Plan ==\s*LocalRelation <empty>")
@@ -57,7 +60,12 @@ def empty_like(like: DataFrame) -> DataFrame:
 
 def no_rows_like(frame: DataFrame) -> DataFrame:
     """Do the same with nothing of the frame but its schema: then Spark's planner knows, too, that it is empty."""
-    return empty_like(frame.sparkSession.createDataFrame([], frame.schema))
+    return no_rows(frame.sparkSession, frame.schema)
+
+
+def no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
+    """Return an empty frame with these columns."""
+    return empty_like(spark.createDataFrame([], schema))
 
 
 def empty_if(origin: DataFrame, made: DataFrame) -> DataFrame:
@@ -154,30 +162,41 @@ def _known_schema(frame: DataFrame) -> StructType | None:
     return vars(frame).get(_CACHED if _CACHED in vars(frame) else _SCHEMA)
 
 
+_OWN: Final = contextvars.ContextVar("_OWN", default=False)
+"""Whether what makes expressions now is our own code."""
+
+
 @contextlib.contextmanager
 def without_callers() -> Iterator[None]:
     """Let pyspark not note which line makes an expression: our own say nothing to users, and each costs round trips."""
-    with _noting_callers(False):
+    _ask_whose_lines()
+    token = _OWN.set(True)
+    try:
         yield
+    finally:
+        _OWN.reset(token)
 
 
 @contextlib.contextmanager
 def with_callers() -> Iterator[None]:
-    """Let pyspark note which line makes an expression, if its settings ask for it: what users write."""
-    with _noting_callers(None):
-        yield
-
-
-@contextlib.contextmanager
-def _noting_callers(noted: bool | None) -> Iterator[None]:
-    """None: pyspark asks for its setting again."""
-    from pyspark.errors import utils
-
-    before = getattr(utils, _DEBUGGING, None)
-    if hasattr(utils, _DEBUGGING):
-        setattr(utils, _DEBUGGING, noted)
+    """Let pyspark note which line makes an expression, as its settings say: what users write."""
+    token = _OWN.set(False)
     try:
         yield
     finally:
-        if hasattr(utils, _DEBUGGING):
-            setattr(utils, _DEBUGGING, before)
+        _OWN.reset(token)
+
+
+def _ask_whose_lines() -> None:
+    """See to it that pyspark asks whose code it is before it notes a line."""
+    from pyspark.errors import utils
+
+    before = getattr(utils, _IS_NOTING, None)
+    if before is None or hasattr(before, _ASKS):
+        return
+
+    def is_noting() -> bool:
+        return not _OWN.get() and bool(before())
+
+    setattr(is_noting, _ASKS, True)
+    setattr(utils, _IS_NOTING, is_noting)

@@ -14,21 +14,19 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from tidegate.delta import WrittenFile, from_spark, schema_problems
+from tidegate.delta import WrittenFile, schema_problems
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
-from tidegate.spark.known import empty_like
+from tidegate.spark.known import empty_like, no_rows
 from tidegate.spark.materialize import mark_stored
 from tidegate.state.arrow import workers
 from tidegate.state.arrow.folding import COUNTED, Fold, FoldPlan, Lookup, fold
 from tidegate.state.arrow.merging import ADDED, GIVEN, TOO_MANY, Line
 from tidegate.state.arrow.sorted_files import StateLayout
-from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
+from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
-from tidegate.state.keyed import key_group
+from tidegate.state.keyed import key_group, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
 
     from tidegate.state.keyed import KeyedState
 
-__all__ = ["FoldedRows", "Remembered", "fold_rows", "schema_of"]
+__all__ = ["FoldedRows", "Remembered", "fold_rows"]
 
 MOST_BYTES: Final = 256 << 20
 """The most that a worker holds of a batch, and of each state. More is left to Spark, which spills."""
@@ -64,13 +62,6 @@ class FoldedRows:
     counts: Mapping[str, int]
 
 
-def schema_of(fields: Sequence[StructField]) -> Json:
-    """Return these columns as the schema of a table."""
-    from pyspark.sql.types import StructType
-
-    return from_spark(msgspec.json.decode(StructType(list(fields)).json()))
-
-
 def fold_rows(
     batch: DataFrame,
     fields: Sequence[StructField],
@@ -90,7 +81,7 @@ def fold_rows(
     from pyspark.sql.types import IntegerType, StructField, StructType
 
     emitted = schema_of(given)
-    schemas = [_schema(remembered) for remembered in states]
+    schemas = [remembered.state.schema_of_files(remembered.columns) for remembered in states]
     fields = [*fields, StructField(GROUP, IntegerType())]
     arriving = schema_of(fields)
     if not _can_be_done(batch.sparkSession, states, schemas, emitted, arriving):
@@ -98,7 +89,7 @@ def fold_rows(
     for remembered, schema in zip(states, schemas, strict=True):
         remembered.state.checked(schema)
         remembered.state.regroup(grouped_by)
-    nothing = FoldedRows(empty_like(batch.sparkSession.createDataFrame([], StructType(list(given)))), {})
+    nothing = FoldedRows(no_rows(batch.sparkSession, StructType(list(given))), {})
     if is_empty and not any(_has_work(remembered) for remembered in states):
         return nothing
     first = states[0].state
@@ -169,18 +160,6 @@ class _Outcome:
                 names[line.kind][line.name] = line.file
         replaced = {number: names[number] for number in range(len(due)) if len(splits[number]) == self.count}
         return names[ADDED], replaced
-
-
-def _schema(remembered: Remembered) -> Json:
-    """Return the schema of a state's files: as `KeyedState` writes them, its own columns first."""
-    from pyspark.sql import types as T
-
-    own = [
-        T.StructField(GROUP, T.IntegerType()),
-        T.StructField(CHECKPOINT, T.LongType()),
-        T.StructField(DELETED, T.BooleanType()),
-    ]
-    return schema_of([*own, *remembered.columns])
 
 
 def _can_be_done(

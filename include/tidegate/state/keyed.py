@@ -40,7 +40,7 @@ from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.known import empty_like, is_known_empty, with_fields
+from tidegate.spark.known import empty_like, is_known_empty, no_rows, with_fields
 from tidegate.spark.materialize import materialized
 from tidegate.spark.storage.writing import write_files
 from tidegate.state import versions
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-__all__ = ["CHECKPOINT", "DELETED", "GROUP", "KeyedState", "StateFolder", "TemporaryState", "key_group"]
+__all__ = ["CHECKPOINT", "DELETED", "GROUP", "KeyedState", "StateFolder", "TemporaryState", "key_group", "schema_of"]
 
 FEW = 8
 """Up to this number of partitions, each checkpoint writes a file for each. Above it, as many as its rows need."""
@@ -178,7 +178,7 @@ class KeyedState:
         deletes: the frame has a boolean column `_deleted`; where it is true, the key is deleted.
         """
         frame = self._with_own(changes, changes.columns, quoted(DELETED) if deletes else "false")
-        schema = self.checked(from_spark(msgspec.json.decode(frame.schema.json())))
+        schema = self.checked(schema_of(frame.schema.fields))
         files = self._write(frame, schema, "put", {CHECKPOINT: self.to.checkpoint, TOUCHED: self._touched})
         return self._put(files, schema, keep_own=deletes)
 
@@ -193,9 +193,9 @@ class KeyedState:
         if is_known_empty(rows):
             self.drop_expired()
             return empty_like(rows.select(*map(quoted, names)))
-        rows, fields = _columns(rows, names)
+        fields = _columns(rows, names)
         if not self.is_empty:
-            schema = self.checked(self._schema_with_own(fields))
+            schema = self.checked(self.schema_of_files(fields))
             if self._by_workers(schema) and workers.merges(schema, self.keys, ops):
                 return self._put(self._merge_by_workers(rows, fields, schema, ops, fixed)[0], schema)
         types = {field.name: field.dataType for field in fields}
@@ -219,11 +219,11 @@ class KeyedState:
         """
         from pyspark.sql.types import StructField
 
-        rows, given = _columns(rows, [*self.keys, *ops, *([ending.weight] if ending.weight else [])])
+        given = _columns(rows, [*self.keys, *ops, *([ending.weight] if ending.weight else [])])
         of = {field.name: field for field in given}
         end = StructField(ending.end, of[ending.start].dataType)
         fields = [*(of[key] for key in self.keys), end, *(of[name] for name in ops)]
-        schema = self.checked(self._schema_with_own(fields))
+        schema = self.checked(self.schema_of_files(fields))
         if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)):
             return None
         if is_known_empty(rows) and ending.due is None:
@@ -248,22 +248,21 @@ class KeyedState:
         bookkeeping = (f"{text} AS {quoted(name)}" for name, text in own.items())
         return rows.selectExpr(*bookkeeping, *map(quoted, self.keys), *map(quoted, values))
 
-    def _schema_with_own(self, fields: Sequence[StructField]) -> Json:
+    def schema_of_files(self, fields: Sequence[StructField]) -> Json:
         """Return the schema of files with these columns, keys first, which `_with_own` would put its own before."""
         from pyspark.sql import types as T
 
         own = {GROUP: T.IntegerType(), CHECKPOINT: T.LongType(), DELETED: T.BooleanType()}
         if self.expires:
             own[TOUCHED] = T.LongType()
-        both = T.StructType([*(T.StructField(name, kind) for name, kind in own.items()), *fields])
-        return from_spark(msgspec.json.decode(both.json()))
+        return schema_of([*(T.StructField(name, kind) for name, kind in own.items()), *fields])
 
     def _nothing(self, schema: Json, hidden: Sequence[str] = OWN) -> DataFrame:
         """Return a frame without rows, with the columns of files of this schema."""
         from pyspark.sql.types import StructType
 
         kept = [field for field in versions.spark_schema(schema)["fields"] if field["name"] not in hidden]
-        return empty_like(self.spark.createDataFrame([], StructType.fromJson({"type": "struct", "fields": kept})))
+        return no_rows(self.spark, StructType.fromJson({"type": "struct", "fields": kept}))
 
     @property
     def _group(self) -> str:
@@ -555,6 +554,13 @@ class TemporaryState(KeyedState):
         return None
 
 
+def schema_of(fields: Sequence[StructField]) -> Json:
+    """Return these columns as the schema of a table."""
+    from pyspark.sql.types import StructType
+
+    return from_spark(msgspec.json.decode(StructType(list(fields)).json()))
+
+
 def _merging(ops: Mapping[str, str], types: Mapping[str, Any]) -> list[Column]:
     """Return the columns that merge partial values, each in its own type."""
     from pyspark.sql import functions as F
@@ -567,10 +573,7 @@ def key_group(keys: Sequence[str], groups: int) -> str:
     return f"CAST(pmod(xxhash64({', '.join(map(quoted, keys))}), {groups}) AS INT)"
 
 
-def _columns(rows: DataFrame, names: Sequence[str]) -> tuple[DataFrame, list[StructField]]:
-    """Return the rows, and these columns of theirs as Spark knows them."""
+def _columns(rows: DataFrame, names: Sequence[str]) -> list[StructField]:
+    """Return these columns of the rows, as Spark knows them."""
     known = {field.name: field for field in rows.schema.fields}
-    if not known.keys() >= set(names):
-        rows = rows.select(*map(quoted, names))
-        return rows, list(rows.schema.fields)
-    return rows, [known[name] for name in names]
+    return [known[name] for name in names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
@@ -96,12 +97,21 @@ def test_columns_are_asked_for_once_for_each_shape_and_session() -> None:
 
 
 def test_lines_are_noted_of_what_users_write_and_not_of_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(utils, "is_debugging_enabled", utils.is_debugging_enabled)  # put back afterwards
     monkeypatch.setattr(utils, "_enable_debugging_cache", True)
-    with without_callers():
-        assert not utils.is_debugging_enabled()
+
+    def noted() -> bool:
+        return utils.is_debugging_enabled()
+
+    with ThreadPoolExecutor(1) as elsewhere, without_callers():
+        assert not noted()
+        assert elsewhere.submit(noted).result(), "another thread may be at a user's code"
         with with_callers():
-            assert utils._enable_debugging_cache is None, "pyspark asks for its setting again"
+            assert noted()
         with pytest.raises(KeyError), with_callers():
             raise KeyError
-        assert not utils.is_debugging_enabled()
-    assert utils.is_debugging_enabled()
+        assert not noted()
+    assert noted()
+    monkeypatch.setattr(utils, "_enable_debugging_cache", False)
+    with without_callers(), with_callers():
+        assert not noted(), "pyspark's setting counts"

@@ -47,8 +47,8 @@ class NewValues:
         values, first, bits = ascending[starts], in_order[starts], arrived[PARTS].to_numpy()[in_order]
         changes, found = [], []
         for number, before in enumerate(known):
-            counts = _sums(bits >> number & 1, starts)
-            is_new = (counts > 0) & ~_among(values, before)
+            counts = np.add.reduceat(bits >> number & 1, starts)
+            is_new = (counts > 0) & ~np.isin(values, before)
             rows = arrived.take(pa.array(first[is_new])).select([GROUP, *keys])
             counted = rows.append_column("_n", pa.array(counts[is_new]))
             changes.append(counted.append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool))))
@@ -69,22 +69,3 @@ class NewValues:
             for part in range(self.parts):
                 columns[new_column(part)] = pa.array(counts) if part == number else pa.nulls(len(counts), pa.int64())
             yield pa.table(columns)
-
-
-def _sums(numbers: Any, starts: Any) -> Any:
-    """Return the sum of the numbers from each start to the next."""
-    import numpy as np
-
-    return np.add.reduceat(numbers, starts) if len(starts) else np.zeros(0, np.int64)
-
-
-def _among(values: Any, some: Any) -> Any:
-    """Return which of the values, which ascend, are among some others."""
-    import numpy as np
-
-    is_there = np.zeros(len(values), bool)
-    if len(values):
-        places = np.searchsorted(values, some)
-        places[places == len(values)] = 0
-        is_there[places[values[places] == some]] = True
-    return is_there

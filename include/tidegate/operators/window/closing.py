@@ -149,7 +149,7 @@ class Windowing:
     def results(self, windows: DataFrame) -> DataFrame:
         """Return the user's columns: the window, the keys, and the results."""
         names = [quoted(name) for name in (START, END, *self.by)]
-        results = [function.result_sql(self.types.results[function.name]) for function in self.parsed]
+        results = [function.result(self.types.results[function.name]) for function in self.parsed]
         return empty_if(windows, windows.selectExpr(*names, *results))
 
     def count(self, **counted: int | None) -> None:

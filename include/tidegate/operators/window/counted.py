@@ -134,7 +134,7 @@ class CountWindow(InOrderOperator):
             gone = stored.join(open_keys, same(self.by, asides, nulls=True), "left_anti")
             changes = changes.unionByName(gone.withColumn("_deleted", F.lit(True)))
         state.put(changes, deletes=True)
-        results = [function.result_sql(types.results[function.name]) for function in parsed]
+        results = [function.result(types.results[function.name]) for function in parsed]
         return {"": windows.where(full).selectExpr(START, END, *keys, *results), LATE: late}
 
     def _pieces(self, ready: DataFrame, stored: DataFrame | None, parsed: Sequence[Function]) -> DataFrame:
