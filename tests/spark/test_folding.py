@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.kit.sampling import in_turn, only_with_all, some_of
@@ -164,12 +166,106 @@ def test_few_rows_that_meet_many_or_end_many_are_left_to_spark_too(
     left.clear()
     limited = folding.Lookup
 
-    def small_lookup(*told: Any) -> Any:
-        return limited(*told[:4], 300)
+    def small_lookup(*told: Any, **named: Any) -> Any:
+        return limited(*told, **{**named, "most_bytes": 300})
 
     monkeypatch.setattr(folding, "Lookup", small_lookup)
     assert rows(to_the_end(tmp_path / "limited")) == wanted
     assert left, "no join looked up too much"
+
+
+def matches(within: str) -> Callable[[Pipeline], None]:
+    """Orders with their payments: an inner join."""
+
+    def build(pipeline: Pipeline) -> None:
+        orders = sources(pipeline, "id long, v string, at timestamp", "orders", event_time="at", watermark="1 min")
+        payments = sources(pipeline, "id long, paid long, at timestamp", "payments", event_time="at", watermark="1 min")
+        orders.join(payments, on="id", within=within, prefix="paid_", uid="paid").sink(
+            "paid", DeltaAppend("tables/paid")
+        )
+
+    return build
+
+
+def pairs(orders: list[dict[str, Any]], payments: list[dict[str, Any]], seconds: int) -> set[tuple[str, int]]:
+    """What an inner join gives, in plain Python."""
+
+    def second(row: dict[str, Any]) -> int:
+        return 60 * int(row["at"][14:16]) + int(row["at"][17:19])
+
+    return {
+        (order["v"], payment["paid"])
+        for order in orders
+        for payment in payments
+        if order["id"] == payment["id"] and abs(second(payment) - second(order)) <= seconds
+    }
+
+
+def deleted(play: SmallPipeline) -> list[bool]:
+    """Of each row in the files of the left side's state, whether it says that a row is gone."""
+    paths = [next(play.root.rglob(file.name)) for file in play.state("paid.left").files]
+    return [gone for path in paths for gone in pq.ParquetFile(path).read()["_deleted"].to_pylist()]
+
+
+@pytest.mark.parametrize("by", ["workers", "algebra"])
+def test_rows_that_meet_nothing_any_more_are_forgotten_without_being_looked_for_and_do_not_come_back(
+    by: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written to delete them: their files go whole. A bound that is wider later does not bring back those
+    that are still in files which others share."""
+    if by == "algebra":
+        monkeypatch.setattr("tidegate.operators.join.folded.fold_rows", lambda *_, **__: None)
+    else:
+        monkeypatch.setattr(IntervalJoin, "_by_algebra", refuse_algebra)
+    orders = [{"id": 1, "v": f"order {n}", "at": f"2026-01-01T00:{n:02}:00Z"} for n in range(24)]
+    play = SmallPipeline(tmp_path, spark, matches("2 min"))
+
+    def given() -> set[tuple[str, int]]:
+        return {(row["v"], row["paid"]) for row in play.rows("tables/paid")}
+
+    payments: list[dict[str, Any]] = []
+    for begin in range(0, 20, 2):
+        payments.append({"id": 1, "paid": begin, "at": f"2026-01-01T00:{begin:02}:30Z"})
+        play.feed(orders[begin : begin + 2], "orders")
+        play.feed(payments[-1:], "payments")
+        play.checkpoint()
+    assert given() == pairs(orders[:20], payments, 120)
+    assert 0 < len(deleted(play)) <= 8
+    assert not any(deleted(play))
+
+    play.build = matches("30 min")
+    play.feed(orders[20:22], "orders")
+    play.feed([{"id": 1, "paid": 20, "at": "2026-01-01T00:20:30Z"}], "payments")
+    id = play.checkpoint()
+    new = given() - pairs(orders[:20], payments, 120)
+    # The watermark was at 00:17:30 or 18:00, and rows lived until it was two minutes past them.
+    assert {pair for pair in new if pair[1] == 20} == {(f"order {n}", 20) for n in range(16, 22)}, id
+    play.feed([{"id": 1, "paid": 22, "at": "2026-01-01T00:22:30Z"}], "payments")
+    play.checkpoint()
+    assert {pair for pair in given() if pair[1] == 22} >= {("order 20", 22), ("order 21", 22)}
+
+
+def test_the_rows_of_a_join_that_an_earlier_version_began_are_deleted_when_they_are_over(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They do not say until when they live."""
+    orders = [{"id": 1, "v": f"order {n}", "at": f"2026-01-01T00:{n:02}:00Z"} for n in range(12)]
+    payments = [{"id": 1, "paid": n, "at": f"2026-01-01T00:{n:02}:30Z"} for n in range(12)]
+    play = SmallPipeline(tmp_path, spark, matches("2 min"))
+
+    def checkpoints(first: int, last: int) -> None:
+        for begin in range(first, last, 2):
+            play.feed(orders[begin : begin + 2], "orders")
+            play.feed(payments[begin : begin + 2], "payments")
+            play.checkpoint()
+
+    with monkeypatch.context() as earlier:
+        earlier.setattr(IntervalJoin, "ttl", lambda *_: None)
+        checkpoints(0, 4)
+    assert "_touched" not in {field["name"] for field in play.state("paid.left").columns["fields"]}
+    checkpoints(4, 12)
+    assert {(row["v"], row["paid"]) for row in play.rows("tables/paid")} == pairs(orders, payments, 120)
+    assert any(deleted(play))
 
 
 def test_a_state_of_an_earlier_version_is_regrouped_once_and_goes_on(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidegate.sources.base import SourceContext
     from tidegate.state.keyed import KeyedState
     from tidegate.state.lateness import Over
-    from tidegate.state.record import Ttl
+    from tidegate.state.record import RowTtl, Ttl
 
 __all__ = ["Operator", "OperatorContext", "StatePart", "Watermarks"]
 
@@ -87,7 +87,7 @@ class States(Protocol):
     """Opens the operator's keyed states as of the base."""
 
     def __call__(
-        self, part: str, keys: Sequence[str], ttl: Ttl | None, over: Over | None, grouped_by: Sequence[str]
+        self, part: str, keys: Sequence[str], ttl: Ttl | RowTtl | None, over: Over | None, grouped_by: Sequence[str]
     ) -> KeyedState: ...
 
 
@@ -134,7 +134,7 @@ class OperatorContext:
         keys: Sequence[str],
         part: str = "",
         *,
-        ttl: Ttl | None = None,
+        ttl: Ttl | RowTtl | None = None,
         over: Over | None = None,
         grouped_by: Sequence[str] = (),
     ) -> KeyedState:
@@ -306,7 +306,7 @@ class Operator(ABC):
         """Return why it cannot be right for this interval, with what to do. None: it can."""
         return None
 
-    def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | RowTtl | None:
         """Return when the rows of one of its states expire. None: never."""
         return None
 

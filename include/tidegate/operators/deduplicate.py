@@ -22,7 +22,7 @@ from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.known import is_known_empty
-from tidegate.spark.row_id import row_id
+from tidegate.spark.row_id import half_fields, row_halves, row_id
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.lateness import on_time_sql, passed_before_sql
 
@@ -145,9 +145,9 @@ class Deduplicate(Operator):
                 None if is_empty and not context.watermarks.moved else ends,
             )
         named = (F.col(quoted(name)).alias(alias) for name, alias in columns.items())
-        batch = rows.select(*named, at.alias("_at"), row_id(rows).alias("_row"))
+        batch = rows.select(*named, at.alias("_at"), *map(F.expr, row_halves(rows)))
         arriving = [T.StructField(alias, fields[name].dataType) for name, alias in columns.items()]
-        arriving += [T.StructField("_at", T.LongType()), T.StructField("_row", T.StringType())]
+        arriving += [T.StructField("_at", T.LongType()), *half_fields()]
         folded = fold_rows(batch, arriving, self.by, [state], work, list(fields.values()), is_empty=is_empty)
         if folded is None:
             return None

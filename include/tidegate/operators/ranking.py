@@ -22,7 +22,7 @@ from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
 from tidegate.operators.join.sides import changed_rows, met, refuse_missing
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty
-from tidegate.spark.row_id import row_id
+from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.workers import is_key
 from tidegate.state.columns import DELETED
 from tidegate.state.folding import Remembered, fold_rows
@@ -194,7 +194,6 @@ def _by_workers(
     ttl: Ttl | None,
 ) -> tuple[DataFrame, DataFrame] | None:
     """Return the same as workers compute it. None: they cannot. order: its last term is `_row`."""
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     fields = {field.name: field for field in rows.schema.fields}
@@ -204,12 +203,13 @@ def _by_workers(
     state = context.state([*by, "_row"], ttl=ttl, grouped_by=by)
     copies = T.StructField("_n", T.LongType())
     stored = [*keys, T.StructField("_row", T.StringType()), *(fields[name] for name in values), copies]
+    arriving = [*keys, *half_fields(), *(fields[name] for name in values), copies]
     frames = [(rows, 1)] if withdrawn is None else [(rows, 1), (withdrawn, -1)]
     if withdrawn is not None and state.base is not None:
         refuse_missing([field["name"] for field in state.base.columns["fields"]], [f.name for f in stored], context)
     named = [
-        frame.select(*map(quoted, fields)).select(
-            *map(quoted, by), row_id(rows).alias("_row"), *map(quoted, values), F.lit(sign).cast("long").alias("_n")
+        frame.select(*map(quoted, fields)).selectExpr(
+            *map(quoted, by), *row_halves(rows), *map(quoted, values), f"CAST({sign} AS BIGINT) AS _n"
         )
         for frame, sign in frames
     ]
@@ -218,7 +218,7 @@ def _by_workers(
     work = FirstInOrder(list(by), values, terms, n, withdrawn is not None, list(fields), RANK)
     given = [*fields.values(), T.StructField(RANK, T.IntegerType()), T.StructField(ENTERS, T.BooleanType())]
     is_empty = all(is_known_empty(frame) for frame, _ in frames)
-    folded = fold_rows(batch, stored, by, [Remembered(state, stored)], work, given, is_empty=is_empty)
+    folded = fold_rows(batch, arriving, by, [Remembered(state, stored)], work, given, is_empty=is_empty)
     if folded is None:
         return None
     columns = [*map(quoted, fields), RANK]

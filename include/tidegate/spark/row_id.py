@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import binascii
+import itertools
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.records.names import quoted
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructField
 
-__all__ = ["row_id"]
+__all__ = ["HALVES", "half_fields", "row_halves", "row_id", "with_row_ids"]
+
+HALVES: Final = ("_row_high", "_row_low")
+"""The columns with both halves of an id, before workers make its text of them: Spark takes longer for that than for
+the hashes."""
 
 
 def row_id(frame: DataFrame) -> Column:
@@ -20,40 +27,76 @@ def row_id(frame: DataFrame) -> Column:
     """
     from pyspark.sql import functions as F
 
+    first, second = _halves(frame)
+    return F.expr(f"concat(lpad(hex({first}), 16, '0'), lpad(hex({second}), 16, '0'))")
+
+
+def row_halves(frame: DataFrame) -> list[str]:
+    """Return SQL for the same as two numbers, for workers."""
+    return [f"{half} AS {name}" for half, name in zip(_halves(frame), HALVES, strict=True)]
+
+
+def half_fields() -> list[StructField]:
+    """Return their columns."""
+    from pyspark.sql.types import LongType, StructField
+
+    return [StructField(name, LongType()) for name in HALVES]
+
+
+def with_row_ids(rows: pa.Table) -> pa.Table:
+    """Return a worker's rows with ids in place of their halves, if they have any."""
+    import numpy as np
+    import pyarrow as pa
+
+    if HALVES[0] not in rows.column_names:
+        return rows
+    halves = np.stack([rows[name].to_numpy() for name in HALVES], axis=1)
+    letters = binascii.hexlify(halves.astype(">i8").tobytes()).upper()
+    offsets = np.arange(rows.num_rows + 1, dtype=np.int32) * 32
+    ids = pa.StringArray.from_buffers(rows.num_rows, pa.py_buffer(offsets), pa.py_buffer(letters))
+    return rows.drop_columns(list(HALVES)).append_column("_row", ids)
+
+
+def _halves(frame: DataFrame) -> tuple[str, str]:
+    """Return SQL for two hashes of a row."""
     columns = []
     for field in sorted(frame.schema.fields, key=lambda field: field.name):
-        column = F.col(quoted(field.name))
+        column = quoted(field.name)
         # Null leaves a hash as it was: so a column with a value adds its name, too.
-        columns += [F.when(column.isNotNull(), F.lit(field.name)), _hashed(column, field.dataType)]
-    first, second = F.xxhash64(*columns), F.xxhash64(F.lit(1), *columns)
-    return F.concat(F.lpad(F.hex(first), 16, "0"), F.lpad(F.hex(second), 16, "0"))
+        columns += [f"IF({column} IS NOT NULL, {_text(field.name)}, NULL)", _hashed(column, field.dataType)]
+    return f"xxhash64({', '.join(columns)})", f"xxhash64({', '.join(['1', *columns])})"
 
 
-def _hashed(column: Column, kind: DataType) -> Column:
-    """Return a value in a form whose hashes differ for different values: covers nulls, lengths and the order of
-    maps."""
-    from pyspark.sql import functions as F
+def _hashed(column: str, kind: DataType, depth: int = 0) -> str:
+    """Return SQL for a value in a form whose hashes differ for different values: covers nulls, lengths and the order of
+    maps. depth: the number of functions of an item that it is in."""
     from pyspark.sql import types as T
 
-    def entry(value: Column, inner: DataType) -> list[Column]:
-        return [value.isNull(), _hashed(value, inner)]
+    def entry(value: str, inner: DataType, depth: int) -> list[str]:
+        return [f"{value} IS NULL", _hashed(value, inner, depth)]
 
     if isinstance(kind, T.ByteType | T.ShortType | T.IntegerType):
-        return column.cast("long")
+        return f"CAST({column} AS BIGINT)"
     if isinstance(kind, T.FloatType):
-        return column.cast("double")
+        return f"CAST({column} AS DOUBLE)"
     if isinstance(kind, T.DecimalType):
-        return column.cast(T.DecimalType(38, kind.scale))
+        return f"CAST({column} AS DECIMAL(38, {kind.scale}))"
+    item = f"_item{depth}"
     if isinstance(kind, T.ArrayType):
-        inner = kind.elementType
-        return F.struct(F.size(column), F.transform(column, lambda item: F.struct(*entry(item, inner))))
+        content = ", ".join(entry(item, kind.elementType, depth + 1))
+        return f"struct(size({column}), transform({column}, {item} -> struct({content})))"
     if isinstance(kind, T.MapType):  # two equal maps may hold their entries in two orders
-        key, value = kind.keyType, kind.valueType
-        entries = F.transform(
-            F.map_entries(column), lambda item: F.struct(*entry(item["key"], key), *entry(item["value"], value))
-        )
-        return F.struct(F.size(column), F.array_sort(entries))
+        parts = [(f"{item}.key", kind.keyType), (f"{item}.value", kind.valueType)]
+        content = ", ".join(itertools.chain(*(entry(value, inner, depth + 1) for value, inner in parts)))
+        entries = f"transform(map_entries({column}), {item} -> struct({content}))"
+        return f"struct(size({column}), array_sort({entries}))"
     if isinstance(kind, T.StructType):
-        fields = [part for f in kind.fields for part in entry(column.getField(f.name), f.dataType)]
-        return F.struct(*fields) if fields else F.lit(0)
-    return F.to_json(column) if isinstance(kind, T.VariantType) else column
+        fields = [part for f in kind.fields for part in entry(f"{column}.{quoted(f.name)}", f.dataType, depth)]
+        return f"struct({', '.join(fields)})" if fields else "0"
+    return f"to_json({column})" if isinstance(kind, T.VariantType) else column
+
+
+def _text(text: Any) -> str:
+    """Return a text as SQL."""
+    escaped = str(text).replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

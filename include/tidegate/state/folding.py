@@ -51,6 +51,10 @@ class Remembered:
     time: str | None = None
     ends: int | None = None
     """Also the stored rows whose `time` is below this are looked up."""
+    since: int | None = None
+    """Of these only the ones from this on: what is below has ended before, and no longer counts."""
+    moves: bool = False
+    """Whether a row's `time` may grow from checkpoint to checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +105,13 @@ def fold_rows(
         plan = FoldPlan(
             lookups=[
                 Lookup(
-                    each.state.merge_plan(schema, folder, count, batches), grouped_by, each.time, each.ends, MOST_BYTES
+                    each.state.merge_plan(schema, folder, count, batches),
+                    grouped_by,
+                    time=each.time,
+                    ends=each.ends,
+                    since=each.since,
+                    moves=each.moves,
+                    most_bytes=MOST_BYTES,
                 )
                 for each, schema, folder, batches in zip(states, schemas, folders, due, strict=True)
             ],
@@ -165,8 +175,9 @@ class _Outcome:
 def _can_be_done(
     spark: SparkSession, states: Sequence[Remembered], schemas: Sequence[Json], emitted: Json, arriving: Json
 ) -> bool:
-    if any(remembered.state.expires or not remembered.state.is_kept for remembered in states):
-        return False
+    for state in (remembered.state for remembered in states):
+        if not state.is_kept or (state.expires and not state.by_row):
+            return False
     if len({remembered.state.groups for remembered in states}) > 1:
         return False
     for remembered, schema in zip(states, schemas, strict=True):

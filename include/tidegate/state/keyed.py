@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -49,7 +49,7 @@ from tidegate.state.arrow.merging import ClosedWindows, MergePlan, WindowClosing
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Compaction, expired, to_merge
 from tidegate.state.evolution import needs_rewrite, refusals
-from tidegate.state.record import StateFile, StateTable, Ttl, once, state_file
+from tidegate.state.record import RowTtl, StateFile, StateTable, Ttl, once, state_file
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -87,7 +87,7 @@ class KeyedState:
         to: StateFolder,
         keys: Sequence[str],
         groups: int,
-        ttl: Ttl | None = None,
+        ttl: Ttl | RowTtl | None = None,
         grouped_by: Sequence[str] = (),
     ) -> None:
         """grouped_by: the keys that decide the key group of a row; by default all. A state that was begun otherwise
@@ -124,7 +124,16 @@ class KeyedState:
         """Every row in every file, older versions of a key included. None: there are none."""
         if self.base is None or not self.base.files:
             return None
-        return self._read([file.file for file in self.base.files], self.base.columns)
+        return self._read([file.file for file in self._living or self.base.files[:1]], self.base.columns)
+
+    @cached_property
+    def _living(self) -> list[StateFile]:
+        """The base's files that may have rows that have not expired, or hide others."""
+        assert self.base is not None
+        if self._limit is None:
+            return self.base.files
+        gone = {file.file.path for file in expired(self.base.files, self._limit)}
+        return [file for file in self.base.files if file.file.path not in gone]
 
     def rows(self, where: str | None = None) -> DataFrame | None:
         """Return each key's row. None: the state has never held anything.
@@ -179,7 +188,8 @@ class KeyedState:
         """
         frame = self._with_own(changes, changes.columns, quoted(DELETED) if deletes else "false")
         schema = self.checked(schema_of(frame.schema.fields))
-        files = self._write(frame, schema, "put", {CHECKPOINT: self.to.checkpoint, TOUCHED: self._touched})
+        fixed = {CHECKPOINT: self.to.checkpoint} | ({} if self.by_row else {TOUCHED: self._touched})
+        files = self._write(frame, schema, "put", fixed)
         return self._put(files, schema, keep_own=deletes)
 
     def merge(self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int] = _NONE) -> DataFrame:
@@ -228,11 +238,12 @@ class KeyedState:
             return None
         if is_known_empty(rows) and ending.due is None:
             self.drop_expired()
-            return ClosedWindows(self._nothing(schema), self._nothing(schema), 0, 0)
+            nothing = self._nothing(schema)
+            return ClosedWindows(lambda: nothing, nothing, 0, 0)
         files, outcome = self._merge_by_workers(rows, given, schema, ops, fixed, ending)
         aside = self.read_aside(f"{self.to.folder}/merge-{self._writes}-given", outcome.given, schema)
         closed = self._nothing(schema) if aside is None else aside.drop(*OWN)
-        return ClosedWindows(self._put(files, schema), closed, outcome.late, outcome.timeless)
+        return ClosedWindows(self._add(files, schema), closed, outcome.late, outcome.timeless)
 
     def _with_own(self, rows: DataFrame, names: Sequence[str], deleted: str) -> DataFrame:
         """Put tidegate's columns before the others: each file needs their statistics, and only the first columns have
@@ -244,7 +255,8 @@ class KeyedState:
             DELETED: f"CAST({deleted} AS BOOLEAN)",
         }
         if self.expires:
-            own[TOUCHED] = f"CAST({'NULL' if self._touched is None else self._touched} AS BIGINT)"
+            until = self.by_row.until if self.by_row else "NULL" if self._touched is None else self._touched
+            own[TOUCHED] = f"CAST({until} AS BIGINT)"
         bookkeeping = (f"{text} AS {quoted(name)}" for name, text in own.items())
         return rows.selectExpr(*bookkeeping, *map(quoted, self.keys), *map(quoted, values))
 
@@ -275,18 +287,27 @@ class KeyedState:
         return self.ttl.touched if self.ttl else None
 
     @property
+    def by_row(self) -> RowTtl | None:
+        """When its rows expire, if each has a time of its own."""
+        return self.ttl if isinstance(self.ttl, RowTtl) else None
+
+    @property
     def expires(self) -> bool:
         """True if rows say when they were written. Once they do, they always will: the column stays."""
         has_column = self._columns is not None and any(field["name"] == TOUCHED for field in self._columns["fields"])
         return self.ttl is not None or has_column
 
     def _put(self, files: list[StateFile], schema: Json, keep_own: bool = False) -> DataFrame:
+        return self._add(files, schema, keep_own)()
+
+    def _add(self, files: list[StateFile], schema: Json, keep_own: bool = False) -> Callable[[], DataFrame]:
+        """Make files part of the state. Return a function that reads their rows."""
         self._added += files
         self._columns = schema
         hidden = [TOUCHED] if keep_own else OWN
         if not files:
-            return self._nothing(schema, hidden)
-        return self._read([file.file for file in files], schema).drop(*hidden)
+            return lambda: self._nothing(schema, hidden)
+        return lambda: self._read([file.file for file in files], schema).drop(*hidden)
 
     def checked(self, schema: Json) -> Json:
         """Return the schema of what is to be written. Raise Invalid if the state cannot continue with it."""
@@ -406,10 +427,10 @@ class KeyedState:
             groups=self.groups,
             count=count,
             checkpoint=self.to.checkpoint,
-            touched=self._touched,
+            touched=self.by_row or self._touched,
             limit=self._limit,
             folder=location.full(folder),
-            runs=workers.runs_of(self.base.files if self.base else [], location),
+            runs=workers.runs_of(self._living if self.base else [], location),
             batches=workers.batches_of(batches, location),
         )
 

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -20,7 +20,10 @@ from tidegate.records.moments import micros_of
 from tidegate.records.records import Json, Struct
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 
-__all__ = ["DEFAULT_GROUPS", "StateFile", "StateTable", "Ttl", "once", "state_file"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DEFAULT_GROUPS", "RowTtl", "StateFile", "StateTable", "Ttl", "once", "state_file"]
 
 DEFAULT_GROUPS: Final = 128
 """Key groups of pipelines whose plans have no number: the default of `max_parallelism`."""
@@ -37,8 +40,8 @@ class StateFile(Struct, frozen=True, kw_only=True):
     groups: tuple[int, int]
     """The least and the greatest key group in it."""
     touched: int | None = None
-    """When its newest row was written, in microseconds since 1970: only if rows expire, and all of them have the
-    time."""
+    """When its newest row was written, or until when one of its rows lives at most (`RowTtl`), in microseconds since
+    1970: only if rows expire, and all of them have the time."""
 
     @property
     def name(self) -> str:
@@ -61,6 +64,11 @@ class StateTable(Struct, frozen=True, kw_only=True):
     files: list[StateFile]
     grouped_by: list[str] = []
     """The keys that decide a row's group, if not all of them do: rows that agree in these are in one group."""
+
+    @property
+    def expires(self) -> bool:
+        """Whether its rows have a time that they expire by."""
+        return any(field["name"] == TOUCHED for field in self.columns["fields"])
 
     @property
     def shown(self) -> list[str]:
@@ -117,3 +125,48 @@ class Ttl:
     def limit(self) -> int | None:
         """Rows that were written then or before have expired. A row without a time has not."""
         return None if self.now is None else micros_of(self.now - self.lasts)
+
+
+@dataclass(frozen=True)
+class RowTtl:
+    """The lifetime of rows that each have a time of their own: a row says until when it lives from when it is written.
+
+    So nobody has to look for what has expired: files of which all rows have are dropped, and others hide them. And a
+    longer lifetime, declared later, brings none of them back.
+    """
+
+    column: str
+    """The column with a row's time, in microseconds since 1970."""
+    lasts: int
+    """How long after that the watermark may be for the row to live, in microseconds."""
+    before: int | None
+    """The watermark as of the checkpoint's base. None: there was none, and nothing has expired."""
+    after: int | None
+    """The watermark when the checkpoint ends."""
+
+    @property
+    def touched(self) -> None:
+        """Rows do not share a time."""
+        return
+
+    @property
+    def limit(self) -> int | None:
+        """Rows that live no longer than that have expired."""
+        return self.before
+
+    @property
+    def limit_after(self) -> int | None:
+        """The limit after this checkpoint."""
+        return self.after
+
+    @property
+    def until(self) -> str:
+        """SQL for the time until which a row lives: it has expired when the watermark has come there. Null: never."""
+        return f"try_add({self.column}, {self.lasts + 1}L)"
+
+    def until_of(self, times: Any) -> pa.Array:
+        """Return the same for an array of times."""
+        import pyarrow as pa
+
+        until = times + (self.lasts + 1)
+        return pa.array(until, mask=(until < times) != (self.lasts + 1 < 0))

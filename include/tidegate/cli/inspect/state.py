@@ -28,7 +28,8 @@ def add_parser(subparsers: Any) -> None:
         help="what operators remember as of one checkpoint",
         description="Read an operator's keyed state exactly as it stood after one checkpoint: a row for each key. "
         "Columns are the operator's own; for an aggregate, the partial values that results come from. Where keys "
-        "expire, _touched says when a row was written. Without OPERATOR: list the states.",
+        "expire, _touched says when a row was written; in a join in time, until when it lives. Without OPERATOR: list "
+        "the states.",
         epilog="examples:\n  tidegate state orders\n  tidegate state orders totals --where 'customer_id = 7'\n"
         "  tidegate state orders totals --checkpoint 3 --limit 1000 --json\n"
         "  tidegate state orders totals --sql              the query, for other engines",

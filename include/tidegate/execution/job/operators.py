@@ -30,7 +30,7 @@ from tidegate.spark.storage.writing import write_files
 from tidegate.state.columns import DELETED
 from tidegate.state.keyed import KeyedState, StateFolder, TemporaryState
 from tidegate.state.lateness import Over, without_over
-from tidegate.state.record import DEFAULT_GROUPS, StateTable, Ttl
+from tidegate.state.record import DEFAULT_GROUPS, RowTtl, StateTable, Ttl
 from tidegate.state.table import StateSink, expired_name, state_sink_name
 from tidegate.versions.python import parse_time
 
@@ -177,18 +177,20 @@ class OperatorRunner:
         part: str,
         keys: Sequence[str],
         spark: SparkSession,
-        ttl: Ttl | None,
+        ttl: Ttl | RowTtl | None,
         over: Over | None,
         grouped_by: Sequence[str] = (),
     ) -> KeyedState:
         """Return the state as of the base; the same object each time, so that it knows what was put."""
         name = state_sink_name(stage.name, part)
-        if ttl is not None and ttl.limit_after is not None:
-            self.expired.setdefault(expired_name(stage.name), {})[part] = ttl.limit_after
         if name not in self.states:
             sink = StateSink(stage.name, part)
             context = self.coordinator.context(name)
             base = self.base(name)
+            if base is not None and isinstance(ttl, RowTtl) and not base.expires:
+                ttl = None  # an earlier version has begun it, whose rows do not say until when they live
+            if ttl is not None and ttl.limit_after is not None:
+                self.expired.setdefault(expired_name(stage.name), {})[part] = ttl.limit_after
             if base is not None and over is not None:
                 base = without_over(base, over)
             groups = base.groups if base else int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["is_small", "planned_simply"]
 
-SMALL_BYTES: Final = 8_000_000
+SMALL_BYTES: Final = 32_000_000
 _ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 
 

@@ -38,6 +38,8 @@ class JoinSide:
     """Rows before this time can no longer match any other. None: there is no watermark yet."""
     outer: bool
     """Whether its rows are emitted without a partner when their time is over."""
+    expires: bool = False
+    """Whether its stored rows are forgotten by themselves when their time is over."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,12 @@ class JoinInWorkers:
         settled = [rows.settle(met) for rows, met in zip(sides, (left_of, right_of), strict=True)]
         alone = [np.repeat(places, copies) for _, places, copies in settled]
         return Folded([changes for changes, _, _ in settled], self._given(sides, left_of, right_of, alone), counts)
+
+    def meeting(self, arrived: pa.Table, place: int) -> Any:
+        """Return a mask of the rows of the other side: they meet all that is stored on this one."""
+        import pyarrow.compute as pc
+
+        return pc.invert(arrived[FROM_RIGHT]) if place else arrived[FROM_RIGHT]
 
     def _arrived(self, arrived: pa.Table, place: int, counts: dict[str, int]) -> pa.Table:
         """Return the rows of a side that are on time; count the others."""
@@ -170,7 +178,7 @@ class _Rows:
         ends = self.side.ends
         over = np.zeros(len(place), bool) if ends is None else self.at[place] < ends
         live = ~over & (is_new | (matched & ~was_matched))
-        chosen = np.flatnonzero(live | (over & was_stored))
+        chosen = np.flatnonzero(live if self.side.expires else live | (over & was_stored))
         rows = self.rows.take(pa.array(place[chosen]))
         for name, values in (("_n", counts), ("_matched", matched), (DELETED, over)):
             rows = rows.append_column(name, pa.array(values[chosen]))

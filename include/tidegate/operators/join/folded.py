@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 from tidegate.operators.join.sides import names_from_right
 from tidegate.records.names import quoted
-from tidegate.spark.event_time import time_micros
-from tidegate.spark.row_id import row_id
+from tidegate.spark.event_time import time_micros_sql
+from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructField
 
     from tidegate.operators.base import OperatorContext
+    from tidegate.state.keyed import KeyedState
 
 __all__ = ["Nearness", "joined_by_workers"]
 
@@ -41,7 +41,7 @@ def joined_by_workers(
     inputs: Sequence[DataFrame],
     on: Sequence[str],
     prefix: str | None,
-    parts: Sequence[str],
+    states: Sequence[KeyedState],
     near: Nearness | None,
     context: OperatorContext,
     *,
@@ -49,7 +49,7 @@ def joined_by_workers(
 ) -> DataFrame | None:
     """Return the pairs in which at least one row is new, as workers compute them. None: they cannot.
 
-    near: None if rows of any time meet; then they are kept for ever. parts: the names of both sides' states.
+    near: None if rows of any time meet; then they are kept for ever. states: those of both sides.
     """
     from pyspark.sql import types as T
 
@@ -67,14 +67,15 @@ def joined_by_workers(
     )
     own = [count] if near is None else [at, count, matched]
     ends = near.ends if near is not None else (None, None)
-    sides, states = [], []
-    for place, part in enumerate(parts):
+    sides, remembered = [], []
+    for place, state in enumerate(states):
         named = tuple((result, name) for name, result in results[place].items())
-        sides.append(JoinSide(aliases[place], named, ends[place], near is not None and near.outer[place]))
+        outer, expires = near is not None and near.outer[place], state.by_row is not None
+        sides.append(JoinSide(aliases[place], named, ends[place], outer, expires))
         stored = [*keys, T.StructField("_row", T.StringType()), *(fields[place][n] for n in values[place]), *own]
-        state = context.state([*on, "_row"], part, grouped_by=on)
-        stands = is_empty and not context.watermarks.moved
-        states.append(Remembered(state, stored, None if near is None else "_at", None if stands else ends[place]))
+        stands = expires or (is_empty and not context.watermarks.moved)
+        time = None if near is None or expires else "_at"
+        remembered.append(Remembered(state, stored, time, None if stands else ends[place]))
     work = JoinInWorkers(
         on=on,
         sides=(sides[0], sides[1]),
@@ -88,11 +89,11 @@ def joined_by_workers(
     given = [*keys]
     for place, names in enumerate(results):
         given += [T.StructField(new, fields[place][name].dataType) for name, new in names.items()]
-    batch = _batch(inputs, on, None if near is None else near.times, aliases, fields, context)
-    arriving = [*keys, at, T.StructField("_row", T.StringType()), T.StructField(FROM_RIGHT, T.BooleanType())]
+    batch = _batch(inputs, on, None if near is None else near.times, aliases, context)
+    arriving = [*keys, at, *half_fields(), T.StructField(FROM_RIGHT, T.BooleanType())]
     for side, names in zip(fields, aliases, strict=True):
         arriving += [T.StructField(alias, side[name].dataType) for name, alias in names.items()]
-    folded = fold_rows(batch, arriving, on, states, work, given, is_empty=is_empty)
+    folded = fold_rows(batch, arriving, on, remembered, work, given, is_empty=is_empty)
     if folded is None:
         return None
     context.count(folded.counts)
@@ -104,23 +105,13 @@ def _batch(
     on: Sequence[str],
     times: Sequence[str] | None,
     aliases: Sequence[Mapping[str, str]],
-    fields: Sequence[Mapping[str, StructField]],
     context: OperatorContext,
 ) -> DataFrame:
     """Return the rows of both sides in one frame: a side's columns under aliases, those of the other null."""
-    from pyspark.sql import functions as F
-
     frames = []
     for place, frame in enumerate(inputs):
-        columns = [F.col(quoted(name)) for name in on]
-        subject = f"operator {context.uid!r}"
-        at = F.lit(0).cast("long") if times is None else time_micros(frame, times[place], subject)
-        columns.append(at.alias("_at"))
-        columns.append(row_id(frame).alias("_row"))
-        columns.append(F.lit(place == 1).alias(FROM_RIGHT))
-        for side, names in enumerate(aliases):
-            for name, alias in names.items():
-                value = F.col(quoted(name)) if side == place else F.lit(None).cast(fields[side][name].dataType)
-                columns.append(value.alias(alias))
-        frames.append(frame.select(*columns))
-    return frames[0].unionAll(frames[1])
+        at = "0L" if times is None else time_micros_sql(frame, times[place], f"operator {context.uid!r}")
+        own = [f"{at} AS _at", *row_halves(frame), f"{place == 1} AS {FROM_RIGHT}"]
+        values = (f"{quoted(name)} AS {alias}" for name, alias in aliases[place].items())
+        frames.append(frame.selectExpr(*map(quoted, on), *own, *values))
+    return frames[0].unionByName(frames[1], allowMissingColumns=True)

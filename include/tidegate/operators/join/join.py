@@ -41,11 +41,13 @@ from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.delta.source import DeltaTable
 from tidegate.spark.known import is_known_empty
+from tidegate.state.record import RowTtl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidegate.sources.base import SourceContext
+    from tidegate.state.record import Ttl
 
 __all__ = ["How", "IntervalJoin", "LatestJoin", "TableJoin"]
 
@@ -168,12 +170,29 @@ class IntervalJoin(Operator):
             (self._ends(0, bounds, context), self._ends(1, bounds, context)),
             (self._is_outer(0), self._is_outer(1)),
         )
-        return joined_by_workers(inputs, self.on, self.prefix, self.parts, near, context, is_empty=is_empty)
+        states = [
+            context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
+            for part in self.parts
+        ]
+        return joined_by_workers(inputs, self.on, self.prefix, states, near, context, is_empty=is_empty)
 
     def _ends(self, place: int, bounds: tuple[int, int], context: OperatorContext) -> int | None:
         """Return the time before which rows of a side can no longer match any other. None: there is no watermark."""
         now = context.watermarks.now_micros
         return None if now is None else (now - bounds[1] if place == 0 else now + bounds[0])
+
+    def ttl(self, part: str, context: OperatorContext) -> Ttl | RowTtl | None:
+        """A side's rows expire by themselves, unless those without a partner are emitted when their time is over."""
+        place, bounds = self.parts.index(part), bounds_in(self.within)
+        assert not isinstance(bounds, str)
+        if self._notes(place):
+            return None
+        lasts = bounds[1] if place == 0 else -bounds[0]
+        return RowTtl("_at", lasts, context.watermarks.before_micros, context.watermarks.now_micros)
+
+    def _notes(self, place: int) -> bool:
+        """Return whether it matters which rows of a side have had a partner by the time they are over."""
+        return self._is_outer(place) or (self.how in LEFT_ONLY and place == 0)
 
     def _is_outer(self, place: int) -> bool:
         return self.how == "full" or self.how == ("left", "right")[place]
@@ -189,12 +208,9 @@ class IntervalJoin(Operator):
         touched = context.persist(keys[0].unionAll(keys[1]).distinct())
         sides = []
         for place, part in enumerate(self.parts):
-            state, ends = (
-                context.state([*self.on, "_row"], part, grouped_by=self.on),
-                self._ends(place, bounds, context),
-            )
-            notes = self._is_outer(place) or (self.how in LEFT_ONLY and place == 0)
-            sides.append(Side(state, self.on, arrived[place], touched, ends, notes))
+            state = context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
+            ends = self._ends(place, bounds, context)
+            sides.append(Side(state, self.on, arrived[place], touched, ends, self._notes(place)))
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         result = self._result(sides, columns, bounds, context)
         return {"": result, "late-left": late_left, "late-right": late_right}
@@ -322,7 +338,8 @@ class LatestJoin(ExpiringOperator):
         """Return the new pairs as workers compute them. None: they cannot."""
         if self.expiry.after is not None:
             return None
-        return joined_by_workers(inputs, self.on, self.prefix, self.parts, None, context, is_empty=is_empty)
+        states = [context.state([*self.on, "_row"], part, grouped_by=self.on) for part in self.parts]
+        return joined_by_workers(inputs, self.on, self.prefix, states, None, context, is_empty=is_empty)
 
     def _adding(self, inputs: Sequence[DataFrame], context: OperatorContext) -> DataFrame:
         """Return the pairs in which at least one row is new; of a semi join the rows that have a partner only now."""

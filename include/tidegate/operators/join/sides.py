@@ -156,7 +156,7 @@ class Side:
         live = (
             now.where(~is_over).where("_new OR (_matched AND NOT _was)").select(*names, F.lit(False).alias("_deleted"))
         )
-        if self.ends is None:
+        if self.ends is None or self.state.by_row:
             self.state.put(live, deletes=True)
             return None
         over = now.where(is_over)

@@ -78,7 +78,8 @@ class FixedWindows:
             return None
         w.count(late=closed.late, without_time=closed.timeless)
         if w.on_update:
-            changed = closed.staying if w.limits.over is None else closed.staying.unionByName(closed.given)
+            staying = closed.staying()
+            changed = staying if w.limits.over is None else staying.unionByName(closed.given)
             return {"": changed, "-": self._windows_at_base(changed)}
         if w.allowed:
             return {

@@ -17,8 +17,12 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from tidegate.operators.by_workers.sessions import MergedSessions
+from tidegate.operators.functions import lift
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
+from tidegate.spark.known import is_known_empty
+from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.lateness import closing_sql, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:
@@ -39,14 +43,60 @@ class SessionWindows:
         w = self.windowing
         if w.side:
             rows = w.context.persist(rows)
-        late = self._judge_rows(rows).where("_fate > 0").drop("_time", "_fate")
+        late = self._judge_rows(rows).where("_fate > 0").drop("_time", "_fate") if w.side else None
+        closed = self._by_workers(rows)
+        streams = self._by_algebra(rows) if closed is None else {"": closed}
+        results = {name: w.results(frame) for name, frame in streams.items()}
+        return results if late is None else {**results, "late": late}
+
+    def _by_workers(self, rows: DataFrame) -> DataFrame | None:
+        """Return the sessions that are complete, as workers compute them. None: they cannot."""
+        from pyspark.sql import types as T
+
+        w = self.windowing
+        if w.on_update or w.allowed or not w.by:
+            return None
+        lifted = lift(w.parsed, rows, w.by, w.types.partials, [f"{w.micros_sql(rows)} AS _at"])
+        if lifted is None:
+            return None
+        of = {field.name: field for field in lifted.rows.schema.fields}
+        keys, partials = [of[name] for name in w.by], [of[name] for name in lifted.ops]
+        start, end = (T.StructField(name, T.TimestampType()) for name in (START, END))
+        limits = w.limits
+        stands = is_known_empty(rows) and limits.closed == limits.closed_before
+        held = Remembered(
+            w.state,
+            [start, *keys, end, *partials],
+            END,
+            None if stands or limits.closed is None else limits.closed + 1,
+            None if limits.closed_before is None else limits.closed_before + 1,
+            moves=True,
+        )
+        work = MergedSessions(w.by, START, END, lifted.ops, self.gap, limits)
+        arriving = [*keys, T.StructField("_at", T.LongType()), *partials]
+        given = [start, end, *keys, *partials]
+        batch = lifted.rows.select(*(quoted(field.name) for field in arriving))
+        folded = fold_rows(
+            batch,
+            arriving,
+            w.by,
+            [held],
+            work,
+            given,
+            is_empty=is_known_empty(rows),
+        )
+        if folded is None:
+            return None
+        w.count(**folded.counts)
+        return folded.rows
+
+    def _by_algebra(self, rows: DataFrame) -> dict[str, DataFrame]:
+        w = self.windowing
         pieces = w.context.persist(self._make_sessions(rows))
         any_new = self._count_late(pieces)
         fresh = pieces.where("_fate = 0").drop("_fate", "_island", "_rows")
         stored = w.held(fresh, open_sql(END, w.limits.late))
-        streams = self._merge_sessions(fresh, stored) if any_new else self._close_sessions(fresh, stored)
-        results = {name: w.results(frame) for name, frame in streams.items()}
-        return {**results, "late": late} if w.side else results
+        return self._merge_sessions(fresh, stored) if any_new else self._close_sessions(fresh, stored)
 
     # -- what is new ---------------------------------------------------------------------------------
 

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.delta import WrittenFile
+from tidegate.spark.row_id import with_row_ids
 from tidegate.state.arrow.merging import ADDED, GIVEN, TOO_MANY, Line, MergePlan, compact, living_mask
 from tidegate.state.arrow.sorted_files import (
     Matcher,
@@ -59,7 +61,8 @@ class Fold(Protocol):
     """An operator's function. It is sent to workers, and gets all rows of the keys of one range of key groups.
 
     One that also has `fewer(arrived)` says with which of the rows that have come so far the result is the same. So a
-    batch may be larger than what a worker holds.
+    batch may be larger than what a worker holds. One that has `meeting(arrived, number)` says for which of them it
+    needs all rows of a state under their keys; of the others only copies of themselves: rows with all of their keys.
     """
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
@@ -77,18 +80,22 @@ class Lookup:
     time: str | None = None
     ends: int | None = None
     """Rows whose `time` is below end. None: none does."""
+    since: int | None = None
+    """Rows whose `time` is below this have ended before, and no longer count. None: that is not known."""
+    moves: bool = False
+    """Whether a row's `time` may grow: so rows that seem to end are looked up by their keys, for newer ones."""
     most_bytes: int = 1 << 62
     """The most that a worker holds of them."""
 
-    def rows(self, matcher: Matcher | None, groups: range) -> pa.Table:
-        """Return the newest living row of each key. matcher: the batch's keys; None: it has none."""
+    def rows(self, sought: Sought, groups: range) -> pa.Table:
+        """Return the newest living row of each key."""
         import pyarrow as pa
 
         layout, runs = self.state.layout, self.state.runs_in(self.state.runs, groups)
         parts, size = [], 0
         for run in runs:
             found = [layout.schema.empty_table()]
-            for rows in self._rows_in(run, matcher):
+            for rows in self._rows_in(run, sought):
                 size += rows.nbytes
                 if size > self.most_bytes:
                     raise TooMany
@@ -98,34 +105,117 @@ class Lookup:
         rows = rows.filter(living_mask(rows, self.state.limit))
         return rows.drop_columns([name for name in (CHECKPOINT, TOUCHED) if name in rows.column_names])
 
-    def _rows_in(self, run: SortedFile, matcher: Matcher | None) -> Iterator[pa.Table]:
+    def _rows_in(self, run: SortedFile, sought: Sought) -> Iterator[pa.Table]:
         import numpy as np
         import pyarrow as pa
 
-        layout, time = self.state.layout, self.time if self.ends is not None else None
+        layout, time = self.state.layout, None if self.moves else self._ending
         looked_at = [*self.grouped_by, *([time] if time is not None else [])]
         with opened(run) as file:
-            places: dict[str, int] = {}
-            for place in range(file.metadata.num_columns):  # of columns with the same path the first is no nested one
-                places.setdefault(file.metadata.schema.column(place).path, place)
+            places = _places(file)
             for group in range(file.num_row_groups):
                 metadata = file.metadata.row_group(group)
-                sought = matcher is not None and matcher.may_be_in(metadata, places[self.grouped_by[0]])
+                near = sought.within(metadata, places[self.grouped_by[0]])
                 ending = time is not None and self._may_end(metadata, places[time])
-                if not (sought or ending):
+                if not (near or ending):
                     continue
                 keys = read(file, layout, looked_at, group)
                 mask = np.zeros(keys.num_rows, bool)
-                if matcher is not None and sought:
-                    mask[matcher.all_rows_in([keys[name].combine_chunks() for name in self.grouped_by])] = True
+                if near:
+                    columns = [keys[name].combine_chunks() for name in self.grouped_by]
+                    mask = near.mask(columns, partial(_column, file, layout, group))
                 if ending:
-                    mask |= integers(keys[time]) < self.ends
+                    mask |= self._ends(keys[time])
                 if mask.any():
                     yield read(file, layout, layout.schema.names, group).filter(pa.array(mask))
 
+    def ending_keys(self, groups: range) -> Iterator[pa.Table]:
+        """Yield the keys of rows that seem to end."""
+        import pyarrow as pa
+
+        if (time := self._ending) is None:
+            return
+        layout = self.state.layout
+        for run in self.state.runs_in(self.state.runs, groups):
+            with opened(run) as file:
+                place = _places(file)[time]
+                for group in range(file.num_row_groups):
+                    if self._may_end(file.metadata.row_group(group), place):
+                        rows = read(file, layout, [*self.grouped_by, time], group)
+                        yield rows.filter(pa.array(self._ends(rows[time]))).select(list(self.grouped_by))
+
+    @property
+    def _ending(self) -> str | None:
+        return self.time if self.ends is not None else None
+
+    def _ends(self, times: Any) -> Any:
+        ends = integers(times) < self.ends
+        return ends if self.since is None else ends & (integers(times) >= self.since)
+
     def _may_end(self, metadata: Any, place: int) -> bool:
         bounds = raw_bounds(metadata, place)
-        return bounds is None or (self.ends is not None and bounds[0] < self.ends)
+        if bounds is None or self.ends is None:
+            return self.ends is not None
+        return bounds[0] < self.ends and (self.since is None or bounds[1] >= self.since)
+
+
+def _column(file: Any, layout: StateLayout, group: int, name: str) -> pa.ChunkedArray:
+    return read(file, layout, [name], group)[name]
+
+
+@dataclass(frozen=True)
+class Sought:
+    """What of a batch is looked up in a state."""
+
+    keys: Matcher | None = None
+    """All rows under these. None: there are none."""
+    copies: tuple[Matcher, str, pa.Array] | None = None
+    """Rows that are there already: by the keys that decide the group, and by the values of another key."""
+
+    @classmethod
+    def of(cls, rows: pa.Table, by: Sequence[str]) -> Sought:
+        """Look up all rows under these rows' keys."""
+        return cls(Matcher(_distinct(rows, by), by)) if rows.num_rows else cls()
+
+    def with_copies(self, rows: pa.Table, by: Sequence[str], key: str) -> Sought:
+        """Look up copies of these rows, too. key: tells rows apart that agree in the others."""
+        if not rows.num_rows:
+            return self
+        return Sought(self.keys, (Matcher(_distinct(rows, by), by), key, rows[key].combine_chunks()))
+
+    def within(self, metadata: Any, place: int) -> Sought | None:
+        """Return what a row group can hold of it, by its statistics. None: nothing. place: the first key's column."""
+        keys = self.keys if self.keys is not None and self.keys.may_be_in(metadata, place) else None
+        copies = self.copies if self.copies is not None and self.copies[0].may_be_in(metadata, place) else None
+        return Sought(keys, copies) if keys is not None or copies is not None else None
+
+    def mask(self, columns: Sequence[pa.Array], column: Callable[[str], pa.ChunkedArray]) -> Any:
+        """Return a mask of a row group's rows. columns: the keys that decide the group. column: reads another one."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        mask = np.zeros(len(columns[0]), bool)
+        if self.keys is not None:
+            mask[self.keys.all_rows_in(columns)] = True
+        if self.copies is None:
+            return mask
+        by, key, values = self.copies
+        near = np.zeros(len(mask), bool)
+        near[by.all_rows_in(columns)] = True
+        places = np.flatnonzero(near & ~mask)
+        if len(places):
+            ids = column(key).take(pa.array(places))
+            mask[places[pc.is_in(ids, value_set=values).to_numpy()]] = True
+        return mask
+
+
+def _places(file: Any) -> dict[str, int]:
+    """Return the place of each column of a file; of columns with the same path the first is no nested one."""
+    places: dict[str, int] = {}
+    for place in range(file.metadata.num_columns):
+        places.setdefault(file.metadata.schema.column(place).path, place)
+    return places
 
 
 @dataclass(frozen=True)
@@ -154,7 +244,7 @@ def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: st
 def _folded(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
     arrived = _collected(batches, plan.arriving, plan.most_bytes, getattr(plan.work, "fewer", None))
     groups = plan.lookups[0].state.range_of(split)
-    folded = plan.work(arrived, _stored(plan.lookups, arrived, groups))
+    folded = plan.work(arrived, _stored(plan, arrived, groups))
     lines = []
     for number, (lookup, changes) in enumerate(zip(plan.lookups, folded.changes, strict=True)):
         state = lookup.state
@@ -165,14 +255,26 @@ def _folded(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name:
     return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
 
 
-def _stored(lookups: Sequence[Lookup], arrived: pa.Table, groups: range) -> list[pa.Table]:
+def _stored(plan: FoldPlan, arrived: pa.Table, groups: range) -> list[pa.Table]:
     """Return what each lookup finds. Those by the same keys share their preparation, which sorts the batch."""
-    matchers: dict[tuple[str, ...], Matcher | None] = {}
-    for lookup in lookups:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    meeting = getattr(plan.work, "meeting", None)
+    known: dict[tuple[str, ...], Sought] = {}
+    found = []
+    for number, lookup in enumerate(plan.lookups):
         by = tuple(lookup.grouped_by)
-        if by not in matchers:
-            matchers[by] = Matcher(_distinct(arrived, by), by) if arrived.num_rows else None
-    return [lookup.rows(matchers[tuple(lookup.grouped_by)], groups) for lookup in lookups]
+        if meeting is not None:
+            meets = meeting(arrived, number)
+            own = arrived.filter(pc.invert(meets))
+            sought = Sought.of(arrived.filter(meets), by).with_copies(own, by, lookup.state.layout.keys[-1])
+        elif lookup.moves:
+            sought = Sought.of(pa.concat_tables([arrived.select(list(by)), *lookup.ending_keys(groups)]), by)
+        else:
+            sought = known[by] = known.get(by) or Sought.of(arrived, by)
+        found.append(lookup.rows(sought, groups))
+    return found
 
 
 def _collected(
@@ -190,7 +292,7 @@ def _collected(
     for batch in batches:
         if is_too_large:
             continue
-        held.append(pa.Table.from_batches([batch]).cast(schema))
+        held.append(with_row_ids(pa.Table.from_batches([batch]).cast(schema)))
         size += batch.nbytes
         if fewer is not None and size > reduce_at:
             held = [fewer(pa.concat_tables(held).combine_chunks())]
@@ -201,7 +303,7 @@ def _collected(
             held.clear()
     if is_too_large:
         raise TooMany
-    return pa.concat_tables([schema.empty_table(), *held]).combine_chunks()
+    return pa.concat_tables([with_row_ids(schema.empty_table()), *held]).combine_chunks()
 
 
 def _distinct(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -216,7 +318,7 @@ def _distinct(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 def _write_changes(state: MergePlan, changes: pa.Table, path: str) -> WrittenFile:
     import pyarrow as pa
 
-    own = {CHECKPOINT: state.checkpoint, TOUCHED: state.touched}
+    own = {CHECKPOINT: state.checkpoint, TOUCHED: state.touched_at(changes)}
     rows = state.layout.table({**own, **{n: changes[n] for n in changes.column_names}}, changes.num_rows)
     writer = Writer(state.layout, path)
     writer.write(rows.take(pa.array(order_of(rows, state.layout.keys))))

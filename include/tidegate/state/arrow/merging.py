@@ -8,7 +8,7 @@ rows that have ended                           →  a file beside the state, to 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -30,6 +30,7 @@ from tidegate.state.arrow.sorted_files import (
 )
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 from tidegate.state.lateness import StartRange, WindowLimits, closing_starts, ended_mask, late_mask
+from tidegate.state.record import RowTtl
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,8 +119,8 @@ def _where(rows: pa.Table, mask: Any) -> pa.Table:
 class ClosedWindows:
     """The result of a merge that closes windows."""
 
-    staying: DataFrame
-    """The rows as they were put into the state."""
+    staying: Callable[[], DataFrame]
+    """Returns the rows as they were put into the state: most windows need not read them again."""
     given: DataFrame
     late: int
     timeless: int
@@ -137,7 +138,8 @@ class MergePlan:
     count: int
     """The number of ranges that the key groups are split into."""
     checkpoint: int
-    touched: int | None
+    touched: int | RowTtl | None
+    """When the rows are written, or how they come to the time until which they live."""
     limit: int | None
     folder: str
     runs: Sequence[SortedFile]
@@ -151,6 +153,14 @@ class MergePlan:
     def range_of(self, split: int) -> range:
         """Return the key groups of a partition."""
         return range(-(-split * self.groups // self.count), -(-(split + 1) * self.groups // self.count))
+
+    def touched_at(self, rows: pa.Table) -> Any:
+        """Return the time that rows expire by: an array, or the same for all."""
+        return (
+            self.touched.until_of(integers(rows[self.touched.column]))
+            if isinstance(self.touched, RowTtl)
+            else self.touched
+        )
 
     def runs_in(self, runs: Sequence[SortedFile], groups: range) -> list[SortedFile]:
         """Return the files that may hold rows of these groups."""
@@ -216,7 +226,7 @@ def _merge_batch(plan: MergePlan, batches: Iterable[pa.RecordBatch], groups: ran
     hits = found(layout, plan.runs_in(plan.runs, groups), Matcher(now, layout.keys))
     if hits is not None:
         values = _merge_stored(plan, values, now.num_rows, *hits)
-    fixed = {CHECKPOINT: plan.checkpoint, DELETED: False, TOUCHED: plan.touched}
+    fixed = {CHECKPOINT: plan.checkpoint, DELETED: False, TOUCHED: plan.touched_at(now)}
     keys = {name: now[name] for name in layout.keys}
     ends = {} if plan.ending is None else {plan.ending.end: plan.ending.ends_of(now[plan.ending.start])}
     return layout.table({**keys, **values, **fixed, **ends, GROUP: now[GROUP]}, now.num_rows)

@@ -539,8 +539,10 @@ def newest(layout: StateLayout, parts: Sequence[pa.Table], groups: range | None 
     rows = pa.concat_tables([layout.schema.empty_table(), *parts])
     if groups is not None:
         rows = rows.filter(pc.and_(pc.greater_equal(rows[GROUP], groups.start), pc.less(rows[GROUP], groups.stop)))
-    rows = rows.take(pa.array(order_of(rows, layout.keys, newest_first=True, are_so=are_so)))
-    return rows.take(pa.array(firsts(rows, layout.keys)))
+    if len(parts) < 2:  # sorted already, and each key once
+        return rows
+    order = pa.array(order_of(rows, layout.keys, newest_first=True, are_so=are_so))
+    return rows.take(order.take(pa.array(firsts(rows.select(layout.keys).take(order), layout.keys))))
 
 
 def _newest_first(parts: Sequence[pa.Table]) -> tuple[list[pa.Table], bool]:

@@ -1,0 +1,99 @@
+"""Sessions as workers put them together, for one range of key groups: `window/sessions.py` says what a session is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.sorted_files import codes_of, integers, reduced
+from tidegate.state.columns import DELETED, GROUP
+from tidegate.state.lateness import WindowLimits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["MergedSessions"]
+
+_ISLAND = "_island"
+
+
+@dataclass(frozen=True)
+class MergedSessions:
+    """Puts the batch's rows together with the sessions that are held of their keys, and emits those that are complete.
+
+    The batch has a row's time in `_at`, and its partial values.
+    """
+
+    by: Sequence[str]
+    start: str
+    end: str
+    ops: Mapping[str, str]
+    """Each partial value's column, and how two are merged: "sum", "min" or "max"."""
+    gap: int
+    limits: WindowLimits
+
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        timed = pc.is_valid(arrived["_at"]).to_numpy()
+        at = integers(pc.fill_null(arrived["_at"], 0))
+        at = np.minimum(at, np.iinfo(np.int64).max - self.gap)
+        late = timed & self._ended(at + self.gap, self.limits.late)
+        counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
+        on_time = timed & ~late
+        new, at = arrived.filter(pa.array(on_time)), at[on_time]
+        held = stored[0].filter(pa.array(~self._ended(integers(stored[0][self.end]), self.limits.late)))
+        starts = np.concatenate([at, integers(held[self.start])])
+        ends = np.concatenate([at + self.gap, integers(held[self.end])])
+        is_new = np.repeat([True, False], [new.num_rows, held.num_rows])
+        island = self._islands(new, held, starts, ends)
+        pieces = self._reduced(new, held, island, starts, ends)
+        changed = np.bincount(island[is_new], minlength=pieces.num_rows) > 0
+        begins, finishes = integers(pieces[self.start]), integers(pieces[self.end])
+        stays = pieces.filter(pa.array(changed & ~self._ended(finishes, self.limits.over)))
+        moved = held.filter(pa.array((changed[island] & (starts != begins[island]))[new.num_rows :]))
+        names = [GROUP, self.start, *self.by, self.end, *self.ops]
+        changes = pa.concat_tables([stays.select(names), moved.select(names)])
+        deleted = np.repeat([False, True], [stays.num_rows, moved.num_rows])
+        complete = pieces.filter(pa.array(self._ended(finishes, self.limits.closed)))
+        given = complete.select([self.start, self.end, *self.by, *self.ops])
+        return Folded([changes.append_column(DELETED, pa.array(deleted))], [given], counts)
+
+    def _islands(self, new: pa.Table, held: pa.Table, starts: Any, ends: Any) -> Any:
+        """Return for each piece, the new ones first, the number of the session that it is part of."""
+        import numpy as np
+
+        codes = np.concatenate(codes_of([new.select(self.by), held.select(self.by)], self.by))
+        order = np.lexsort((starts, codes))
+        codes, starts, ends = codes[order], starts[order], ends[order]
+        distinct, rank = np.unique(ends, return_inverse=True)
+        reached = np.maximum.accumulate(codes * len(distinct) + rank)  # of one key, the last end so far
+        begins = np.ones(len(codes), bool)
+        begins[1:] = (codes[1:] != codes[:-1]) | (starts[1:] > distinct[reached[:-1] - codes[:-1] * len(distinct)])
+        island = np.empty(len(codes), np.int64)
+        island[order] = np.cumsum(begins) - 1
+        return island
+
+    def _reduced(self, new: pa.Table, held: pa.Table, island: Any, starts: Any, ends: Any) -> pa.Table:
+        """Return one row for each session, in the order of their numbers."""
+        import pyarrow as pa
+
+        names = [GROUP, *self.by, *self.ops]
+        kind = held.schema.field(self.start).type
+        values = pa.concat_tables([new.select(names).cast(held.select(names).schema), held.select(names)])
+        pieces = values.append_column(_ISLAND, pa.array(island))
+        pieces = pieces.append_column(self.start, pa.array(starts).cast(kind))
+        pieces = pieces.append_column(self.end, pa.array(ends).cast(kind))
+        ops = {**self.ops, self.start: "min", self.end: "max"}
+        rows = reduced(pieces.combine_chunks().to_batches(), [_ISLAND], ops)
+        return pieces if rows is None else rows
+
+    @staticmethod
+    def _ended(ends: Any, limit: int | None) -> Any:
+        import numpy as np
+
+        return np.zeros(len(ends), bool) if limit is None else ends <= limit
