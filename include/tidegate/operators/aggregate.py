@@ -23,7 +23,7 @@ from tidegate.operators.functions import Function, RowPartials, arguments, lift,
 from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import empty_if, empty_like, is_known_empty
+from tidegate.spark.known import empty_if, empty_like, is_known_empty, select_sql
 from tidegate.state.arrow.workers import merges
 from tidegate.state.columns import DELETED, OWN
 from tidegate.state.folding import Remembered, fold_rows
@@ -185,17 +185,17 @@ class Aggregate(ExpiringOperator):
             folded = self._by_workers(rows, withdrawn, functions, types, context)
             if folded is not None:
                 now, old = folded.where(IS_NOW), folded.where(f"NOT {IS_NOW}")
-                return {"": now.selectExpr(*results), "-": old.selectExpr(*results)}
+                return {"": select_sql(now, results), "-": select_sql(old, results)}
         distinct = self._new_values(rows, functions, context) if withdrawn is None else NO_NEW_DISTINCT
         if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
             was_empty = state.is_empty
             changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
             unknown = was_empty or not context.replaced_is_taken or is_known_empty(changed)
             before = None if unknown else state.of(changed)
-            new = empty_if(changed, changed.selectExpr(*results))
+            new = empty_if(changed, select_sql(changed, results))
             if before is None:
                 return {"": new, "-": empty_like(new)}
-            return {"": new, "-": recalled(state, before, changed, context).selectExpr(*results)}
+            return {"": new, "-": select_sql(recalled(state, before, changed, context), results)}
         partial = self._partial(rows, withdrawn, functions, distinct, context)
         before = state.of(partial)
         if before is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.operators.calls import Call, parse_call
 from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
-from tidegate.spark.known import empty_if
+from tidegate.spark.known import empty_if, select_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -373,7 +373,7 @@ def lift(
     sql = {name: text for function in functions for name, text in function.partials_sql.items()}
     columns = (f"CAST({text} AS {types[sql[name]]}) AS {quoted(name)}" for name, text in texts.items())
     fixed = {function.name: 1 for function in functions if function.call.name == "count" and function.argument == "*"}
-    return RowPartials(empty_if(rows, rows.selectExpr(*before, *map(quoted, by), *columns)), ops, fixed)
+    return RowPartials(empty_if(rows, select_sql(rows, [*before, *map(quoted, by), *columns])), ops, fixed)
 
 
 def _row(partial: str, argument: str) -> str | None:

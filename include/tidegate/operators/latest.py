@@ -28,7 +28,7 @@ from tidegate.operators.join.sides import side_rows
 from tidegate.operators.ranking import RANK, By, first_rows, orders_alike, rank_problems, ranked, ranked_first
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import is_known_empty
+from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves, row_id
 from tidegate.state.folding import Remembered, fold_rows
 
@@ -153,7 +153,7 @@ class Latest(ExpiringOperator):
         if not orders_alike([fields[name] for name in self.order_by]):
             return None
         stored = [*(fields[name] for name in self.by), *(fields[name] for name in fields if name not in self.by)]
-        batch = rows.selectExpr(*(quoted(field.name) for field in stored), *row_halves(rows))
+        batch = select_sql(rows, [*(quoted(field.name) for field in stored), *row_halves(rows)])
         arriving = [*stored, *half_fields()]
         given = [*fields.values(), T.StructField(ENTERS, T.BooleanType())]
         work = GreatestRow(self.by, self.order_by, list(fields))

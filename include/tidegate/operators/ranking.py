@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
 from tidegate.operators.join.sides import changed_rows, met, refuse_missing
 from tidegate.records.names import quoted
-from tidegate.spark.known import is_known_empty
+from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.workers import is_key
 from tidegate.state.columns import DELETED
@@ -208,8 +208,9 @@ def _by_workers(
     if withdrawn is not None and state.base is not None:
         refuse_missing([field["name"] for field in state.base.columns["fields"]], [f.name for f in stored], context)
     named = [
-        frame.select(*map(quoted, fields)).selectExpr(
-            *map(quoted, by), *row_halves(rows), *map(quoted, values), f"CAST({sign} AS BIGINT) AS _n"
+        select_sql(
+            select_sql(frame, map(quoted, fields)),
+            [*map(quoted, by), *row_halves(rows), *map(quoted, values), f"CAST({sign} AS BIGINT) AS _n"],
         )
         for frame, sign in frames
     ]
@@ -222,7 +223,8 @@ def _by_workers(
     if folded is None:
         return None
     columns = [*map(quoted, fields), RANK]
-    return folded.rows.where(ENTERS).select(*columns), folded.rows.where(f"NOT {ENTERS}").select(*columns)
+    came, went = folded.rows.where(ENTERS), folded.rows.where(f"NOT {ENTERS}")
+    return select_sql(came, columns), select_sql(went, columns)
 
 
 def _put(ranked: DataFrame, all_rows: bool, n: int, state: KeyedState) -> None:

@@ -12,9 +12,9 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +32,8 @@ __all__ = [
     "no_rows",
     "no_rows_like",
     "not_streaming",
+    "renamed",
+    "select_sql",
     "with_callers",
     "with_fields",
     "without_callers",
@@ -49,6 +51,9 @@ _CACHED: Final = "_cached_schema"
 _SCHEMA: Final = "schema"
 """Where any other frame does."""
 _FIELDS: Final = "_tidegate_fields"
+_SPLITS: Final = "_tidegate_splits"
+_BETWEEN: Final = "\x01"
+"""What stands between texts that go to Java as one."""
 
 
 def empty_like(like: DataFrame) -> DataFrame:
@@ -86,6 +91,37 @@ def not_streaming(frame: DataFrame) -> DataFrame:
     if _CACHED in vars(frame):
         vars(frame).setdefault("isStreaming", False)
     return frame
+
+
+def select_sql(frame: DataFrame, texts: Iterable[str]) -> DataFrame:
+    """Return `frame.selectExpr(*texts)`: with a Spark in this process, in two round trips instead of one for each."""
+    texts = list(texts)
+    array = _java_array(frame, texts)
+    return frame.selectExpr(*texts) if array is None else _made_of(frame, frame._jdf.selectExpr(array))
+
+
+def renamed(frame: DataFrame, names: Iterable[str]) -> DataFrame:
+    """Return `frame.toDF(*names)`, likewise."""
+    names = list(names)
+    array = _java_array(frame, names)
+    return frame.toDF(*names) if array is None else _made_of(frame, frame._jdf.toDF(array))
+
+
+def _made_of(frame: Any, java: Any) -> DataFrame:
+    """Return the frame of pyspark's for one of Java's."""
+    made: DataFrame = type(frame)(java, frame.sparkSession)
+    return made
+
+
+def _java_array(frame: DataFrame, texts: Sequence[str]) -> Any:
+    """Return the texts as an array of Java's. None: there is no Java in this process, or they cannot be one text."""
+    if not hasattr(frame, "_jdf") or not texts or any(_BETWEEN in text for text in texts):
+        return None
+    held: Any = vars(frame.sparkSession)
+    if _SPLITS not in held:
+        jvm: Any = frame.sparkSession._jvm
+        held[_SPLITS] = jvm.java.util.regex.Pattern.compile(_BETWEEN)
+    return held[_SPLITS].split(_BETWEEN.join(texts), -1)
 
 
 def is_known_empty(frame: DataFrame) -> bool:

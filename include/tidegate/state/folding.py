@@ -18,7 +18,7 @@ from tidegate.delta import WrittenFile, schema_problems
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
-from tidegate.spark.known import empty_like, no_rows
+from tidegate.spark.known import empty_like, no_rows, select_sql
 from tidegate.spark.materialize import mark_stored
 from tidegate.state.arrow import workers
 from tidegate.state.arrow.folding import COUNTED, Fold, FoldPlan, Lookup, fold
@@ -93,14 +93,13 @@ def fold_rows(
     for remembered, schema in zip(states, schemas, strict=True):
         remembered.state.checked(schema)
         remembered.state.regroup(grouped_by)
-    nothing = FoldedRows(no_rows(batch.sparkSession, StructType(list(given))), {})
     if is_empty and not any(_has_work(remembered) for remembered in states):
-        return nothing
+        return FoldedRows(no_rows(batch.sparkSession, StructType(list(given))), {})
     first = states[0].state
     folders = [remembered.state.new_folder("fold") for remembered in states]
     aside = f"{folders[0]}-given"
     due = [remembered.state.due_batches() for remembered in states]
-    grouped = batch.selectExpr("*", f"{key_group(grouped_by, first.groups)} AS {GROUP}")
+    grouped = select_sql(batch, ["*", f"{key_group(grouped_by, first.groups)} AS {GROUP}"])
     with first.split_by_group(empty_like(grouped) if is_empty else grouped) as (rows, count):
         plan = FoldPlan(
             lookups=[
@@ -131,7 +130,9 @@ def fold_rows(
         added, replaced = outcome.files(number, due[number])
         remembered.state.add_files(folders[number], schemas[number], added, replaced, due[number])
     emitted_rows = first.read_aside(aside, outcome.given, emitted)
-    return FoldedRows(nothing.rows if emitted_rows is None else mark_stored(emitted_rows), outcome.counts)
+    if emitted_rows is None:
+        return FoldedRows(no_rows(batch.sparkSession, StructType(list(given))), outcome.counts)
+    return FoldedRows(mark_stored(emitted_rows), outcome.counts)
 
 
 @dataclass(frozen=True)

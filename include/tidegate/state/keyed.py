@@ -40,7 +40,7 @@ from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.known import empty_like, is_known_empty, no_rows, with_fields
+from tidegate.spark.known import empty_like, is_known_empty, no_rows, select_sql, with_fields
 from tidegate.spark.materialize import materialized
 from tidegate.spark.storage.writing import write_files
 from tidegate.state import versions
@@ -258,7 +258,7 @@ class KeyedState:
             until = self.by_row.until if self.by_row else "NULL" if self._touched is None else self._touched
             own[TOUCHED] = f"CAST({until} AS BIGINT)"
         bookkeeping = (f"{text} AS {quoted(name)}" for name, text in own.items())
-        return rows.selectExpr(*bookkeeping, *map(quoted, self.keys), *map(quoted, values))
+        return select_sql(rows, [*bookkeeping, *map(quoted, self.keys), *map(quoted, values)])
 
     def schema_of_files(self, fields: Sequence[StructField]) -> Json:
         """Return the schema of files with these columns, keys first, which `_with_own` would put its own before."""
@@ -388,7 +388,7 @@ class KeyedState:
 
         batches, folder = self.due_batches(), self.new_folder("merge")
         brought = [field for field in fields if field.name not in fixed]
-        grouped = rows.selectExpr(f"{self._group} AS {GROUP}", *(quoted(field.name) for field in brought))
+        grouped = select_sql(rows, [f"{self._group} AS {GROUP}", *(quoted(field.name) for field in brought)])
         with self.split_by_group(grouped) as (split, count):
             plan = dataclasses.replace(
                 self.merge_plan(schema, folder, count, batches),

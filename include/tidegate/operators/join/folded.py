@@ -9,6 +9,7 @@ from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSi
 from tidegate.operators.join.sides import names_from_right
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
+from tidegate.spark.known import select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.folding import Remembered, fold_rows
 
@@ -113,5 +114,5 @@ def _batch(
         at = "0L" if times is None else time_micros_sql(frame, times[place], f"operator {context.uid!r}")
         own = [f"{at} AS _at", *row_halves(frame), f"{place == 1} AS {FROM_RIGHT}"]
         values = (f"{quoted(name)} AS {alias}" for name, alias in aliases[place].items())
-        frames.append(frame.selectExpr(*map(quoted, on), *own, *values))
+        frames.append(select_sql(frame, [*map(quoted, on), *own, *values]))
     return frames[0].unionByName(frames[1], allowMissingColumns=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.errors import Invalid
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same
 from tidegate.records.names import listed, quoted
+from tidegate.spark.known import select_sql
 from tidegate.spark.row_id import row_id
 from tidegate.state.columns import OWN as STATE_COLUMNS
 from tidegate.state.lateness import passed_before_sql, passed_sql
@@ -75,14 +76,12 @@ class On:
 
     def turned(self, frame: DataFrame, context: OperatorContext) -> DataFrame:
         """Return the right side's rows under these names."""
-        from pyspark.sql import functions as F
-
         if self.left == self.right:
             return frame
         need_keys(frame, self.right, "on", context)
         names = self.renamed(frame)
         refuse_own(frame, context, [name for name in names.values() if name.startswith(THEIRS)])
-        return frame.select(*(F.col(quoted(name)).alias(names.get(name, name)) for name in frame.columns))
+        return select_sql(frame, (f"{quoted(name)} AS {quoted(names.get(name, name))}" for name in frame.columns))
 
     def looked_at(self, right: DataFrame, how: str) -> DataFrame:
         """Return the right side's rows, turned already: its keys only, if the join gives nothing else of them."""

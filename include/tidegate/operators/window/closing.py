@@ -12,7 +12,7 @@ from tidegate.operators.functions import Function, parsed_functions
 from tidegate.operators.inputs import Types, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
-from tidegate.spark.known import empty_if
+from tidegate.spark.known import empty_if, select_sql
 from tidegate.state.columns import OWN
 from tidegate.state.lateness import Over, WindowLimits, ended_sql, open_sql
 
@@ -150,7 +150,7 @@ class Windowing:
         """Return the user's columns: the window, the keys, and the results."""
         names = [quoted(name) for name in (START, END, *self.by)]
         results = [function.result(self.types.results[function.name]) for function in self.parsed]
-        return empty_if(windows, windows.selectExpr(*names, *results))
+        return empty_if(windows, select_sql(windows, [*names, *results]))
 
     def count(self, **counted: int | None) -> None:
         """Count rows that no window took."""

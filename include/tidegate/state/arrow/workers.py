@@ -19,7 +19,7 @@ from tidegate.delta import Location, WrittenFile
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
-from tidegate.spark.known import with_fields
+from tidegate.spark.known import renamed, with_fields
 from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.same_disk import is_shared, on_one_machine, started_by_tidegate
 from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, TIMELESS, Line, MergePlan, compact, merge
@@ -242,11 +242,13 @@ def reported(rows: DataFrame, work: Callable[..., Any], fields: Sequence[StructF
 
     names = [field.name for field in fields]
 
-    def renamed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from work(batch.rename_columns(names) for batch in batches)
 
     numbers = [T.StructField(f"c{place}", field.dataType) for place, field in enumerate(fields)]
-    numbered = with_fields(rows.toDF(*(field.name for field in numbers)), numbers)  # Spark stumbles over dots in names
+    numbered = with_fields(
+        renamed(rows, (field.name for field in numbers)), numbers
+    )  # Spark stumbles over dots in names
     kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType(), T.LongType())
     lines = T.StructType([T.StructField(name, kind) for name, kind in zip(Line._fields, kinds, strict=True)])
-    return [Line(*row) for row in numbered.mapInArrow(renamed, lines).collect()]
+    return [Line(*row) for row in numbered.mapInArrow(named, lines).collect()]
