@@ -16,6 +16,7 @@ from tidegate import Pipeline
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.join.join import IntervalJoin
+from tidegate.operators.window.sessions import SessionWindows
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.state import folding
@@ -266,6 +267,66 @@ def test_the_rows_of_a_join_that_an_earlier_version_began_are_deleted_when_they_
     checkpoints(4, 12)
     assert {(row["v"], row["paid"]) for row in play.rows("tables/paid")} == pairs(orders, payments, 120)
     assert any(deleted(play))
+
+
+VISITORS = [
+    {"who": f"visitor {n % 41}", "paid": f"{n}.25", "at": f"2026-01-01T00:{n * 7 // 60:02}:{n * 7 % 60:02}Z"}
+    for n in range(0, 400)
+]
+"""Each comes every 287 seconds, in no file but the next one with a gap of five minutes that is not exceeded."""
+
+
+def visits_of(gap: str, **functions: str) -> Callable[[Pipeline], None]:
+    def build(pipeline: Pipeline) -> None:
+        visits = sources(
+            pipeline, "who string, paid decimal(28, 2), at timestamp", "visits", event_time="at", watermark="1 s"
+        )
+        sessions = visits.window(session=gap, by="who", uid="sessions", **functions)
+        sessions.sink("sessions", DeltaAppend("tables/sessions"))
+
+    return build
+
+
+def test_sessions_that_an_earlier_version_began_go_on_with_workers(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kept them in other key groups: they are written anew once, and what is held is found in these."""
+    play = SmallPipeline(tmp_path, spark, visits_of("5 min", visits="count(*)"))
+    with monkeypatch.context() as earlier:
+        earlier.setattr("tidegate.operators.window.sessions.fold_rows", lambda *_, **__: None)
+        for begin in (0, 100):
+            play.feed(VISITORS[begin : begin + 100], "visits")
+            play.checkpoint()
+    assert play.state("sessions").grouped_by == []
+    monkeypatch.setattr(SessionWindows, "_by_algebra", refuse_algebra)
+    for begin in (200, 300):
+        play.feed(VISITORS[begin : begin + 100], "visits")
+        play.checkpoint()
+    assert play.state("sessions").grouped_by == ["who"]
+    play.checkpoint(drain=Drain(by="a test"))
+    found = {row["who"]: row["visits"] for row in play.rows("tables/sessions")}
+    assert len(play.rows("tables/sessions")) == 41, "a session came in pieces"
+    assert found == Counter(visit["who"] for visit in VISITORS)
+
+
+def test_sessions_of_what_workers_add_otherwise_than_spark_are_left_to_spark(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums with as many digits as there are, and the greatest of structs."""
+    left: list[str] = []
+    by_algebra = SessionWindows._by_algebra
+
+    def counted(self: SessionWindows, rows: Any) -> Any:
+        left.append("sessions")
+        return by_algebra(self, rows)
+
+    monkeypatch.setattr(SessionWindows, "_by_algebra", counted)
+    for number, functions in enumerate([{"paid": "sum(paid)"}, {"last": "max(struct(paid, who))"}]):
+        play = SmallPipeline(tmp_path / str(number), spark, visits_of("5 min", **functions))
+        play.feed(VISITORS[:50], "visits")
+        play.checkpoint(drain=Drain(by="a test"))
+        assert len(left) == number + 1
+        assert len(play.rows("tables/sessions")) == 41
 
 
 def test_a_state_of_an_earlier_version_is_regrouped_once_and_goes_on(

@@ -28,6 +28,11 @@ def test_ids_are_those_of_earlier_versions_also_where_workers_make_their_text(sp
     assert with_row_ids(found)["_row"].to_pylist() == wanted
 
 
+def test_a_field_is_not_taken_for_a_column_of_a_frame_with_that_name(spark: Any) -> None:
+    rows = spark.sql("SELECT 7 AS id, struct(n AS id) AS o FROM VALUES (1), (2) AS t (n)").alias("o")
+    assert rows.select(row_id(rows).alias("id")).distinct().count() == 2
+
+
 def spark_sql(text: str) -> Any:
     from pyspark.sql import functions as F
 

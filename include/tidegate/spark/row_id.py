@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import itertools
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from tidegate.records.names import quoted
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HALVES", "half_fields", "row_halves", "row_id", "with_row_ids"]
 
-HALVES: Final = ("_row_high", "_row_low")
+HALVES: Final = ("_tidegate_high", "_tidegate_low")
 """The columns with both halves of an id, before workers make its text of them: Spark takes longer for that than for
 the hashes."""
 
@@ -86,17 +86,16 @@ def _hashed(column: str, kind: DataType, depth: int = 0) -> str:
         content = ", ".join(entry(item, kind.elementType, depth + 1))
         return f"struct(size({column}), transform({column}, {item} -> struct({content})))"
     if isinstance(kind, T.MapType):  # two equal maps may hold their entries in two orders
-        parts = [(f"{item}.key", kind.keyType), (f"{item}.value", kind.valueType)]
+        parts = [(f"{item}['key']", kind.keyType), (f"{item}['value']", kind.valueType)]
         content = ", ".join(itertools.chain(*(entry(value, inner, depth + 1) for value, inner in parts)))
         entries = f"transform(map_entries({column}), {item} -> struct({content}))"
         return f"struct(size({column}), array_sort({entries}))"
     if isinstance(kind, T.StructType):
-        fields = [part for f in kind.fields for part in entry(f"{column}.{quoted(f.name)}", f.dataType, depth)]
+        fields = [part for f in kind.fields for part in entry(f"{column}[{_text(f.name)}]", f.dataType, depth)]
         return f"struct({', '.join(fields)})" if fields else "0"
     return f"to_json({column})" if isinstance(kind, T.VariantType) else column
 
 
-def _text(text: Any) -> str:
-    """Return a text as SQL."""
-    escaped = str(text).replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+def _text(text: str) -> str:
+    """Return a text as SQL. What a letter behind a backslash means depends on a setting of the session."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)" if "'" in text or "\\" in text else f"'{text}'"

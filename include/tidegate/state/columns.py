@@ -10,5 +10,6 @@ GROUP: Final = "_group"
 CHECKPOINT: Final = "_checkpoint"
 DELETED: Final = "_deleted"
 TOUCHED: Final = "_touched"
-"""The time when the row was written, in microseconds since 1970: only in states whose rows expire."""
+"""The time that the row expires by, in microseconds since 1970: when it was written, or until when it lives
+(`state/record.py`). Only in states whose rows expire."""
 OWN: Final = (GROUP, CHECKPOINT, DELETED, TOUCHED)

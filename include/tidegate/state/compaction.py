@@ -111,7 +111,7 @@ def _smallest(members: Sequence[StateFile], limit: int) -> list[StateFile]:
 
 
 def expired(files: Sequence[StateFile], limit: int) -> list[StateFile]:
-    """Return the files of which all rows were written up to `limit`, and that hide nothing."""
+    """Return the files of which all rows have expired by `limit`, and that hide nothing."""
     dropped: list[StateFile] = []
     for file in sorted(files, key=lambda file: file.checkpoint):
         if file.touched is not None and file.touched <= limit and not _hides(file, files, [*dropped, file]):

@@ -126,9 +126,9 @@ class KeyedState:
             return None
         return self._read([file.file for file in self._living or self.base.files[:1]], self.base.columns)
 
-    @cached_property
+    @property
     def _living(self) -> list[StateFile]:
-        """The base's files that may have rows that have not expired, or hide others."""
+        """The base's files, as they are since `_rewrite`, that may have rows that have not expired, or hide others."""
         assert self.base is not None
         if self._limit is None:
             return self.base.files
@@ -165,7 +165,7 @@ class KeyedState:
 
     @property
     def _limit(self) -> int | None:
-        """Rows written up to then have expired."""
+        """Rows whose time is up to then have expired."""
         return self.ttl.limit if self.ttl else None
 
     def _read(self, files: Sequence[StagedFile], columns: Json) -> DataFrame:
@@ -293,7 +293,7 @@ class KeyedState:
 
     @property
     def expires(self) -> bool:
-        """True if rows say when they were written. Once they do, they always will: the column stays."""
+        """True if rows have a time that they expire by. Once they do, they always will: the column stays."""
         has_column = self._columns is not None and any(field["name"] == TOUCHED for field in self._columns["fields"])
         return self.ttl is not None or has_column
 

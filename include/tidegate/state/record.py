@@ -72,7 +72,7 @@ class StateTable(Struct, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> list[str]:
-        """The columns for users: keys, values, and the time a row was written if rows expire."""
+        """The columns for users: keys, values, and the time that a row expires by, if rows do."""
         hidden = (GROUP, CHECKPOINT, DELETED)
         names = [field["name"] for field in self.columns["fields"]]
         return [*self.keys, *(name for name in names if name not in self.keys and name not in hidden)]

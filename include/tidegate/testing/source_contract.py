@@ -148,7 +148,10 @@ class SourceContract:
         self.arrive(5)
         later, _ = self.drained(end)
         assert Counter(self.rows_of(*plans, *later)) == Counter(self.all_rows)
-        assert [plan.more for plan in plans] == [True] * (len(plans) - 1) + [False]
+        assert not plans[-1].more
+        said = next(place for place, plan in enumerate(plans) if not plan.more)
+        # A server may move the end of its log by itself, behind the last row.
+        assert self.rows_of(*plans[said + 1 :]) == [], "the source said that no more was left"
 
     def test_wherever_the_input_is_cut_the_rows_are_the_same(self) -> None:
         plans, end = [], None

@@ -127,3 +127,14 @@ def test_each_session_is_given_once_it_is_complete_however_its_rows_came(seed: i
         assert kept.take(rows, limits) == told.take(rows, limits)
         before = now
     assert kept.counts == told.counts
+
+
+def test_sessions_that_overlap_without_a_new_row_stay_what_they_are(tmp_path: Path) -> None:
+    """They were changed by hand: what nothing new has joined is given as it is held."""
+    work = MergedSessions(["k"], "start", "end", {"n": "sum", "m": "max"}, GAP, WindowLimits(None, None, 25, 25))
+    rows = [{GROUP: 0, "k": "a", "start": start, "end": end, "n": 1, "m": 0} for start, end in [(0, 20), (15, 40)]]
+    held = pa.Table.from_pylist(rows, pa.schema([OWN[0], ("start", TIME), ("k", pa.string()), ("end", TIME), *VALUES]))
+    none = pa.schema([("k", pa.string()), ("_at", pa.int64()), *VALUES, OWN[0]]).empty_table()
+    folded = work(none, [held])
+    assert [session(row) for some in folded.given for row in some.to_pylist()] == [(0, 20, "a", 1, 0)]
+    assert not folded.changes[0].num_rows

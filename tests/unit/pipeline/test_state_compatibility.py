@@ -69,6 +69,11 @@ def refusal(before: Build, now: Build, **left: Any) -> str:
         ),
         (
             lambda rows, other: rows.join(other, on="k", within="1 h", uid="u"),
+            lambda rows, other: rows.join(other, on="k", uid="u"),
+            "join 'u': within is left out, and was there",
+        ),
+        (
+            lambda rows, other: rows.join(other, on="k", within="1 h", uid="u"),
             lambda rows, other: rows.join(other, on="k", within="1 h", how="full", event_time=("then", "at"), uid="u"),
             "join 'u': how is full, and was inner\n    join 'u': event_time is then, at, and was at, at",
         ),

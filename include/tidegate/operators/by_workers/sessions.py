@@ -59,9 +59,11 @@ class MergedSessions:
         names = [GROUP, self.start, *self.by, self.end, *self.ops]
         changes = pa.concat_tables([stays.select(names), moved.select(names)])
         deleted = np.repeat([False, True], [stays.num_rows, moved.num_rows])
-        complete = pieces.filter(pa.array(self._ended(finishes, self.limits.closed)))
-        given = complete.select([self.start, self.end, *self.by, *self.ops])
-        return Folded([changes.append_column(DELETED, pa.array(deleted))], [given], counts)
+        complete = pieces.filter(pa.array(changed & self._ended(finishes, self.limits.closed)))
+        untouched = held.filter(pa.array(~changed[island][new.num_rows :]))  # each as it is
+        due = untouched.filter(pa.array(self._ended(integers(untouched[self.end]), self.limits.closed)))
+        given = [rows.select([self.start, self.end, *self.by, *self.ops]) for rows in (complete, due)]
+        return Folded([changes.append_column(DELETED, pa.array(deleted))], given, counts)
 
     def _islands(self, new: pa.Table, held: pa.Table, starts: Any, ends: Any) -> Any:
         """Return for each piece, the new ones first, the number of the session that it is part of."""

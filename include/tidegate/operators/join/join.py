@@ -53,6 +53,8 @@ __all__ = ["How", "IntervalJoin", "LatestJoin", "TableJoin"]
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 HOWS: Final = ("inner", "left", "right", "full", "semi", "anti")
+BOUNDS: Final = "within"
+"""The name, in what the state of a join means, for whether its rows are kept until their time is over, or for ever."""
 EVERY_FILE = 1_000_000_000
 """An offset that no table reaches: a version is read whole."""
 
@@ -127,7 +129,7 @@ class IntervalJoin(Operator):
         }
 
     def meaning(self, over_updates: bool) -> Json:
-        return {"on": self.keys.texts, "how": self.how, "event_time": list(self.times)}
+        return {"on": self.keys.texts, "how": self.how, "event_time": list(self.times), BOUNDS: "there"}
 
     def problems(self) -> list[str]:
         bounds = bounds_in(self.within)
@@ -313,7 +315,7 @@ class LatestJoin(ExpiringOperator):
         return {"on": self.keys.texts, "how": self.how, "prefix": self.prefix} | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
-        return {"on": self.keys.texts, "how": self.how}
+        return {"on": self.keys.texts, "how": self.how, BOUNDS: "left out"}
 
     def problems(self) -> list[str]:
         return join_problems(self.keys, self.how, HOWS) + self.expiry.problems()

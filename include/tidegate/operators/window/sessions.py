@@ -22,7 +22,9 @@ from tidegate.operators.functions import lift
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty
+from tidegate.state.arrow.workers import merges
 from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.keyed import schema_of
 from tidegate.state.lateness import closing_sql, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class SessionWindows:
         of = {field.name: field for field in lifted.rows.schema.fields}
         keys, partials = [of[name] for name in w.by], [of[name] for name in lifted.ops]
         start, end = (T.StructField(name, T.TimestampType()) for name in (START, END))
+        if not merges(schema_of([start, *keys, end, *partials]), w.keys, lifted.ops):
+            return None
         limits = w.limits
         stands = is_known_empty(rows) and limits.closed == limits.closed_before
         held = Remembered(
