@@ -273,7 +273,7 @@ VISITORS = [
     {"who": f"visitor {n % 41}", "paid": f"{n}.25", "at": f"2026-01-01T00:{n * 7 // 60:02}:{n * 7 % 60:02}Z"}
     for n in range(0, 400)
 ]
-"""Each comes every 287 seconds, in no file but the next one with a gap of five minutes that is not exceeded."""
+"""Each of them comes every 287 seconds: with a gap of five minutes that is one session, over several checkpoints."""
 
 
 def visits_of(gap: str, **functions: str) -> Callable[[Pipeline], None]:

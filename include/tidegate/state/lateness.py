@@ -128,7 +128,7 @@ def ended_micros_sql(end: str, limit: int | None) -> str:
     return "false" if limit is None else f"{end} <= {limit}"
 
 
-def ended_mask(ends: pa.ChunkedArray, limit: int | None) -> Any:
+def ended_mask(ends: pa.Array | pa.ChunkedArray, limit: int | None) -> Any:
     """Return `ended` as a mask of a column that has no nulls."""
     import numpy as np
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.state.arrow.folding import Folded
 from tidegate.state.arrow.sorted_files import codes_of, integers, reduced
 from tidegate.state.columns import DELETED, GROUP
-from tidegate.state.lateness import WindowLimits
+from tidegate.state.lateness import WindowLimits, ended_mask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,26 +42,26 @@ class MergedSessions:
         timed = pc.is_valid(arrived["_at"]).to_numpy()
         at = integers(pc.fill_null(arrived["_at"], 0))
         at = np.minimum(at, np.iinfo(np.int64).max - self.gap)
-        late = timed & self._ended(at + self.gap, self.limits.late)
+        late = timed & ended_mask(pa.array(at + self.gap), self.limits.late)
         counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
         on_time = timed & ~late
         new, at = arrived.filter(pa.array(on_time)), at[on_time]
-        held = stored[0].filter(pa.array(~self._ended(integers(stored[0][self.end]), self.limits.late)))
+        held = stored[0].filter(pa.array(~ended_mask(stored[0][self.end], self.limits.late)))
         starts = np.concatenate([at, integers(held[self.start])])
         ends = np.concatenate([at + self.gap, integers(held[self.end])])
         is_new = np.repeat([True, False], [new.num_rows, held.num_rows])
         island = self._islands(new, held, starts, ends)
         pieces = self._reduced(new, held, island, starts, ends)
         changed = np.bincount(island[is_new], minlength=pieces.num_rows) > 0
-        begins, finishes = integers(pieces[self.start]), integers(pieces[self.end])
-        stays = pieces.filter(pa.array(changed & ~self._ended(finishes, self.limits.over)))
+        begins = integers(pieces[self.start])
+        stays = pieces.filter(pa.array(changed & ~ended_mask(pieces[self.end], self.limits.over)))
         moved = held.filter(pa.array((changed[island] & (starts != begins[island]))[new.num_rows :]))
         names = [GROUP, self.start, *self.by, self.end, *self.ops]
         changes = pa.concat_tables([stays.select(names), moved.select(names)])
         deleted = np.repeat([False, True], [stays.num_rows, moved.num_rows])
-        complete = pieces.filter(pa.array(changed & self._ended(finishes, self.limits.closed)))
+        complete = pieces.filter(pa.array(changed & ended_mask(pieces[self.end], self.limits.closed)))
         untouched = held.filter(pa.array(~changed[island][new.num_rows :]))  # each as it is
-        due = untouched.filter(pa.array(self._ended(integers(untouched[self.end]), self.limits.closed)))
+        due = untouched.filter(pa.array(ended_mask(untouched[self.end], self.limits.closed)))
         given = [rows.select([self.start, self.end, *self.by, *self.ops]) for rows in (complete, due)]
         return Folded([changes.append_column(DELETED, pa.array(deleted))], given, counts)
 
@@ -93,9 +93,3 @@ class MergedSessions:
         ops = {**self.ops, self.start: "min", self.end: "max"}
         rows = reduced(pieces.combine_chunks().to_batches(), [_ISLAND], ops)
         return pieces if rows is None else rows
-
-    @staticmethod
-    def _ended(ends: Any, limit: int | None) -> Any:
-        import numpy as np
-
-        return np.zeros(len(ends), bool) if limit is None else ends <= limit

@@ -246,9 +246,8 @@ def reported(rows: DataFrame, work: Callable[..., Any], fields: Sequence[StructF
         yield from work(batch.rename_columns(names) for batch in batches)
 
     numbers = [T.StructField(f"c{place}", field.dataType) for place, field in enumerate(fields)]
-    numbered = with_fields(
-        renamed(rows, (field.name for field in numbers)), numbers
-    )  # Spark stumbles over dots in names
+    # Spark stumbles over dots in names.
+    numbered = with_fields(renamed(rows, (field.name for field in numbers)), numbers)
     kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType(), T.LongType())
     lines = T.StructType([T.StructField(name, kind) for name, kind in zip(Line._fields, kinds, strict=True)])
     return [Line(*row) for row in numbered.mapInArrow(named, lines).collect()]
