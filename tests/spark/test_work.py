@@ -76,6 +76,20 @@ def test_a_small_pipeline_in_this_process(tmp_path: Path, spark: Any) -> None:
     assert not any(tag.startswith("tidegate") for tag in spark.sparkContext.getJobTags())
 
 
+def test_spark_is_asked_to_forget_only_tags_that_it_was_given(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It refuses others, and to bring its refusal here takes longer than some steps do."""
+    context, asked = spark.sparkContext, []
+    for name in ("addJobTag", "removeJobTag"):
+        real = getattr(context, name)
+        monkeypatch.setattr(context, name, lambda tag, real=real, name=name: (asked.append((name, tag)), real(tag)))
+    with metered(spark) as meter:
+        meter.enter(0)
+        assert len(context.getJobTags()) == 1
+    given, forgotten = ([tag for name, tag in asked if name == which] for which in ("addJobTag", "removeJobTag"))
+    assert len(given) == 2
+    assert forgotten == given
+
+
 @pytest.mark.parametrize("how", ["connect_spark", "spark"])
 def test_what_fails_is_counted(how: str, request: pytest.FixtureRequest) -> None:
     opened: Any = request.getfixturevalue(how)

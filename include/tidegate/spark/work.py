@@ -265,8 +265,11 @@ class _JvmMeter:
 
     def leave(self) -> None:
         """Give no tag any more."""
+        if not self._tag:  # Spark refuses an empty one, and to bring its error here takes 12 ms
+            return
         with contextlib.suppress(Exception):
             self._context.removeJobTag(self._tag)
+        self._tag = ""
 
     def taken(self) -> Steps:
         with contextlib.suppress(Exception):

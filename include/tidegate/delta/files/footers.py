@@ -6,7 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+T = TypeVar("T")
+
+_FEW, _LOOKS = 4, 4
+"""Up to how many files on a disk are looked at one by one, and how many at a time otherwise."""
 _REQUESTS = 16
 """How many files of an object store are looked at at the same time."""
 
@@ -100,8 +104,7 @@ def sync_and_list(
         rows: int | None = sum(file.rows for file in written.values())
     else:
         paths, rows = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])], written
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        files = list(pool.map(lambda path: _staged(location, folder, path, schema, partition_by), paths))
+    files = _of_each(location, paths, lambda path: _staged(location, folder, path, schema, partition_by))
     refuse_difference(location.full(folder), rows, sum(file.rows for file in files))
     location.remove_files(file.path for file in files if not file.rows)
     with_rows = [file for file in files if file.rows]
@@ -162,8 +165,15 @@ def rows_below(location: Location, folder: str, names: Collection[str] | None = 
     """Return the number of rows in the data files below `folder`. names: of these files only."""
     paths = [path for path, _ in location.walk(folder) if _is_data(path[len(folder) + 1 :])]
     paths = [path for path in paths if names is None or path.rsplit("/", 1)[1] in names]
-    with ThreadPoolExecutor(max_workers=4) as pool:
-        return sum(pool.map(lambda path: _rows_in(location, path), paths))
+    return sum(_of_each(location, paths, lambda path: _rows_in(location, path)))
+
+
+def _of_each(location: Location, paths: Sequence[str], look: Callable[[str], T]) -> list[T]:
+    """Return what looking into each file gives. To start a thread takes longer than to look into a file on a disk."""
+    if location.is_local and len(paths) <= _FEW:
+        return [look(path) for path in paths]
+    with ThreadPoolExecutor(_LOOKS) as pool:
+        return list(pool.map(look, paths))
 
 
 def _rows_in(location: Location, path: str) -> int:
