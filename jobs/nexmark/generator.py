@@ -17,6 +17,7 @@ landing/bid/0003.parquet is the fourth cut. What is in all files together does n
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,13 +71,17 @@ class Events:
     """How many happen in a second."""
     late: float = 0.0
 
-    def write(self, landing: Path, cuts: int = 1) -> None:
-        """Write files for each of the cuts: landing/person/0000.parquet, and so on."""
+    def write(self, landing: Path, cuts: int = 1, parts: int = 1) -> None:
+        """Write files for each of the cuts: landing/person/0000.parquet, and so on. parts: into how many files a cut's
+        rows are split, in the order in which they come; then they are called 0000-0.parquet."""
         for kind in KINDS:
             (landing / kind).mkdir(parents=True, exist_ok=True)
         for number, tables in enumerate(self.cut(cuts)):
             for kind, table in tables.items():
-                pq.write_table(table, landing / kind / f"{number:04d}.parquet")
+                bounds = [table.num_rows * part // parts for part in range(parts + 1)]
+                for part, (begin, end) in enumerate(itertools.pairwise(bounds)):
+                    name = f"{number:04d}-{part}" if parts > 1 else f"{number:04d}"
+                    pq.write_table(table.slice(begin, end - begin), landing / kind / f"{name}.parquet")
 
     def cut(self, cuts: int) -> Iterator[dict[str, pa.Table]]:
         """Return the events of each cut, by kind, in the order in which they come."""

@@ -111,13 +111,13 @@ class Race:
     rate: int
 
     def __post_init__(self) -> None:
-        name = f"nexmark-{self.count}-{self.cuts}-{self.rate}"
+        name = f"nexmark-{self.count}-{self.cuts}-{self.rate}-{CORES}"
         self.results = self.options.out / "nexmark" / f"{self.count}-{self.cuts}"
         self.results.mkdir(parents=True, exist_ok=True)
         self.root = self.options.folder("nexmark")
         self.longest = float(os.environ.get("LONGEST") or self.options.size(int(LONGEST_S), 180))
         events = Events(self.count, rate=self.rate)
-        self.landing = self.options.cached(name, lambda folder: events.write(folder, self.cuts))
+        self.landing = self.options.cached(name, lambda folder: events.write(folder, self.cuts, CORES))
         self.up: dict[str, tuple[Engine, dict[str, float], contextlib.ExitStack]] = {}
         """Engines that run, with what their start took. A quick run has each of them only once."""
         self.absent: dict[str, str] = {}

@@ -24,6 +24,7 @@ from tests.bench import nexmark_streaming
 from tests.bench.harness import core_seconds
 from tests.bench.memory import everything, resident
 from tests.bench.sides import environment
+from tests.bench.spark import CORES
 from tests.kit.processes import die_with_parent
 from tests.nexmark.playing import Play
 from tests.nexmark.reference import Closing, Reference
@@ -115,7 +116,7 @@ class Spark:
             yield cls("ours" if side == "ours" else "streaming", talk, landing, cuts)
 
     def run(self, query: str, out: Path, checkpoints: int, longest: float) -> Figures:
-        files = 1 if checkpoints > 1 else self.cuts
+        files = CORES if checkpoints > 1 else CORES * self.cuts
         asked = {"query": query, "out": str(out), "landing": str(self.landing), "files": files}
         return self.talk.ask(asked | {"checkpoints": checkpoints}, longest)
 

@@ -131,14 +131,14 @@ class Reference:
 
     landing: Path
     checkpoints: int
-    """As many as there are files of a kind, or one."""
+    """As many as there are cuts, or one."""
     closing: Closing = "ours"
     database: Any = field(default_factory=duckdb.connect, init=False)
 
     def __post_init__(self) -> None:
         do = self.database.execute
         do("SET TimeZone = 'UTC'")
-        cut = "0" if self.checkpoints == 1 else "regexp_extract(filename, '([0-9]+)[.]parquet', 1)::INT"
+        cut = "0" if self.checkpoints == 1 else "regexp_extract(filename, '([0-9]+)(-[0-9]+)?[.]parquet', 1)::INT"
         for kind in KINDS:
             files = f"read_parquet('{self.landing}/{kind}/*.parquet', filename = true)"
             do(f"CREATE VIEW {kind}_read AS SELECT * EXCLUDE (filename), {cut} AS cut FROM {files}")

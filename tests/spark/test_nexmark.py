@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import random
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.nexmark.generator import KINDS, Events
@@ -17,6 +19,7 @@ from tidegate.testing import points_reached
 
 EVENTS = Events(count=4_000, seed=3, rate=40, late=0.02)
 CUTS = 3
+SPLIT = ("whole", "parts")
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,19 @@ def test_each_query_has_a_reference_and_at_most_twelve_lines():
     for function in [*helpers, *(QUERIES[name].declare for name in NAMES)]:
         lines = [line for line in inspect.getsource(function).splitlines() if line.strip()]
         assert len(lines) <= 12, function.__name__
+
+
+def test_a_cut_may_be_several_files(tmp_path):
+    EVENTS.write(tmp_path / "whole", 2)
+    EVENTS.write(tmp_path / "parts", 2, parts=3)
+    for file in (tmp_path / "whole").glob("*/*.parquet"):
+        parts = sorted((tmp_path / "parts" / file.parent.name).glob(f"{file.stem}-*.parquet"))
+        assert len(parts) == 3
+        assert pa.concat_tables(map(pq.read_table, parts)) == pq.read_table(file)
+    made = [
+        Reference(tmp_path / name, 2).arrow("SELECT cut, count(*) FROM bid GROUP BY 1 ORDER BY 1") for name in SPLIT
+    ]
+    assert made[0] == made[1]
 
 
 def test_the_events_are_the_same_however_they_are_cut():
