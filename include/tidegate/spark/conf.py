@@ -73,8 +73,9 @@ _DEFAULTS = {
     LOCAL_WRITES: "com.globalmentor.apache.hadoop.fs.NakedLocalFileSystem",
     # Otherwise each session has Python workers of its own (ConnectServer.java). Nobody adds artifacts to sessions.
     "spark.sql.artifact.isolation.enabled": "false",
-    # By default 10,000: for rows of a few numbers, handing over so short a batch costs more than its content.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # By default 10,000. Longer ones still save a little, but with 65,536 a worker of a small checkpoint gets all of its
+    # rows at the end, in place of working while Spark makes the next batch.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
     # With it, Spark 4.2.0 waits for ever, or its workers crash, where a Python function follows right on Parquet files.
     "spark.sql.execution.pythonUDF.arrow.enabled": "false",
     "spark.databricks.delta.snapshotPartitions": "2",
@@ -183,6 +184,10 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         # Half-dead after running out of memory is worse than dead: a dead server is noticed and replaced.
         "spark.driver.defaultJavaOptions": _java_options(settings),
     }
+    if settings.master.startswith("local[") or settings.master == "local":
+        # What is shuffled never leaves this machine, and mostly not even its memory: packing it takes more time than it
+        # saves, a twentieth of a checkpoint with operators. What is spilled from memory is still compressed.
+        ours["spark.shuffle.compress"] = "false"
     if not settings.master.startswith("local-cluster"):
         # Spark's own ports, too, answer nobody else on this machine. In local mode Spark generates a secret by itself.
         ours["spark.authenticate"] = "true"

@@ -120,7 +120,9 @@ def fold_rows(
             folder=first.to.location.full(aside),
             most_bytes=MOST_BYTES,
         )
-        outcome = _Outcome(_run(plan, rows, fields, count, is_empty=is_empty), count)
+        stored = [file for each in states for file in each.state.begun]
+        light = workers.are_light(fields, stored)
+        outcome = _Outcome(_run(plan, rows, fields, count, is_empty=is_empty, light=light), count)
     if outcome.too_many:
         for remembered, folder in zip(states, folders, strict=True):
             remembered.state.to.location.remove_folder(folder)
@@ -196,9 +198,11 @@ def _has_work(remembered: Remembered) -> bool:
     return remembered.ends is not None and not remembered.state.is_empty
 
 
-def _run(plan: FoldPlan, rows: DataFrame, fields: Sequence[StructField], count: int, *, is_empty: bool) -> list[Line]:
+def _run(
+    plan: FoldPlan, rows: DataFrame, fields: Sequence[StructField], count: int, *, is_empty: bool, light: bool
+) -> list[Line]:
     """Return the reports for all ranges of key groups. Spark may run no worker for a range without rows."""
-    lines = [] if is_empty else _reported(plan, rows, fields)
+    lines = [] if is_empty else _reported(plan, rows, fields, light=light)
     missing = set(range(count)) - {line.split for line in lines}
     if missing and any(lookup.ends is not None or lookup.state.batches for lookup in plan.lookups):
         none = rows.sparkSession.range(0, count, 1, count)
@@ -207,7 +211,12 @@ def _run(plan: FoldPlan, rows: DataFrame, fields: Sequence[StructField], count: 
 
 
 def _reported(
-    plan: FoldPlan, rows: DataFrame, fields: Sequence[StructField], only: Container[int] | None = None
+    plan: FoldPlan,
+    rows: DataFrame,
+    fields: Sequence[StructField],
+    only: Container[int] | None = None,
+    *,
+    light: bool = False,
 ) -> list[Line]:
     """only: just these ranges, without rows."""
 
@@ -221,4 +230,4 @@ def _reported(
             batches = iter(())
         yield from workers.report(fold(plan, batches, split, name))
 
-    return workers.reported(rows, work, fields)
+    return workers.reported(rows, work, fields, light=light)

@@ -100,8 +100,9 @@ class KeyedState:
         self.groups = groups
         self.ttl = ttl
         self.grouped_by = list(grouped_by if base is None or not base.files else base.grouped_by)
-        self._begun: list[StateFile] = list(base.files) if base else []
-        self._files = list(self._begun)
+        self.begun: list[StateFile] = list(base.files) if base else []
+        """The files at the base."""
+        self._files = list(self.begun)
         """The files of the base that nothing has replaced yet."""
         self._added: list[StateFile] = []
         self._chosen: list[Compaction] | None = None
@@ -516,7 +517,7 @@ class KeyedState:
     @property
     def changed(self) -> bool:
         """True if this checkpoint has added, merged or dropped anything."""
-        return bool(self._added) or self._files != self._begun
+        return bool(self._added) or self._files != self.begun
 
     def _batches(self) -> list[Compaction]:
         """Return the compactions of this checkpoint that are not done yet; drop files that have expired completely.

@@ -91,6 +91,15 @@ def test_cores():
     assert "spark.authenticate" not in server_conf(SparkSettings(master="local-cluster[2,3,1024]"), SCRATCH)
 
 
+def test_what_never_leaves_the_machine_is_not_compressed():
+    def compressed(master: str, conf: dict[str, str] | None = None) -> str | None:
+        return server_conf(SparkSettings(master=master, conf=conf or {}), SCRATCH).get("spark.shuffle.compress")
+
+    assert [compressed(master) for master in ("local", "local[*]", "local[2, 3]")] == ["false"] * 3
+    assert compressed("local-cluster[2,3,1024]") is None
+    assert compressed("local[2]", {"spark.shuffle.compress": "true"}) == "true"
+
+
 def test_the_users_keys_override_and_lists_are_added_to():
     settings = SparkSettings(
         conf={

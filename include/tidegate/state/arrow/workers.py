@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Merged",
+    "are_light",
     "batches_of",
     "is_key",
     "layout_of",
@@ -52,12 +53,27 @@ __all__ = [
 ]
 
 _KEYS = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
+_FIXED_SIZE = (
+    "boolean",
+    "tinyint",
+    "smallint",
+    "int",
+    "bigint",
+    "float",
+    "double",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+)
 _ORDERED = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
 _SUMS = ("long", "double")
 _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
 _BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 MERGED_ROWS = 4_000_000
 """The most rows that a worker merges in memory; more are left to Spark, which spills."""
+_LIGHT_BYTES = 512
+"""The most bytes of a row on disk with which a full batch needs no limit in bytes: some 8 MB, and 20 times as much if
+they could be compressed as well as Parquet can at all."""
 
 
 def usable(spark: SparkSession, location: Location) -> bool:
@@ -196,8 +212,7 @@ def _lines(
         lines += [compact(plan, number, split, name) for number in range(len(plan.batches))]
         yield from report(lines)
 
-    with _unweighed(rows.sparkSession):
-        return reported(rows, work, fields)
+    return reported(rows, work, fields, light=True)
 
 
 # -- inside a worker ------------------------------------------------------------------------------------
@@ -221,10 +236,18 @@ def report(lines: Sequence[Line]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_arrays(columns, names=list(Line._fields))
 
 
+def are_light(fields: Sequence[StructField], alike: Sequence[StateFile]) -> bool:
+    """Return whether the number of rows in a batch says enough of its size. alike: files with rows like these."""
+    if all(field.dataType.simpleString() in _FIXED_SIZE for field in fields):
+        return True
+    rows = sum(file.file.rows for file in alike)
+    return rows > 0 and sum(file.file.size for file in alike) <= _LIGHT_BYTES * rows
+
+
 @contextlib.contextmanager
 def _unweighed(spark: SparkSession) -> Iterator[None]:
-    """Pass rows on in batches as they come. After each row Spark asks how many bytes its batch has; with few plain
-    columns, that is a sixth of the cost of a merge, and says no more than the number of rows does."""
+    """Pass rows on in batches as they come. After each row Spark asks how many bytes its batch has, of each column and
+    each field of a struct: that is a sixth of the cost of a merge."""
     before = spark.conf.get(_BATCH_BYTES, None)
     spark.conf.set(_BATCH_BYTES, str(2**31 - 1))
     try:
@@ -236,8 +259,13 @@ def _unweighed(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(_BATCH_BYTES, before)
 
 
-def reported(rows: DataFrame, work: Callable[..., Any], fields: Sequence[StructField]) -> list[Line]:
-    """Let workers do `work` on rows with these columns, a partition at a time; return their reports."""
+def reported(
+    rows: DataFrame, work: Callable[..., Any], fields: Sequence[StructField], *, light: bool = False
+) -> list[Line]:
+    """Let workers do `work` on rows with these columns, a partition at a time; return their reports.
+
+    light: a batch may have any number of bytes (`are_light`).
+    """
     from pyspark.sql import types as T
 
     names = [field.name for field in fields]
@@ -250,4 +278,5 @@ def reported(rows: DataFrame, work: Callable[..., Any], fields: Sequence[StructF
     numbered = with_fields(renamed(rows, (field.name for field in numbers)), numbers)
     kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType(), T.LongType())
     lines = T.StructType([T.StructField(name, kind) for name, kind in zip(Line._fields, kinds, strict=True)])
-    return [Line(*row) for row in numbered.mapInArrow(named, lines).collect()]
+    with _unweighed(rows.sparkSession) if light else contextlib.nullcontext():
+        return [Line(*row) for row in numbered.mapInArrow(named, lines).collect()]
