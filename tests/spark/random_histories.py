@@ -10,6 +10,7 @@ hours     windows of an hour, and the first rows of each
 ordered   what takes rows in their order (running values, windows of three rows), and a join; new code adds results
 joined    joins of every other kind: near in time, as of a time, of what both sides hold; new code adds a column
 mixed     `process` of two streams with a list and a map, `union`, `every`, totals over all rows; new code adds a field
+ranked    sessions, first rows of a value, rows by rank with ties, counts of distinct values; new code adds results
 
 `python -m tests.spark.random_histories --seeds 50` tells many, `--seed 7` one.
 """
@@ -260,7 +261,7 @@ def build(pipeline: Pipeline, version: int, kind: str) -> None:
         more = [f"id AS more{version}"] if version and kind == "joined" else []
         return rows.where("id % 2 = 0").selectExpr("k", "id AS other", "at AS then", *more)
 
-    even = pipeline.stage(rows, name="even")(evens) if kind != "hours" else None
+    even = pipeline.stage(rows, name="even")(evens) if kind in ("ordered", "joined", "mixed") else None
     KINDS[kind][0](rows, even, totals, here, version)
     if version:
         marked.sink("more", DeltaAppend(f"{here}/more"))
@@ -403,6 +404,35 @@ def ordered_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, C
     return {"steps": steps, "threes": threes, "pairs": pairs}
 
 
+def ranked(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
+    """Sessions, the first row of each value, rows by rank with ties, and counts of distinct values."""
+    more = {f"more{version}": "max(id)"} if version else {}
+    evolving = {"schema_evolution": "add"}
+    visits = rows.window(session="25 min", by="k", uid="visits", n="count(*)", total="sum(v)", **more)
+    visits.sink("visits", DeltaAppend(f"{here}/visits", **evolving))
+    rows.deduplicate(by=["k", "v"], uid="first").sink("first", DeltaAppend(f"{here}/first"))
+    best = rows.top_n(2, by="k", order_by="v desc", rank="dense_rank", uid="best")
+    best.sink("best", DeltaUpsert(f"{here}/best", keys=["id"]))
+    large = {f"large{version}": f"count(distinct v) filter (where v > {version})"} if version else {}
+    values = rows.aggregate(by="k", uid="values", n="count(distinct v)", even="count(distinct v, id % 2)", **large)
+    values.sink("values", DeltaUpsert(f"{here}/values", keys=["k"], **evolving))
+
+
+def ranked_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Counter[Any]]:
+    found: dict[str, Counter[Any]] = {name: Counter() for name in ("visits", "first", "best", "values")}
+    for k in {row["k"] for row in rows}:
+        own = [row for row in rows if row["k"] == k]
+        starts = [n for n, row in enumerate(own) if not n or row["id"] - own[n - 1]["id"] > 2]
+        for begin, end in itertools.pairwise([*starts, len(own)]):
+            found["visits"][k, end - begin, sum(row["v"] for row in own[begin:end])] += 1
+        values = {row["v"] for row in own}
+        found["first"].update((min(row["id"] for row in own if row["v"] == value),) for value in values)
+        places = {value: place for place, value in enumerate(sorted(values, reverse=True)[:2], 1)}
+        found["best"].update((row["id"], places[row["v"]]) for row in own if row["v"] in places)
+        found["values"][k, len(values), len({(row["v"], row["id"] % 2) for row in own})] += 1
+    return found
+
+
 KINDS: dict[str, tuple[Callable[..., None], Callable[..., dict[str, Counter[Any]]], dict[str, tuple[str, ...]]]] = {
     "hours": (hours, hours_expected, {"hours": ("k", "n"), "tops": ("id", "rank")}),
     "ordered": (
@@ -429,6 +459,11 @@ KINDS: dict[str, tuple[Callable[..., None], Callable[..., dict[str, Counter[Any]
             "slowly": ("k", "total"),
             "whole": ("keys", "total"),
         },
+    ),
+    "ranked": (
+        ranked,
+        ranked_expected,
+        {"visits": ("k", "n", "total"), "first": ("id",), "best": ("id", "rank"), "values": ("k", "n", "even")},
     ),
 }
 """By name: what declares it, what it must give of all rows and the totals, and the columns of each table."""
