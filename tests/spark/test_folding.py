@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -400,3 +401,43 @@ def test_odd_columns_come_through_both_ways(
     monkeypatch.setattr("tidegate.operators.join.folded.fold_rows", lambda *_, **__: None)
     monkeypatch.setattr("tidegate.operators.deduplicate.fold_rows", lambda *_, **__: None)
     assert joined(tmp_path / "other") == found
+
+
+def weighed_in_two(
+    root: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, text: Callable[[int], str]
+) -> list[list[bool]]:
+    """Whether Spark weighs the batches of each query by workers, in two checkpoints of 300 orders and payments each."""
+    told: list[list[bool]] = []
+    real = folding.workers.reported
+
+    def reported(*args: Any, light: bool = False) -> Any:
+        told[-1].append(not light)
+        return real(*args, light=light)
+
+    monkeypatch.setattr(folding.workers, "reported", reported)
+    play = SmallPipeline(root, spark, paid_orders)
+    for begin in (0, 300):
+        told.append([])
+        numbers = range(begin, begin + 300)
+        play.feed(
+            [{"id": n, "v": text(n), "at": f"2026-01-01T00:{n // 60:02}:{n % 60:02}Z"} for n in numbers], "orders"
+        )
+        play.feed([{"id": n, "paid": n, "at": f"2026-01-01T00:{n // 60:02}:59Z"} for n in numbers], "payments")
+        play.checkpoint()
+    assert len(play.rows("tables/once")) == 600
+    return told
+
+
+def test_batches_are_weighed_until_rows_are_known_to_be_short(spark, tmp_path, monkeypatch):
+    """Those of deduplication always: it keeps keys, which say nothing of the rows."""
+    assert weighed_in_two(tmp_path, spark, monkeypatch, "order {}".format) == [[True, True], [True, False]]
+
+
+def test_batches_are_weighed_where_rows_are_long(spark, tmp_path, monkeypatch):
+    told = weighed_in_two(tmp_path, spark, monkeypatch, lambda n: random.Random(n).randbytes(2000).hex())
+    assert told == [[True, True], [True, True]]
+
+
+def test_batches_are_weighed_where_much_arrives(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr("tidegate.execution.job.run_job.is_small", lambda _: False)
+    assert weighed_in_two(tmp_path, spark, monkeypatch, "order {}".format) == [[True, True], [True, True]]

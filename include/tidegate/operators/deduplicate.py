@@ -148,7 +148,8 @@ class Deduplicate(Operator):
         batch = rows.select(*named, at.alias("_at"), *map(F.expr, row_halves(rows)))
         arriving = [T.StructField(alias, fields[name].dataType) for name, alias in columns.items()]
         arriving += [T.StructField("_at", T.LongType()), *half_fields()]
-        folded = fold_rows(batch, arriving, self.by, [state], work, list(fields.values()), is_empty=is_empty)
+        given = list(fields.values())
+        folded = fold_rows(batch, arriving, self.by, [state], work, given, is_empty=is_empty, keeps_rows=False)
         if folded is None:
             return None
         context.count(folded.counts)

@@ -75,12 +75,14 @@ def fold_rows(
     given: Sequence[StructField],
     *,
     is_empty: bool,
+    keeps_rows: bool = True,
 ) -> FoldedRows | None:
     """Let workers do `work`. None: they cannot, and nothing has been done.
 
     fields: the columns of the batch, so that Spark need not be asked.
     grouped_by: columns of the batch, keys of each state: rows that agree in these come to one worker.
     given: the columns of the rows to emit. is_empty: the batch is known to have no rows.
+    keeps_rows: the states hold whole rows of the batch, and not only a part of each.
     """
     from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -120,8 +122,8 @@ def fold_rows(
             folder=first.to.location.full(aside),
             most_bytes=MOST_BYTES,
         )
-        stored = [file for each in states for file in each.state.begun]
-        light = workers.are_light(fields, stored)
+        alike = states if keeps_rows and all(each.state.little_arrives for each in states) else ()
+        light = workers.are_light(fields, [file for each in alike for file in each.state.begun])
         outcome = _Outcome(_run(plan, rows, fields, count, is_empty=is_empty, light=light), count)
     if outcome.too_many:
         for remembered, folder in zip(states, folders, strict=True):

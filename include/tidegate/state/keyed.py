@@ -112,6 +112,8 @@ class KeyedState:
         """Folders with rows that are not part of the state."""
         self.syncing = Syncing(to.location)
         """Makes its files durable."""
+        self.little_arrives = False
+        """Whether this checkpoint is known to have little input, as it is stored where it comes from."""
 
     @property
     def is_empty(self) -> bool:

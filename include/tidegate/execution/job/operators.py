@@ -61,6 +61,8 @@ class OperatorRunner:
         self.plan = plan
         self.staging = staging
         self.prev = prev
+        self.small = False
+        """Whether the checkpoint is known to have little input."""
         self.states: dict[str, KeyedState] = {}
         self.finished: dict[str, Payload] = {}
         """All keyed states as of this checkpoint, for the ack."""
@@ -197,7 +199,8 @@ class OperatorRunner:
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
             title = f"{stage.operator.kind} {stage.name!r}"
             kind = KeyedState if stage.keeps_state else TemporaryState
-            self.states[name] = kind(spark, title, base, to, keys, groups, ttl, grouped_by)
+            state = self.states[name] = kind(spark, title, base, to, keys, groups, ttl, grouped_by)
+            state.little_arrives = self.small
         return self.states[name]
 
     def has_begun(self, stage: OperatorNode) -> bool:

@@ -389,7 +389,7 @@ class Attempt:
             self._keep(streams, [sourcing.name for sourcing in self.job.sources], cached)
             self.operating.event_times.begin(streams, self.exchange.timed, small=self.small)
             self._keep_costly(streams, cached)
-            self.gating.small = self.small
+            self.operating.small = self.gating.small = self.small
             for stage in self.job.stages:
                 if self.by_hand is not None and self._run_by_hand(self.by_hand, stage, streams):
                     pass

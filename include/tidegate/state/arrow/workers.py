@@ -73,7 +73,7 @@ MERGED_ROWS = 4_000_000
 """The most rows that a worker merges in memory; more are left to Spark, which spills."""
 _LIGHT_BYTES = 512
 """The most bytes of a row on disk with which a full batch needs no limit in bytes: some 8 MB, and 20 times as much if
-they could be compressed as well as Parquet can at all."""
+it was packed as well as can be."""
 
 
 def usable(spark: SparkSession, location: Location) -> bool:
@@ -237,7 +237,10 @@ def report(lines: Sequence[Line]) -> Iterator[pa.RecordBatch]:
 
 
 def are_light(fields: Sequence[StructField], alike: Sequence[StateFile]) -> bool:
-    """Return whether the number of rows in a batch says enough of its size. alike: files with rows like these."""
+    """Return whether the number of rows in a batch says enough of its size, so that nobody needs to weigh it.
+
+    alike: files with rows like these. None, if so much arrives that some of it may be like nothing before.
+    """
     if all(field.dataType.simpleString() in _FIXED_SIZE for field in fields):
         return True
     rows = sum(file.file.rows for file in alike)
