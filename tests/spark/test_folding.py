@@ -21,6 +21,7 @@ from tidegate.operators.window.sessions import SessionWindows
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.state import folding
+from tidegate.state.arrow import workers
 from tidegate.state.keyed import KeyedState
 
 pytestmark = in_turn(1, of=4)
@@ -403,41 +404,58 @@ def test_odd_columns_come_through_both_ways(
     assert joined(tmp_path / "other") == found
 
 
-def weighed_in_two(
-    root: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, text: Callable[[int], str]
-) -> list[list[bool]]:
-    """Whether Spark weighs the batches of each query by workers, in two checkpoints of 300 orders and payments each."""
+def short(n: int) -> str:
+    return f"order {n}"
+
+
+def long(n: int) -> str:
+    return random.Random(n).randbytes(2000).hex()
+
+
+def counted_texts(pipeline: Pipeline) -> None:
+    orders = sources(pipeline, "id long, v string, at timestamp", "orders")
+    orders.aggregate(by="v", n="count(*)", uid="n").sink("n", DeltaUpsert("tables/n", keys=["v"]))
+
+
+@pytest.fixture
+def weighed(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[list[bool]]]:
+    """Tells whether Spark weighs the batches of each query by workers, in two checkpoints with 300 orders each."""
     told: list[list[bool]] = []
-    real = folding.workers.reported
+    real = workers.reported
 
     def reported(*args: Any, light: bool = False) -> Any:
         told[-1].append(not light)
         return real(*args, light=light)
 
-    monkeypatch.setattr(folding.workers, "reported", reported)
-    play = SmallPipeline(root, spark, paid_orders)
-    for begin in (0, 300):
-        told.append([])
-        numbers = range(begin, begin + 300)
-        play.feed(
-            [{"id": n, "v": text(n), "at": f"2026-01-01T00:{n // 60:02}:{n % 60:02}Z"} for n in numbers], "orders"
-        )
-        play.feed([{"id": n, "paid": n, "at": f"2026-01-01T00:{n // 60:02}:59Z"} for n in numbers], "payments")
-        play.checkpoint()
-    assert len(play.rows("tables/once")) == 600
-    return told
+    def tell(build: Callable[[Pipeline], None], text: Callable[[int], str]) -> list[list[bool]]:
+        play = SmallPipeline(tmp_path, spark, build)
+        for begin in (0, 300):
+            told.append([])
+            times = {n: f"2026-01-01T00:{n // 60:02}:{n % 60:02}Z" for n in range(begin, begin + 300)}
+            play.feed([{"id": n, "v": text(n), "at": at} for n, at in times.items()], "orders")
+            if build is paid_orders:
+                play.feed([{"id": n, "paid": n, "at": at} for n, at in times.items()], "payments")
+            play.checkpoint()
+        return told
+
+    monkeypatch.setattr(workers, "reported", reported)
+    return tell
 
 
-def test_batches_are_weighed_until_rows_are_known_to_be_short(spark, tmp_path, monkeypatch):
+def test_batches_are_weighed_until_rows_are_known_to_be_short(weighed):
     """Those of deduplication always: it keeps keys, which say nothing of the rows."""
-    assert weighed_in_two(tmp_path, spark, monkeypatch, "order {}".format) == [[True, True], [True, False]]
+    assert weighed(paid_orders, short) == [[True, True], [True, False]]
 
 
-def test_batches_are_weighed_where_rows_are_long(spark, tmp_path, monkeypatch):
-    told = weighed_in_two(tmp_path, spark, monkeypatch, lambda n: random.Random(n).randbytes(2000).hex())
-    assert told == [[True, True], [True, True]]
+def test_batches_are_weighed_where_rows_are_long(weighed):
+    assert weighed(paid_orders, long) == [[True, True], [True, True]]
 
 
-def test_batches_are_weighed_where_much_arrives(spark, tmp_path, monkeypatch):
+def test_batches_are_weighed_where_much_arrives(weighed, monkeypatch):
     monkeypatch.setattr("tidegate.execution.job.run_job.is_small", lambda _: False)
-    assert weighed_in_two(tmp_path, spark, monkeypatch, "order {}".format) == [[True, True], [True, True]]
+    assert weighed(paid_orders, short) == [[True, True], [True, True]]
+
+
+@pytest.mark.parametrize(("text", "then"), [(short, [False]), (long, [True])])
+def test_a_merge_is_weighed_where_its_keys_are_long(weighed, text, then):
+    assert weighed(counted_texts, text) == [[True], then]

@@ -153,12 +153,13 @@ def test_nothing_that_is_stored_ever_runs(page: Page, served: str, world: ToyWor
         end(world, ids[-1], payload)
     control.suspend(world.ledger, PAYLOADS[1], PAYLOADS[1])
     assert page.wrong == []
-    pages = ["overview", "history?limit=200", "summary", "graph", "plots", "configuration", "audit"]
-    pages += [f"checkpoint/{id}" for id in ids] + [f"compare?before={ids[0]}&after={ids[1]}"]
+    pages = ["history?limit=200", "summary", "graph", "plots", "configuration", "audit"]
+    pages += [f"checkpoint/{id}" for id in ids] + [f"compare?before={ids[0]}&after={ids[1]}", "overview"]
     page.goto(f"{served}/tidegate/dag/orders")
+    page.has(PAYLOADS[1], "main")  # the overview: each page from here on is another one than that before it
     for where in pages:
-        page.run(f"document.querySelector('main').ariaBusy = 'true'; location.hash = '#/{where}'")
-        eventually(f"{where} is drawn", lambda: page.run("!document.querySelector('main').ariaBusy"))
+        page.run(f"window.shownBefore = document.querySelector('main').firstChild; location.hash = '#/{where}'")
+        eventually(f"{where} is drawn", lambda: page.run("document.querySelector('main').firstChild !== shownBefore"))
         assert "wrong" not in str(page.run("document.querySelector('main').children[0].className")), page.text()
         page.run("document.querySelectorAll('details, main .card button').forEach((each) => each.click())")
         page.run("document.querySelectorAll('main a').forEach((each) => each.getAttribute('href'))")

@@ -56,6 +56,7 @@ _EMBEDDED = (
     "spark.authenticate",
     "spark.driver.bindAddress",
     "spark.driver.host",
+    "spark.shuffle.compress",
     "spark.sql.shuffle.partitions",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism",
 )
@@ -184,13 +185,12 @@ def server_conf(settings: SparkSettings, scratch: Path) -> dict[str, str]:
         # Half-dead after running out of memory is worse than dead: a dead server is noticed and replaced.
         "spark.driver.defaultJavaOptions": _java_options(settings),
     }
-    if settings.master.startswith("local[") or settings.master == "local":
-        # What is shuffled never leaves this machine, and mostly not even its memory: packing it takes more time than it
-        # saves, a twentieth of a checkpoint with operators. What is spilled from memory is still compressed.
-        ours["spark.shuffle.compress"] = "false"
     if not settings.master.startswith("local-cluster"):
         # Spark's own ports, too, answer nobody else on this machine. In local mode Spark generates a secret by itself.
         ours["spark.authenticate"] = "true"
+        # What is shuffled stays on it, and mostly in its memory: packing it takes more time than it saves, a twentieth
+        # of a checkpoint with operators. What is spilled from memory is still compressed.
+        ours["spark.shuffle.compress"] = "false"
     fixed = {_hadoop(key): values[0] for key, (values, _) in FIXED.items()}
     if settings.on_cluster:
         here = ("spark.driver.bindAddress", "spark.driver.host") if on_loopback(settings.master) else ()

@@ -400,7 +400,8 @@ class KeyedState:
                 ending=ending,
                 aside=self.to.location.full(f"{folder}-given"),
             )
-            outcome = workers.run(plan, split, [StructField(GROUP, IntegerType()), *brought])
+            merging = [StructField(GROUP, IntegerType()), *brought]
+            outcome = workers.run(plan, split, merging, light=workers.are_light(merging, self.begun))
         return self._take_files(folder, schema, outcome.added, outcome.replaced, batches), outcome
 
     def due_batches(self) -> list[Compaction]:

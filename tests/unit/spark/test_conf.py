@@ -97,6 +97,7 @@ def test_what_never_leaves_the_machine_is_not_compressed():
 
     assert [compressed(master) for master in ("local", "local[*]", "local[2, 3]")] == ["false"] * 3
     assert compressed("local-cluster[2,3,1024]") is None
+    assert compressed("spark://master:7077") is None
     assert compressed("local[2]", {"spark.shuffle.compress": "true"}) == "true"
 
 

@@ -8,7 +8,11 @@ from tidegate.delta import StagedFile
 from tidegate.state.arrow.workers import are_light
 from tidegate.state.record import StateFile
 
-NUMBERS = [T.StructField("at", T.TimestampType()), T.StructField("n", T.LongType())]
+NUMBERS = [
+    T.StructField("at", T.TimestampType()),
+    T.StructField("n", T.LongType()),
+    T.StructField("price", T.DecimalType(12, 2)),
+]
 TEXT = [*NUMBERS, T.StructField("text", T.StringType())]
 
 

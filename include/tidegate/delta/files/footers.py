@@ -34,8 +34,8 @@ __all__ = [
 
 T = TypeVar("T")
 
-_FEW, _LOOKS = 4, 4
-"""Up to how many files on a disk are looked at one by one, and how many at a time otherwise."""
+_LOOKS = 4
+"""How many files are looked into at the same time: no more than these, on a disk, one by one."""
 _REQUESTS = 16
 """How many files of an object store are looked at at the same time."""
 
@@ -170,7 +170,7 @@ def rows_below(location: Location, folder: str, names: Collection[str] | None = 
 
 def _of_each(location: Location, paths: Sequence[str], look: Callable[[str], T]) -> list[T]:
     """Return what looking into each file gives. To start a thread takes longer than to look into a file on a disk."""
-    if location.is_local and len(paths) <= _FEW:
+    if location.is_local and len(paths) <= _LOOKS:
         return [look(path) for path in paths]
     with ThreadPoolExecutor(_LOOKS) as pool:
         return list(pool.map(look, paths))

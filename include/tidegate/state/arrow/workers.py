@@ -53,18 +53,8 @@ __all__ = [
 ]
 
 _KEYS = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
-_FIXED_SIZE = (
-    "boolean",
-    "tinyint",
-    "smallint",
-    "int",
-    "bigint",
-    "float",
-    "double",
-    "date",
-    "timestamp",
-    "timestamp_ntz",
-)
+_NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
+_FIXED_SIZE = ("boolean", *_NUMBERS, "date", "timestamp", "timestamp_ntz")
 _ORDERED = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
 _SUMS = ("long", "double")
 _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
@@ -114,6 +104,17 @@ def _is_merged(kind: Any, op: str) -> bool:
     if decimal := _DECIMAL.fullmatch(kind):
         return int(decimal[1]) < 38
     return kind in (_SUMS if op == "sum" else _ORDERED)
+
+
+def are_light(fields: Sequence[StructField], alike: Sequence[StateFile]) -> bool:
+    """Return whether the number of rows in a batch says enough of its size, so that nobody needs to weigh it.
+
+    alike: files with rows like these. None, if so much arrives that some of it may be like nothing before.
+    """
+    if all(field.dataType.typeName() in _FIXED_SIZE for field in fields):
+        return True
+    rows = sum(file.file.rows for file in alike)
+    return rows > 0 and sum(file.file.size for file in alike) <= _LIGHT_BYTES * rows
 
 
 def layout_of(schema: Json, keys: Sequence[str], location: Location) -> StateLayout:
@@ -177,9 +178,12 @@ def batches_of(batches: Sequence[Compaction], location: Location) -> list[tuple[
     return [(runs_of(batch.files, location), batch.forgets) for batch in batches]
 
 
-def run(plan: MergePlan, rows: DataFrame, fields: Sequence[StructField]) -> Merged:
-    """Let workers merge rows with these columns. A set of files counts as compacted if every range of it was."""
-    lines = _lines(plan, rows, fields)
+def run(plan: MergePlan, rows: DataFrame, fields: Sequence[StructField], *, light: bool) -> Merged:
+    """Let workers merge rows with these columns. A set of files counts as compacted if every range of it was.
+
+    light: a batch may have any number of bytes (`are_light`).
+    """
+    lines = _lines(plan, rows, fields, light=light)
     if plan.ending is not None and (missing := set(range(plan.count)) - {line.split for line in lines}):
         # Without rows, Spark may run no worker at all; rows may close nevertheless.
         none = rows.sparkSession.range(0, plan.count, 1, plan.count)
@@ -197,7 +201,12 @@ def run(plan: MergePlan, rows: DataFrame, fields: Sequence[StructField]) -> Merg
 
 
 def _lines(
-    plan: MergePlan, rows: DataFrame, fields: Sequence[StructField], only: Container[int] | None = None
+    plan: MergePlan,
+    rows: DataFrame,
+    fields: Sequence[StructField],
+    only: Container[int] | None = None,
+    *,
+    light: bool = False,
 ) -> list[Line]:
     """only: just these ranges, without rows."""
 
@@ -212,39 +221,7 @@ def _lines(
         lines += [compact(plan, number, split, name) for number in range(len(plan.batches))]
         yield from report(lines)
 
-    return reported(rows, work, fields, light=True)
-
-
-# -- inside a worker ------------------------------------------------------------------------------------
-
-
-def task() -> tuple[int, str]:
-    """Return this partition's number, and a name for its file that no other attempt at it has."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
-    return context.partitionId(), f"part-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
-
-
-def report(lines: Sequence[Line]) -> Iterator[pa.RecordBatch]:
-    """Yield a worker's report, for `reported`."""
-    import pyarrow as pa
-
-    kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int64())
-    columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
-    yield pa.RecordBatch.from_arrays(columns, names=list(Line._fields))
-
-
-def are_light(fields: Sequence[StructField], alike: Sequence[StateFile]) -> bool:
-    """Return whether the number of rows in a batch says enough of its size, so that nobody needs to weigh it.
-
-    alike: files with rows like these. None, if so much arrives that some of it may be like nothing before.
-    """
-    if all(field.dataType.simpleString() in _FIXED_SIZE for field in fields):
-        return True
-    rows = sum(file.file.rows for file in alike)
-    return rows > 0 and sum(file.file.size for file in alike) <= _LIGHT_BYTES * rows
+    return reported(rows, work, fields, light=light)
 
 
 @contextlib.contextmanager
@@ -283,3 +260,24 @@ def reported(
     lines = T.StructType([T.StructField(name, kind) for name, kind in zip(Line._fields, kinds, strict=True)])
     with _unweighed(rows.sparkSession) if light else contextlib.nullcontext():
         return [Line(*row) for row in numbered.mapInArrow(named, lines).collect()]
+
+
+# -- inside a worker ------------------------------------------------------------------------------------
+
+
+def task() -> tuple[int, str]:
+    """Return this partition's number, and a name for its file that no other attempt at it has."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    return context.partitionId(), f"part-{context.partitionId():05d}-{context.taskAttemptId()}.parquet"
+
+
+def report(lines: Sequence[Line]) -> Iterator[pa.RecordBatch]:
+    """Yield a worker's report, for `reported`."""
+    import pyarrow as pa
+
+    kinds = (pa.string(), pa.int32(), pa.int32(), pa.int64(), pa.int32(), pa.int64())
+    columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
+    yield pa.RecordBatch.from_arrays(columns, names=list(Line._fields))
