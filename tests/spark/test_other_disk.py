@@ -86,8 +86,8 @@ def test_what_workers_wrote_elsewhere_is_no_ack(tmp_path: Path, spark: Any, monk
     play.play([ROWS])
     reported = workers.reported
 
-    def elsewhere(*asked: Any) -> Any:
-        lines = reported(*asked)
+    def elsewhere(*asked: Any, **how: Any) -> Any:
+        lines = reported(*asked, **how)
         for file in (tmp_path / "ledger/play/state/by_v").rglob("00000002/**/*.parquet"):
             file.unlink()
         return lines
