@@ -6,6 +6,8 @@ from datetime import datetime, timedelta, timezone
 
 import tidegate.testing
 from tidegate import Pipeline
+from tidegate.pipeline.sql.mapping import is_aggregate
+from tidegate.pipeline.sql.reading import parse_query
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.testing import TestSource
 
@@ -41,6 +43,52 @@ STATEMENTS = {
     "either": (
         "SELECT o.id, o.at, p.id AS pid, coalesce(o.id, p.id) AS any FROM orders o FULL JOIN payments p ON o.id = p.id",
         ["id", "at", "pid"],
+    ),
+    "orphans": (
+        "SELECT o.id, o.at, p.id AS pid, p.method FROM orders o RIGHT JOIN payments p ON o.id = p.id",
+        ["id", "at", "pid"],
+    ),
+    "shared": ("SELECT id, o.at, p.method FROM orders o FULL JOIN payments p USING (id)", ["id", "at", "method"]),
+    "shared_again": (
+        "SELECT id, o.at, p.method, z.method AS other FROM orders o JOIN payments p USING (id) "
+        "LEFT JOIN payments z USING (id)",
+        ["id", "at"],
+    ),
+    "settled": (
+        "SELECT o.id, o.at FROM orders o LEFT SEMI JOIN payments p ON o.id = p.id "
+        "AND p.at BETWEEN o.at - INTERVAL '5' SECOND AND o.at + INTERVAL '1' MINUTE",
+        [],
+    ),
+    "owing": ("SELECT o.id, o.at, o.amount FROM orders o ANTI JOIN payments p ON o.id = p.id", ["id", "at"]),
+    "per_method": (
+        "SELECT p.method AS how, count(*) AS n, sum(o.amount) AS spent FROM orders o JOIN payments p ON o.id = p.id "
+        "WHERE o.amount > 1 GROUP BY p.method HAVING sum(o.amount) > 5 AND max(o.amount) < 8.5",
+        ["how"],
+    ),
+    "pairs": ("SELECT DISTINCT p.method, o.country FROM orders o JOIN payments p ON o.id = p.id", []),
+    "busy": (
+        "SELECT country, count(*) AS n FROM orders GROUP BY country HAVING n > 2 AND country IS NOT NULL",
+        ["country"],
+    ),
+    "top_spent": (
+        "SELECT country AS c, mean(amount) AS spent FROM (SELECT *, row_number() OVER (PARTITION BY country "
+        "ORDER BY amount DESC) AS n FROM orders) r WHERE r.n <= 2 GROUP BY country",
+        ["c"],
+    ),
+    "own_first": (
+        "SELECT country AS c, max(id) AS country FROM orders GROUP BY country HAVING country < 'B'",
+        ["c"],
+    ),
+    "as_written": (
+        "SELECT id, at, to_date('2026-02-01', 'yyyy-MM-dd') AS day, to_char(id, '9.0') AS text, nvl(country, '?') c, "
+        "named_struct('a', id).a AS a, mod(id, 2) AS odd, position('A' IN country) AS place FROM orders "
+        "WHERE id NOT IN (3)",
+        ["id", "at"],
+    ),
+    "twice_ranked": (
+        "SELECT country, id, m FROM (SELECT *, row_number() OVER (PARTITION BY country ORDER BY at DESC) AS m FROM "
+        "(SELECT *, row_number() OVER (PARTITION BY id ORDER BY at DESC) AS n FROM orders) WHERE n = 1) WHERE m <= 2",
+        ["country", "m"],
     ),
     "thrice": (
         "SELECT o.id, p.method, o.at, z.at AS then, z.amount, y.id AS yid FROM orders o "
@@ -110,3 +158,16 @@ def test_in_three_checkpoints_it_gives_what_spark_gives_over_all_rows(tmp_path, 
 def _plain(value):
     """Spark's rows have no time zone, which is UTC."""
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value
+
+
+def test_all_aggregates_of_spark_are_known_as_such(spark):
+    """A stage would compute them of each checkpoint's rows."""
+    registry = spark._jsparkSession.sessionState().functionRegistry()
+    names = registry.listFunction()
+    unknown = []
+    for place in range(names.size()):
+        info, name = registry.lookupFunction(names.apply(place)), names.apply(place).funcName()
+        if info.isDefined() and info.get().getGroup() == "agg_funcs":
+            call = parse_query(f"SELECT {name}(x) AS y FROM orders").tree.expressions[0].this
+            unknown += [name] if not is_aggregate(call) else []
+    assert not unknown

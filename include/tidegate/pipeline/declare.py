@@ -721,7 +721,7 @@ class Pipeline:
         declared = len(self._stages)
         try:
             return compile_sql(self, text, name)
-        except Invalid:
+        except Exception:
             del self._stages[declared:]
             raise
 

@@ -7,6 +7,8 @@ import pytest
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.pipeline.graph.nodes import OperatorNode
+from tidegate.pipeline.sql.columns import JoinedColumns, StreamColumns
+from tidegate.pipeline.sql.reading import parse_query
 from tidegate.sources import Files
 
 
@@ -119,6 +121,98 @@ NEAR = {"on": ["o__id = p__id"], "within": ["-300 s", "3600 s"], "how": "inner",
             },
         ),
         ("select id from orders union all select id from payments union all (select id from orders)", {}),
+        (
+            "select o.id, p.method from orders o right join payments p on o.id = p.id",
+            {"x-join": ("join", {"on": ["on_1_0"], "how": "right"})},
+        ),
+        (
+            "select o.id from orders o left semi join payments p on o.id = p.id",
+            {"x-join": ("join", {"on": ["o__id = p__id"], "how": "semi"})},
+        ),
+        (
+            "select o.id from orders o anti join payments p on o.id = p.id",
+            {"x-join": ("join", {"on": ["o__id = p__id"], "how": "anti"})},
+        ),
+        (
+            "select id, o.at from orders o join payments p using (id) left join payments q using (id)",
+            {
+                "x-join": ("join", {"on": ["o__id = p__id"], "how": "inner"}),
+                "x-join-2": ("join", {"on": ["on_2_0"], "how": "left"}),
+            },
+        ),
+        (
+            "select p.method, sum(o.amount) as spent from orders o join payments p on o.id = p.id group by p.method",
+            {
+                "x-join": ("join", {"on": ["o__id = p__id"], "how": "inner"}),
+                "x": ("aggregate", {"by": ["method"], "functions": {"spent": "SUM(`o__amount`)"}}),
+            },
+        ),
+        (
+            "select distinct p.method from orders o join payments p on o.id = p.id",
+            {
+                "x-join": ("join", {"on": ["o__id = p__id"], "how": "inner"}),
+                "x": ("deduplicate", {"by": ["method"]}),
+            },
+        ),
+        (
+            "select country as c, count(*) as n from orders o group by o.country having n > 1 and max(amount) < 9",
+            {"x-aggregate": ("aggregate", {"by": ["c"], "functions": {"n": "COUNT(*)", "having": "MAX(amount)"}})},
+        ),
+        (
+            "select distinct country, mean(amount) as usual from orders group by country",
+            {"x-aggregate": ("aggregate", {"by": ["country"], "functions": {"usual": "MEAN(amount)"}})},
+        ),
+        (
+            "select country, count(*) as n from (select *, row_number() over (partition by country order by at desc) "
+            "as place from orders) where place = 1 group by country",
+            {
+                "x-latest": ("latest", {"by": ["country"], "order_by": ["at"]}),
+                "x": ("aggregate", {"by": ["country"], "functions": {"n": "COUNT(*)"}}),
+            },
+        ),
+        (
+            "select * from (select o.*, row_number() over (partition by country order by at desc) as m from "
+            "(select * /* all */, row_number() over (partition by id order by at desc) as n from orders) o "
+            "where n = 1) where m <= 2",
+            {
+                "x-top": ("top-n", {"n": 1, "by": ["id"], "order_by": ["at desc"]}),
+                "x-top-2": ("top-n", {"n": 2, "by": ["country"], "order_by": ["at desc"]}),
+            },
+        ),
+        (
+            "select any(amount > 3) as v, collect_list(id, 10) as ids, first(id, at) as id from orders",
+            {
+                "x": (
+                    "aggregate",
+                    {
+                        "by": [],
+                        "functions": {"v": "ANY(amount > 3)", "ids": "COLLECT_LIST(id, 10)", "id": "FIRST(id, at)"},
+                    },
+                )
+            },
+        ),
+        (
+            f"select orders.country, count(*) as count, max(id) as late from {TUMBLE} "
+            "group by window_start, window_end, country having late > 3",
+            {
+                "x-window": (
+                    "window",
+                    {"tumbling": 10.0} | WINDOW | {"functions": {"count_2": "COUNT(*)", "late_2": "MAX(id)"}},
+                )
+            },
+        ),
+        (
+            "select upper(country) as c, count(*) as uid from orders group by upper(country) having upper(country) > c",
+            {"x-aggregate": ("aggregate", {"by": ["c"], "functions": {"uid_2": "COUNT(*)"}})},
+        ),
+        (
+            "select o.id as a, p.id as b, count(*) as n from orders o join payments p on o.id = p.id "
+            "group by o.id, p.id",
+            {
+                "x-join": ("join", {"on": ["o__id = p__id"], "how": "inner"}),
+                "x-aggregate": ("aggregate", {"by": ["a"], "functions": {"n": "COUNT(*)"}}),
+            },
+        ),
     ],
 )
 def test_a_select_becomes_the_operators_that_say_the_same(pipeline, text, wanted):
@@ -137,6 +231,49 @@ def test_statements_build_on_each_other_and_on_streams_declared_by_hand(pipeline
     assert pipeline.stream("totals").name == "totals"
     with pytest.raises(Invalid, match="there is no stream 'total'"):
         pipeline.stream("total")
+
+
+def test_what_with_names_is_known_in_its_select_only_and_whatever_its_case(pipeline):
+    def read(text: str) -> set[str]:
+        name = f"x{len(pipeline.streams)}"
+        pipeline.sql(text, name=name)
+        return {source for stage in pipeline._stages if stage.name.startswith(name) for source in stage.inputs}
+
+    assert read("with PAYMENTS as (select id from orders) select id from payments") & {"orders", "payments"} == {
+        "orders"
+    }
+    within = "(with payments as (select id from orders) select id from payments)"
+    both = read(f"select o.id from {within} o join payments p on o.id = p.id")
+    assert both & {"orders", "payments"} == {"orders", "payments"}
+
+
+@pytest.mark.parametrize(
+    ("expression", "written"),
+    [
+        ("to_date(x, 'yyyy-MM-dd')", "TO_DATE(x, 'yyyy-MM-dd')"),
+        ("to_char(o.at, 'yyyy') /* year */", "TO_CHAR(at, 'yyyy')"),
+        ("log10(x)", "LOG10(x)"),
+        ("o.addr.city", "addr.city"),
+        ("o.tags[0].name", "tags[0].name"),
+        ("transform(xs, x -> x.a + o.b)", "TRANSFORM(xs, x -> x.a + b)"),
+        ("timestampdiff(SECOND, o.a, b)", "TIMESTAMPDIFF(SECOND, a, b)"),
+    ],
+)
+def test_an_expression_is_passed_to_spark_as_it_is_written(expression, written):
+    """A parser that knows Spark's functions would write some of them another way, which means something else."""
+    query = parse_query(f"select {expression} as x from orders o")
+    node = query.tree.expressions[0].this
+    assert StreamColumns(query, "o").text(node) == written
+    joined = JoinedColumns(query, ["o"])
+    if "o." in expression and "x" not in expression and "b)" not in expression:
+        assert joined.text(node) == written.replace("addr", "`o__addr`").replace("tags", "`o__tags`").replace(
+            "at,", "`o__at`,"
+        )
+
+
+def test_of_a_subquery_without_a_name_a_dot_is_a_field():
+    query = parse_query("select addr.city as x from (select * from orders)")
+    assert StreamColumns(query, "").text(query.tree.expressions[0].this) == "addr.city"
 
 
 def test_what_a_statement_says_is_part_of_its_code(pipeline):
@@ -182,7 +319,23 @@ def test_what_a_statement_says_is_part_of_its_code(pipeline):
             "a SELECT of its own",
         ),
         ("select id from orders o join payments p on o.id = p.id", "line 1, column 8: a column of either side", "o.id"),
-        ("select o.id from orders o right join payments p on o.id = p.id", "this kind of JOIN", "LEFT JOIN"),
+        ("select o.id from orders o cross join payments p", "this kind of JOIN", "LEFT ANTI"),
+        ("select o.id from orders o right anti join payments p on o.id = p.id", "this kind of JOIN", "LEFT ANTI"),
+        ("select o.id from orders o, payments p where o.id = p.id", "this kind of JOIN", "JOIN"),
+        ("select o.id from orders o natural join payments p", "METHOD has no operator", "ON"),
+        ("select p.id from orders o semi join payments p on o.id = p.id", "a column of either side", "o.id"),
+        (
+            "select o.id from orders o join payments p on o.id = p.id and p.at > o.at "
+            "right join orders z on z.id = o.id",
+            "a condition before a RIGHT JOIN",
+            "a SELECT of its own",
+        ),
+        (
+            "select o.id from orders o join payments p on o.id = p.id join orders z using (id)",
+            "a column of one of several sides",
+            "ON",
+        ),
+        (f"select o.id from orders o join {TUMBLE} p on o.id = p.id", "a window that is joined", "in parentheses"),
         ("select o.id from orders o left join payments p on o.id = p.id and p.at > o.at", "this condition", "SELECT"),
         ("select o.id from orders o join payments p on p.at > o.at", "without equal columns", "ON o.… = p.…"),
         (
@@ -200,7 +353,56 @@ def test_what_a_statement_says_is_part_of_its_code(pipeline):
             "nulls first",
             "NULLS LAST",
         ),
-        ("select country, count(*) as n from orders group by country having count(*) > 1", "HAVING", "around it"),
+        ("select country from orders having country > 'a'", "HAVING without GROUP BY", "WHERE"),
+        (
+            "select country, count(*) as n from orders group by country having amount > 1",
+            "no key and no aggregate: amount",
+            "GROUP BY it",
+        ),
+        ("select country, count(*) as n from orders group by country with cube", "CUBE has no operator", "SELECT each"),
+        ("select count(*) as n from orders group by all", "ALL has no operator", "name the keys"),
+        ("select count(*) as n from orders group by rollup(country)", "this key is no column", "group by"),
+        (
+            "select distinct n from (select country, id, count(*) as n from orders group by country, id)\n"
+            "union all select distinct count(*) as n from orders group by country",
+            "line 2, column ",
+            "DISTINCT",
+        ),
+        ("select id from orders tablesample (10 percent)", "SAMPLE has no operator", "other rows"),
+        ("select id from (select id from orders) tablesample (10 percent)", "SAMPLE has no operator", "other rows"),
+        ("select id from orders version as of 3", "VERSION has no operator", "source"),
+        ("(select id from orders) limit 3", "LIMIT has no operator", "row_number"),
+        ("select a from (select id from orders) as t(a)", "COLUMNS has no operator", "AS"),
+        ("with t(a) as (select id from orders) select a from t", "COLUMNS has no operator", "AS"),
+        ("select histogram_numeric(amount, 3) as h from orders", "histogram_numeric cannot be kept", "process"),
+        ("select kurtosis(amount) as k from orders", "line 1, column 8: kurtosis cannot be kept", "process"),
+        ("select id, monotonically_increasing_id() as n from orders", "a retry would compute", "column"),
+        ("select id, unix_timestamp() as n from orders", "a retry would compute", "column"),
+        ("select id, localtimestamp() as n from orders", "a retry would compute", "column"),
+        (
+            "select * from (select *, row_number() over (partition by id order by at desc) as n from orders limit 9) "
+            "where n = 1",
+            "LIMIT has no operator",
+            "row_number",
+        ),
+        (
+            "select * from (select distinct *, row_number() over (partition by id order by at desc) as n from orders) "
+            "where n = 1",
+            "a rank beside columns",
+            "outside",
+        ),
+        (
+            "select r.id from (select *, row_number() over (partition by id order by at desc) as n from orders) r "
+            "join payments p on r.id = p.id where r.n = 1",
+            "a rank without a bound",
+            "n <= 3",
+        ),
+        (
+            "select * from (select *, row_number() over (partition by id order by at desc) as n from orders "
+            "where at < now()) where n = 1",
+            "a retry would compute",
+            "column",
+        ),
         ("select id from orders union select id from payments", "a UNION of another kind", "UNION ALL"),
         ("select id from orders union all select * from payments", "without names", "name the columns"),
         ("select id, country as c from orders union all select id, method from payments", "other columns", "id, c"),
@@ -215,6 +417,58 @@ def test_what_a_statement_says_is_part_of_its_code(pipeline):
             "leave out",
         ),
         ("select distinct * from orders", "DISTINCT * has no key", "name the columns"),
+        ("select distinct on (id) id from orders", "ON has no operator", "row_number"),
+        ("select o.id from orders o outer join payments p on o.id = p.id", "this kind of JOIN", "LEFT"),
+        ("select id from orders@v1", "this is no name", "AS"),
+        (
+            "with t as (select *, row_number() over (partition by id order by at desc) as m from orders) "
+            "select * from (select *, row_number() over (partition by id order by m desc) as n from t) where n = 1",
+            "a rank without a bound",
+            "n <= 3",
+        ),
+        (
+            "select * from (select *, row_number() over (partition by id order by at desc rows between 3 preceding "
+            "and current row) as n from orders) where n = 1",
+            "SPEC has no operator",
+            "leave it out",
+        ),
+        (
+            "select * from (select *, row_number() over (partition by id order by at desc) as n from orders) "
+            "where n <= '²'",
+            "a rank without a bound",
+            "n <= 3",
+        ),
+        (
+            "select upper(o.country) as country, count(*) as n from orders o group by o.country, upper(o.country)",
+            "two keys are called 'country'",
+            "AS",
+        ),
+        (
+            "select upper(country) as Country, count(distinct country) as n from orders group by upper(country)",
+            "a key that is computed has this name",
+            "differently",
+        ),
+        ("select 'O''Brien' as name from orders", "two texts beside each other", "\\'"),
+        ("select count(o.*) as n from orders o", "all columns within an expression", "name them"),
+        ("select id from orders where at < timestamp 'now'", "a retry would compute", "column"),
+        ("select id from orders where at < cast(' Today ' as date)", "a retry would compute", "column"),
+        ("select id, current_database() as d from orders", "a retry would compute", "column"),
+        (
+            f"select window_start as ws, count(*) as n from {TUMBLE} group by window_start, window_end",
+            "this computes with a window's bound, or renames it",
+            "around",
+        ),
+        (
+            f"select country, count(*) as n from {TUMBLE} where window_end > '2026' "
+            "group by window_start, window_end, country",
+            "this computes with a window's bound",
+            "around",
+        ),
+        (
+            "with a as (select id from orders), A as (select id from payments) select id from a",
+            "two parts of WITH have this name",
+            "differently",
+        ),
         ("select p.x from orders o", "'p' is not what FROM names", "o.x"),
     ],
 )

@@ -1,23 +1,40 @@
 """From the tree to streams: each part of a SELECT becomes the stage or the operator that is the same.
 
-    FROM a, WHERE, expressions            a stage
-    DISTINCT                              deduplicate
+    FROM a, WHERE, HAVING, expressions    a stage
+    DISTINCT                              deduplicate; of rows that replace others, aggregate
     GROUP BY, or aggregates alone         aggregate; without GROUP BY of all rows, by=[]
     GROUP BY over TUMBLE, HOP, SESSION    window
     JOIN, with times BETWEEN              join with `within`; without times, of what both sides hold now; each in turn
     UNION ALL                             union, by the names of the columns
     ROW_NUMBER(), RANK() … <= n           top_n; the newest row by descending columns: latest
 
-What would be something else, or nearly the same, is refused with its place.
+What would be something else, or nearly the same, is refused with its place: so is each part of a SELECT, of a table and
+of a join that is not named here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.pipeline.sql.reading import Query, parse_query, seconds_of
+from tidegate.operators.functions import parse
+from tidegate.operators.join.sides import LEFT_ONLY
+from tidegate.pipeline.graph.updates import updating_streams
+from tidegate.pipeline.sql.columns import Columns, JoinedColumns, StreamColumns, joined_name
+from tidegate.pipeline.sql.mapping import (
+    Ranked,
+    has_aggregate,
+    is_aggregate,
+    ranked,
+    refuse_functions,
+    refuse_other_parts,
+)
+from tidegate.pipeline.sql.reading import Query, parse_query, seconds_of, text_of
+from tidegate.records.names import quoted
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -26,23 +43,21 @@ if TYPE_CHECKING:
 
 __all__ = ["compile_sql"]
 
-_REFUSED: Final = {
-    "limit": "a stream has no end that rows could be counted from: take row_number() per key",
-    "offset": "a stream has no end that rows could be counted from: take row_number() per key",
-    "order": "a table has no order: order when you read it",
-    "sort": "a table has no order: order when you read it",
-    "cluster": "a table has no order: order when you read it",
-    "distribute": "a table has no order: order when you read it",
-    "having": "put a SELECT … WHERE around it",
-    "qualify": "write SELECT * FROM (SELECT *, row_number() OVER (…) AS n …) WHERE n <= 3",
-    "laterals": "do it in a stage",
-    "pivots": "do it in a stage",
-    "windows": "do it in a stage",
-    "sample": "a retry would draw other rows",
-    "into": "give the stream a sink",
-    "hint": "leave it out",
+_HOWS: Final = {
+    "": "inner",
+    "INNER": "inner",
+    "LEFT": "left",
+    "LEFT OUTER": "left",
+    "RIGHT": "right",
+    "RIGHT OUTER": "right",
+    "FULL": "full",
+    "FULL OUTER": "full",
+    "SEMI": "semi",
+    "LEFT SEMI": "semi",
+    "ANTI": "anti",
+    "LEFT ANTI": "anti",
 }
-_CHANGING: Final = ("rand", "randn", "uuid", "now", "current_timestamp", "current_date", "shuffle")
+"""The join that each JOIN is."""
 _WINDOW_COLUMNS: Final = ("window_start", "window_end")
 
 
@@ -72,34 +87,51 @@ class _Compiler:
     # -- one SELECT ----------------------------------------------------------------------------------------
 
     def _of(self, tree: exp.Expression) -> Stream:
+        """Compile a SELECT. What its WITH names is known in it, and nowhere else."""
+        outside, self.known = self.known, dict(self.known)
+        try:
+            return self._selected(tree)
+        finally:
+            self.known = outside
+
+    def _selected(self, tree: exp.Expression) -> Stream:
         from sqlglot import exp
 
         if isinstance(tree, exp.Subquery):
+            refuse_other_parts(self.query, tree)
             return self._of(tree.this)
         if not isinstance(tree, exp.Select | exp.Union):
             raise self.query.refuse(tree, "only SELECT becomes a stream", "write one SELECT; several streams: one each")
-        for part, help in _REFUSED.items():
-            if found := tree.args.get(part):
-                node = found[0] if isinstance(found, list) else found
-                raise self.query.refuse(node, f"{part.upper()} has no operator", help)
+        refuse_other_parts(self.query, tree)
+        named: set[str] = set()
         for each in tree.ctes:
-            if each.alias in self.known:
+            name = each.alias.lower()
+            if name in named:
                 raise self.query.refuse(each, "two parts of WITH have this name", "name one of them differently")
-            self.known[each.alias] = self._of(each.this)
+            refuse_other_parts(self.query, each.args["alias"])
+            self.known[name] = self._of(each.this)
+            named.add(name)
         if isinstance(tree, exp.Union):
             return self._united(tree)
-        self._check_functions(tree)
-        if (ranked := _ranked(tree)) is not None:
-            return self._top(tree, *ranked)
+        refuse_functions(self.query, tree)
+        read = self._read(tree, windowed=True)
+        if (window := self._window_of(tree)) is not None:
+            return self._windowed(tree, read, window)
+        if tree.args.get("group") or any(has_aggregate(each) for each in tree.expressions):
+            return self._grouped(tree, read)
+        if (having := tree.args.get("having")) is not None:
+            raise self.query.refuse(having, "HAVING without GROUP BY", "write WHERE, or GROUP BY the keys")
+        return self._plain(tree, read)
+
+    def _read(self, tree: exp.Select, *, windowed: bool = False) -> _Read:
+        """Return what is behind FROM and WHERE. windowed: rows may have windows."""
+        if (first_rows := ranked(tree)) is not None:
+            return self._top(tree, first_rows)
         if tree.args.get("joins"):
             return self._joined(tree)
-        source, alias = self._from(tree)
-        if (window := self._window_of(tree)) is not None:
-            return self._windowed(tree, window)
-        where = tree.args.get("where")
-        if tree.args.get("group") or any(_aggregates(each) for each in tree.expressions):
-            return self._grouped(tree, source, where, alias)
-        return self._plain(tree, source, where, alias)
+        stream, alias = self._from(tree, windowed=windowed)
+        columns, where = StreamColumns(self.query, alias), tree.args.get("where")
+        return _Read(stream, columns, columns.text(where.this) if where is not None else None)
 
     def _united(self, tree: exp.Union) -> Stream:
         """Compile the SELECTs of a UNION ALL: SQL pairs columns by place, and a union by name, so both must agree."""
@@ -112,6 +144,7 @@ class _Compiler:
                     parts[0].expression, "a UNION of another kind", "write UNION ALL; SELECT DISTINCT around it"
                 )
             first = parts.pop(0)
+            refuse_other_parts(self.query, first)
             parts[:0] = [first.this, first.expression]
         names: list[str] = []
         for each in parts:
@@ -126,36 +159,44 @@ class _Compiler:
         streams = [self._of(each) for each in parts]
         return streams[0].union(*streams[1:], name=self._uid("union", tree))
 
-    def _plain(self, tree: exp.Select, source: Stream, where: exp.Expression | None, alias: str) -> Stream:
-        columns = [self._text(each, alias) for each in tree.expressions]
-        condition = self._text(where.this, alias) if where is not None else None
+    def _plain(self, tree: exp.Select, read: _Read) -> Stream:
+        rows = self._stage(tree, read.stream, read.where, [read.columns.selected(each) for each in tree.expressions])
         if not tree.args.get("distinct"):
-            return self._stage(tree, source, condition, columns)
+            return rows
         if any(each.is_star for each in tree.expressions):
             raise self.query.refuse(tree.expressions[0], "DISTINCT * has no key", "name the columns")
-        rows = self._stage(tree, source, condition, columns)
-        return rows.deduplicate(by=[each.alias_or_name for each in tree.expressions], uid=self._uid("distinct", tree))
+        by = [each.alias_or_name for each in tree.expressions]
+        if rows.name not in updating_streams(self.pipeline._stages):
+            return rows.deduplicate(by=by, uid=self._uid("distinct", tree))
+        # A row may be taken back: then it stays as long as another one is like it.
+        counted = rows.aggregate(by=by, **{_free("rows", by): "count(*)"}, uid=self._uid("counted", tree, last=False))
+        return self.pipeline.stage(counted, name=self._uid("distinct", tree))(_rows(None, list(map(quoted, by))))
 
-    def _from(self, tree: exp.Select) -> tuple[Stream, str]:
+    def _from(self, tree: exp.Select, *, windowed: bool = False) -> tuple[Stream, str]:
         """Return the stream behind FROM, and the name that its columns may be qualified with."""
-        found = tree.args.get("from_") or tree.args.get("from")
+        found = _from_of(tree)
         if found is None:
             raise self.query.refuse(tree, "it reads no stream", "say FROM, and a stream's name")
-        return self._source(found.this)
+        return self._source(found.this, windowed=windowed)
 
-    def _source(self, node: exp.Expression) -> tuple[Stream, str]:
+    def _source(self, node: exp.Expression, *, windowed: bool = False) -> tuple[Stream, str]:
+        """windowed: rows may have windows."""
         from sqlglot import exp
 
         if isinstance(node, exp.Subquery):
-            return self._of(node.this), node.alias
+            return self._of(node), node.alias
         if not isinstance(node, exp.Table):
             raise self.query.refuse(node, "this is no stream", "name one, or put a SELECT in parentheses")
+        refuse_other_parts(self.query, node)
         name = f"{node.db}.{node.name}" if node.db else node.name
         if name in self.query.windows:
+            if not windowed:
+                help = "put SELECT … GROUP BY window_start, window_end in parentheses around it"
+                raise self.query.refuse(node, "a window that is joined or ranked by its rows", help)
             name = self.query.windows[name].stream
-        alias = node.alias or node.name
-        if name in self.known:
-            return self.known[name], alias
+        alias = node.alias or name.rpartition(".")[2]
+        if name.lower() in self.known and not node.db:
+            return self.known[name.lower()], alias
         there = self.pipeline.streams
         if name not in there:
             help = f"name one that is declared before: {', '.join(sorted(there))}"
@@ -165,24 +206,24 @@ class _Compiler:
     # -- aggregates ----------------------------------------------------------------------------------------
 
     def _window_of(self, tree: exp.Select) -> Any:
-        found = tree.args.get("from_") or tree.args.get("from")
+        found = _from_of(tree)
         return self.query.windows.get(found.this.name) if found is not None else None
 
-    def _grouped(self, tree: exp.Select, source: Stream, where: exp.Expression | None, alias: str) -> Stream:
-        rows, keys, functions, columns = self._keys_and_functions(tree, source, where, alias)
-        result = rows.aggregate(
-            by=keys, **functions, uid=self._uid("aggregate", tree, last=columns == [*keys, *functions])
-        )
-        return self._arranged(tree, result, columns, [*keys, *functions])
+    def _grouped(self, tree: exp.Select, read: _Read) -> Stream:
+        groups = self._groups(tree, read)
+        given = [*groups.keys, *groups.functions]
+        uid = self._uid("aggregate", tree, last=groups.are_shown_as(given))
+        result = groups.rows.aggregate(by=list(groups.keys), **groups.functions, uid=uid)
+        return self._arranged(tree, result, groups, given)
 
-    def _windowed(self, tree: exp.Select, window: Any) -> Stream:
-        source, alias = self._from(tree)
-        rows, keys, functions, columns = self._keys_and_functions(tree, source, tree.args.get("where"), alias)
-        if not set(_WINDOW_COLUMNS) & set(keys):
+    def _windowed(self, tree: exp.Select, read: _Read, window: Any) -> Stream:
+        self._refuse_computed_bounds(tree, read)
+        groups = self._groups(tree, read)
+        if not set(_WINDOW_COLUMNS) & set(groups.keys):
             raise self.query.refuse(
                 tree, "a window is not grouped by", "GROUP BY window_start, window_end, and the keys"
             )
-        by = [key for key in keys if key not in _WINDOW_COLUMNS]
+        by = [key for key in groups.keys if key not in _WINDOW_COLUMNS]
         if window.kind == "SESSION" and sorted(window.partition_by) != sorted(by):
             help = f"write PARTITION BY {', '.join(by)}" if by else "leave out PARTITION BY"
             raise self.query.refuse(tree, "the sessions' PARTITION BY and the GROUP BY differ", help)
@@ -195,166 +236,257 @@ class _Compiler:
             "HOP": {"hopping": (window.seconds[-1], window.seconds[0])},
             "SESSION": {"session": window.seconds[0]},
         }
-        options: dict[str, Any] = {**shapes[window.kind], **functions}
-        given = [*_WINDOW_COLUMNS, *by, *functions]
-        uid = self._uid("window", tree, last=columns == given)
-        result = rows.window(by=by, event_time=window.event_time, uid=uid, **options)
-        return self._arranged(tree, result, columns, given)
+        options: dict[str, Any] = {**shapes[window.kind], **groups.functions}
+        given = [*_WINDOW_COLUMNS, *by, *groups.functions]
+        uid = self._uid("window", tree, last=groups.are_shown_as(given))
+        result = groups.rows.window(by=by, event_time=window.event_time, uid=uid, **options)
+        return self._arranged(tree, result, groups, given)
 
-    def _keys_and_functions(
-        self, tree: exp.Select, source: Stream, where: exp.Expression | None, alias: str
-    ) -> tuple[Stream, list[str], dict[str, str], list[str]]:
-        """Return the rows with all keys as columns, the keys, the aggregates, and the columns as they are selected."""
+    def _refuse_computed_bounds(self, tree: exp.Select, read: _Read) -> None:
+        """Raise an error where more is done with a window's bounds than to group by them and to select them: rows do
+        not have them yet."""
+        from sqlglot import exp
+
+        where, group = tree.args.get("where"), tree.args.get("group")
+        for part in [*tree.expressions, *([where] if where else []), *(group.expressions if group else [])]:
+            for each in part.find_all(exp.Column):
+                bare = part is each or (isinstance(part, exp.Alias) and part.this is each and part.alias == each.name)
+                if each.name in _WINDOW_COLUMNS and read.columns.base(each) in _WINDOW_COLUMNS and not bare:
+                    help = "do it in a SELECT around this one"
+                    raise self.query.refuse(each, "this computes with a window's bound, or renames it", help)
+
+    def _groups(self, tree: exp.Select, read: _Read) -> _Groups:
+        """Return what a SELECT with aggregates groups, by what, and what it computes of each group."""
         from sqlglot import exp
 
         group = tree.args.get("group")
-        grouped = list(group.expressions) if group is not None else []
-        named = {each.alias: each.this for each in tree.expressions if isinstance(each, exp.Alias)}
-        keys: list[str] = []
-        computed: dict[str, str] = {}
-        for each in grouped:
-            if isinstance(each, exp.Column) and (each.name not in named or named[each.name].name == each.name):
-                keys.append(each.name)
-                continue
-            name = next((name for name, expression in named.items() if expression == each), "")
-            if not name or isinstance(each, exp.Literal):
-                help = "select the same expression AS a name, and group by the expression, not by its place or name"
-                raise self.query.refuse(each, "this key is no column of the stream", help)
-            keys.append(name)
-            computed[name] = self._text(each, alias)
-        functions, columns = {}, []
+        if group is not None:
+            refuse_other_parts(self.query, group)
+        shown: dict[str, str] = {}
         for each in tree.expressions:
             if each.is_star:
                 raise self.query.refuse(each, "* beside GROUP BY", "name the columns")
-            name = each.alias_or_name
-            columns.append(name)
-            if _aggregates(each):
-                functions[name] = self._aggregate_of(each, computed, alias)
-            elif name not in keys:
-                raise self.query.refuse(each, "this is no key and no aggregate", "GROUP BY it, or compute it outside")
-        condition = self._text(where.this, alias) if where is not None else None
-        if condition is None and not computed:
-            return source, keys, functions, columns
-        rows = self.pipeline.stage(source, name=self._uid("rows", tree, last=False))(_keyed(condition, computed))
-        return rows, keys, functions, columns
+            if not has_aggregate(each):
+                shown.setdefault(read.columns.meaning(each.unalias()), each.alias_or_name)
+        renamed = {each.alias for each in tree.expressions if isinstance(each, exp.Alias)}
+        keys: dict[str, str] = {}
+        computed: dict[str, str] = {}
+        for each in group.expressions if group is not None else []:
+            meaning = "" if isinstance(each, exp.Literal) else read.columns.meaning(each)
+            own = read.columns.name(each)
+            name = shown.get(meaning, own if len(getattr(each, "parts", "")) > 1 or own not in renamed else "")
+            if not name:
+                help = "select the same expression AS a name, and group by the expression, not by its place or name"
+                raise self.query.refuse(each, "this key is no column of the stream", help)
+            if keys.setdefault(name, meaning) != meaning:
+                raise self.query.refuse(each, f"two keys are called {name!r}", "name one of them differently: AS")
+            if name != own:
+                computed[name] = read.columns.text(each)
+        key_of = {meaning: name for name, meaning in keys.items()}
+        functions: dict[str, str] = {}
+        columns: list[tuple[str, str]] = []
+        for each in tree.expressions:
+            if has_aggregate(each):
+                name = _free(each.alias_or_name, _options())
+                functions[name] = self._aggregate_of(each, computed, read)
+            else:
+                name = key_of.get(read.columns.meaning(each.unalias()), "")
+                if not name:
+                    help = "GROUP BY it, or compute it outside"
+                    raise self.query.refuse(each, "this is no key and no aggregate", help)
+            columns.append((name, each.alias_or_name))
+        if tree.args.get("distinct") and not set(keys) <= {name for name, _ in columns}:
+            raise self.query.refuse(tree, "DISTINCT of a part of the keys", "put SELECT DISTINCT … around it")
+        having = self._having(tree, read, key_of, functions, computed, {shown: name for name, shown in columns})
+        if read.where is None and not computed:
+            return _Groups(read.stream, keys, functions, columns, having)
+        rows = self.pipeline.stage(read.stream, name=self._uid("rows", tree, last=False))(_keyed(read.where, computed))
+        return _Groups(rows, keys, functions, columns, having)
 
-    def _aggregate_of(self, node: exp.Expression, computed: Mapping[str, str], alias: str) -> str:
+    def _aggregate_of(self, node: exp.Expression, computed: Mapping[str, str], read: _Read) -> str:
         """Return the one call that a column of a SELECT with GROUP BY is."""
         from sqlglot import exp
 
         if not isinstance(node, exp.Alias):
             raise self.query.refuse(node, "an aggregate without a name", "write AS, and a name")
         call = node.this.this if isinstance(node.this, exp.Filter) else node.this
-        if not isinstance(call, exp.AggFunc):
+        if not is_aggregate(call):
             raise self.query.refuse(node, "this computes with an aggregate", "compute in a SELECT around this one")
-        for each in node.find_all(exp.Column):
-            if each.name in computed:
-                raise self.query.refuse(each, "a key that is computed has this name", "name the key differently")
-        return self._text(node.this, alias)
+        return self._call(node.this, computed, read)
 
-    def _arranged(self, tree: exp.Select, stream: Stream, columns: Sequence[str], given: Sequence[str]) -> Stream:
-        if list(columns) == list(given):
+    def _call(self, node: exp.Expression, computed: Mapping[str, str], read: _Read) -> str:
+        """Return an aggregate as the operator takes it."""
+        from sqlglot import exp
+
+        text, taken = read.columns.text(node), {name.lower() for name in computed}
+        for each in node.find_all(exp.Column):
+            if read.columns.base(each).lower() in taken:
+                raise self.query.refuse(each, "a key that is computed has this name", "name the key differently")
+        if isinstance(problem := parse("it", text), str):
+            raise self.query.refuse(node, problem.removeprefix(f"it={text!r}").lstrip(": "), "compute it in `process`")
+        return text
+
+    def _having(
+        self,
+        tree: exp.Select,
+        read: _Read,
+        key_of: Mapping[str, str],
+        functions: dict[str, str],
+        computed: Mapping[str, str],
+        selected: Mapping[str, str],
+    ) -> str | None:
+        """Return the condition on groups, as Spark writes it. Aggregates that are asked for only there are added.
+
+        key_of: the keys by what they are. selected: keys and aggregates by the names under which they are selected.
+        """
+        from sqlglot import exp
+
+        having, group = tree.args.get("having"), tree.args.get("group")
+        if having is None:
+            return None
+        expressions = [each for each in (group.expressions if group else []) if not isinstance(each, exp.Column)]
+
+        def known(each: exp.Expression) -> exp.Expression:
+            if isinstance(each, exp.Filter) or is_aggregate(each):
+                text = self._call(each, computed, read)
+                name = next((name for name, function in functions.items() if function == text), "")
+                if not name:
+                    name = _free("having", {*key_of.values(), *functions, *_options()})
+                    functions[name] = text
+            elif each in expressions:
+                name = key_of[read.columns.meaning(each)]
+            elif isinstance(each, exp.Column):
+                name = self._key_or_selected(each, read, key_of, selected)
+            else:
+                return each
+            return exp.column(exp.to_identifier(name, quoted=True))
+
+        return text_of(having.this.copy().transform(known))
+
+    def _key_or_selected(
+        self, column: exp.Column, read: _Read, key_of: Mapping[str, str], selected: Mapping[str, str]
+    ) -> str:
+        """Return the name of a column of HAVING: a key, by its own name, comes before what is selected under one."""
+        is_alias = len(column.parts) == 1 and column.name in selected
+        meaning = read.columns.meaning(column) if not is_alias or read.columns.may_be(column) else ""
+        if meaning in key_of:
+            return key_of[meaning]
+        if not is_alias:
+            raise self.query.refuse(column, "this is no key and no aggregate", "GROUP BY it")
+        return selected[column.name]
+
+    def _arranged(self, tree: exp.Select, stream: Stream, groups: _Groups, given: Sequence[str]) -> Stream:
+        if groups.are_shown_as(given):
             return stream
-        return self._stage(tree, stream, None, [_quoted(name) for name in columns])
+        return self._stage(
+            tree,
+            stream,
+            groups.having,
+            [quoted(name) if name == shown else f"{quoted(name)} AS {quoted(shown)}" for name, shown in groups.columns],
+        )
 
     # -- the first rows of each key ------------------------------------------------------------------------
 
-    def _top(self, tree: exp.Select, inner: exp.Select, numbered: exp.Expression, n: int, rest: Any) -> Stream:
+    def _top(self, tree: exp.Select, first_rows: Ranked) -> _Read:
+        """Return the first rows of each key, and what else the SELECT around them asks for."""
         from sqlglot import exp
 
-        source, alias = self._from(inner)
-        window = numbered.this
-        others = [each for each in inner.expressions if each is not numbered]
-        if len(others) != 1 or not others[0].is_star or inner.args.get("joins") or inner.args.get("group"):
+        inner, window = first_rows.inner, first_rows.numbered.this
+        refuse_other_parts(self.query, _from_of(tree).this)
+        refuse_other_parts(self.query, inner)
+        refuse_functions(self.query, inner)
+        others = [each for each in inner.expressions if each is not first_rows.numbered]
+        more = [part for part in ("joins", "group", "having", "distinct", "with_", "with") if inner.args.get(part)]
+        read = self._read(inner) if not more else None
+        if read is None or len(others) != 1 or not _is_all(others[0]):
             raise self.query.refuse(inner, "a rank beside columns", "choose columns outside")
-        if (where := inner.args.get("where")) is not None:
-            source = self.pipeline.stage(source, name=self._uid("rows", inner, last=False))(
-                _rows(self._text(where.this, alias), ["*"])
-            )
-        by = [self._column(each) for each in window.args.get("partition_by") or []]
+        source, columns = read.stream, read.columns
+        if read.where is not None:
+            source = self.pipeline.stage(source, name=self._uid("rows", inner, last=False))(_rows(read.where, ["*"]))
+        by = [self._column(each, columns) for each in window.args.get("partition_by") or []]
         order = window.args.get("order")
         if not by or order is None:
             raise self.query.refuse(window, "a rank without a key or an order", "say PARTITION BY and ORDER BY")
         for each in order.expressions:
             if each.args.get("nulls_first"):
                 raise self.query.refuse(each, "nulls first", "write NULLS LAST: that is where they are here")
-        terms = [(self._column(each.this), bool(each.args.get("desc"))) for each in order.expressions]
-        name, condition = numbered.alias, self._text(rest, "") if rest is not None else None
-        chosen = [each.name for part in tree.expressions for each in part.find_all(exp.Column)]
-        is_shown = any(each.is_star for each in tree.expressions) or name in chosen
+        terms = [(self._column(each.this, columns), bool(each.args.get("desc"))) for each in order.expressions]
+        outside = StreamColumns(self.query, _from_of(tree).this.alias)
+        name, rest = first_rows.numbered.alias, first_rows.rest
+        where = outside.text(rest) if rest is not None else None
+        asked = [*tree.expressions, *filter(None, (rest, tree.args.get("group"), tree.args.get("having")))]
+        is_shown = any(
+            each.name == name if isinstance(each, exp.Column) else not _is_counted(each)
+            for part in asked
+            for each in part.find_all(exp.Column, exp.Star)
+        )
         is_number = isinstance(window.this, exp.RowNumber)
-        if n == 1 and is_number and not is_shown and all(desc for _, desc in terms):
+        if first_rows.n == 1 and is_number and not is_shown and all(desc for _, desc in terms):
             newest = source.latest(
                 by=by, order_by=[each for each, _ in terms], uid=self._uid("latest", tree, last=False)
             )
-            return self._stage(tree, newest, condition, [self._text(each, "") for each in tree.expressions])
+            return _Read(newest, outside, where)
         order_by = [f"{each} {'desc' if desc else 'asc'}" for each, desc in terms]
         ties = "row_number" if is_number else "rank" if isinstance(window.this, exp.Rank) else "dense_rank"
-        first = source.top_n(n, by=by, order_by=order_by, rank=ties, uid=self._uid("top", tree, last=False))
+        uid = self._uid("top", tree, last=False)
+        first = source.top_n(first_rows.n, by=by, order_by=order_by, rank=ties, uid=uid)
         renamed = self.pipeline.stage(first, name=self._uid("numbered", tree, last=False))(_renamed("rank", name))
-        return self._stage(tree, renamed, condition, [self._text(each, "") for each in tree.expressions])
+        return _Read(renamed, outside, where)
 
-    def _column(self, node: exp.Expression) -> str:
-        from sqlglot import exp
-
-        if not isinstance(node, exp.Column):
+    def _column(self, node: exp.Expression, columns: Columns) -> str:
+        if not (name := columns.name(node)):
             raise self.query.refuse(node, "this is no column", "compute it in a SELECT around the stream first")
-        return str(node.name)
+        return name
 
     # -- joins ---------------------------------------------------------------------------------------------
 
-    def _joined(self, tree: exp.Select) -> Stream:
-        from sqlglot import exp
-
-        if tree.args.get("group") or any(_aggregates(each) for each in tree.expressions):
-            raise self.query.refuse(
-                tree, "a JOIN and GROUP BY in one SELECT", "put a SELECT … GROUP BY around the join"
-            )
+    def _joined(self, tree: exp.Select) -> _Read:
         if any(each.is_star for each in tree.expressions):
             raise self.query.refuse(tree.expressions[0], "* of a JOIN", "name the columns")
         stream, first = self._from(tree)
-        sides = _JoinedSides(self.query, [first], {})
+        sides = JoinedColumns(self.query, [first])
         joined = self.pipeline.stage(stream, name=self._uid("left", tree, last=False))(_prefixed(first, {}))
         conditions: list[exp.Expression] = []
         for join in tree.args["joins"]:
             joined, rest = self._join(tree, join, joined, sides)
-            if conditions and (join.side or "").lower() == "full":
+            if conditions and (side := (join.side or "").upper()) in ("FULL", "RIGHT"):
                 help = "put the join before it into a SELECT of its own, with that condition"
-                raise self.query.refuse(conditions[0], "a condition before a FULL JOIN", help)
+                raise self.query.refuse(conditions[0], f"a condition before a {side} JOIN", help)
             conditions += rest
         conditions += [tree.args["where"].this] if tree.args.get("where") else []
         where = " AND ".join(f"({sides.text(each)})" for each in conditions)
-        columns = [
-            f"{sides.text(each.this if isinstance(each, exp.Alias) else each)} "
-            f"AS {_quoted(each.alias_or_name or self._unnamed(each))}"
-            for each in tree.expressions
-        ]
-        return self._stage(tree, joined, where or None, columns)
+        return _Read(joined, sides, where or None)
 
-    def _join(self, tree: exp.Select, join: exp.Join, left: Stream, sides: _JoinedSides) -> tuple[Stream, list[Any]]:
+    def _join(self, tree: exp.Select, join: exp.Join, left: Stream, sides: JoinedColumns) -> tuple[Stream, list[Any]]:
         """Join one more stream; return also the conditions that are about the joined rows."""
-        how = (join.side or "inner").lower()
-        if how not in ("inner", "left", "full") or (join.kind or "").upper() not in ("", "INNER", "OUTER"):
-            raise self.query.refuse(join, "this kind of JOIN", "JOIN, LEFT JOIN and FULL JOIN have an operator")
+        refuse_other_parts(self.query, join)
+        how = _HOWS.get(f"{join.side} {join.kind}".strip().upper())
+        if how is None:
+            help = "JOIN, LEFT, RIGHT, FULL, LEFT SEMI and LEFT ANTI JOIN have an operator"
+            raise self.query.refuse(join, "this kind of JOIN", help)
         right, theirs = self._source(join.this)
         if theirs in sides.aliases:
             raise self.query.refuse(join, f"two sides are called {theirs!r}", "name one of them differently: AS")
         on, times, rest = self._conditions(join, sides, theirs)
         if rest and how != "inner":
             raise self.query.refuse(
-                rest[0], "this condition of an outer join", "put it into a SELECT around that stream"
+                rest[0], f"this condition of a {how.upper()} JOIN", "put it into a SELECT around that stream"
             )
-        pairs = {mine: _inner(theirs, name) for mine, name in on}
+        pairs = {mine: joined_name(theirs, name) for mine, name in on}
         copies: dict[str, str] = {}
         if how == "inner":
-            sides.keys |= {other: mine for mine, other in pairs.items()}
-        else:  # where a side has no row, its own key is null: so the joined key is a column of its own
+            sides.equal |= {other: mine for mine, other in pairs.items()}
+        elif how not in LEFT_ONLY:
+            # Where a side has no row, its own key is null: so the joined key is a column of its own.
             number = len(sides.aliases)
             keys = {f"on_{number}_{place}": mine for place, mine in enumerate(pairs)}
             left = self.pipeline.stage(left, name=self._uid("keyed", tree, last=False))(_copied(keys))
             copies = {key: name for key, (_, name) in zip(keys, on, strict=True)}
             pairs = {key: key for key in keys}
-        sides.aliases.append(theirs)
+        if join.args.get("using"):
+            sides.shared |= {name: mine for mine, (_, name) in zip(pairs, on, strict=True)}
+        if how not in LEFT_ONLY:
+            sides.aliases.append(theirs)
         right = self.pipeline.stage(right, name=self._uid("right", tree, last=False))(_prefixed(theirs, copies))
         options: dict[str, Any] = {"how": how, "on": pairs}
         if times is not None:
@@ -362,15 +494,14 @@ class _Compiler:
             options |= {"within": (f"{low:.15g} s", f"{high:.15g} s"), "event_time": at}
         return left.join(right, **options, uid=self._uid("join", tree, last=False)), rest
 
-    def _unnamed(self, node: exp.Expression) -> str:
-        raise self.query.refuse(node, "an expression without a name", "write AS, and a name")
-
-    def _conditions(self, join: exp.Expression, sides: _JoinedSides, theirs: str) -> Any:
+    def _conditions(self, join: exp.Expression, sides: JoinedColumns, theirs: str) -> Any:
         """Return the pairs of a column of the left side and one of the right, the bounds of time with both columns, and
         what else is asked for."""
         from sqlglot import exp
 
         condition, help = join.args.get("on"), f"say ON {sides.aliases[-1]}.… = {theirs}.…"
+        if using := join.args.get("using"):
+            return [(sides.using(each), each.name) for each in using], None, []
         if condition is None:
             raise self.query.refuse(join, "a JOIN without ON", help)
         on: list[tuple[str, str]] = []
@@ -392,7 +523,7 @@ class _Compiler:
             raise self.query.refuse(join, "a JOIN without equal columns", help)
         return on, times, rest
 
-    def _bounds(self, between: exp.Expression, sides: _JoinedSides, theirs: str) -> Any:
+    def _bounds(self, between: exp.Expression, sides: JoinedColumns, theirs: str) -> Any:
         """Return how much earlier and later the other side's time may be. None: this is about something else."""
         from sqlglot import exp
 
@@ -401,9 +532,9 @@ class _Compiler:
         if not all(isinstance(each, exp.Column) for each in (time, base, same)) or base != same:
             return None
         if time.table == theirs and base.table in sides.aliases:
-            return before, after, (sides.name(base), _inner(theirs, time.name))
+            return before, after, (sides.name(base), joined_name(theirs, time.name))
         if base.table == theirs and time.table in sides.aliases:
-            return -after, -before, (sides.name(time), _inner(theirs, base.name))
+            return -after, -before, (sides.name(time), joined_name(theirs, base.name))
         return None
 
     def _shifted(self, node: exp.Expression) -> tuple[Any, float]:
@@ -427,126 +558,64 @@ class _Compiler:
         self.kinds[kind] = number = self.kinds.get(kind, 0) + 1
         return f"{self.name}-{kind}" + (f"-{number}" if number > 1 else "")
 
-    def _text(self, node: exp.Expression, alias: str) -> str:
-        """Return an expression of one stream's columns as Spark writes it."""
-        from sqlglot import exp
 
-        def plain(each: exp.Expression) -> exp.Expression:
-            if isinstance(each, exp.Column) and each.table:
-                if alias and each.table != alias:
-                    raise self.query.refuse(
-                        each, f"{each.table!r} is not what FROM names", f"write {alias}.{each.name}"
-                    )
-                return exp.column(each.this.copy())
-            return each
+@dataclass(frozen=True)
+class _Read:
+    """What a SELECT reads: a stream, or several that are joined."""
 
-        return str(node.copy().transform(plain).sql(dialect="spark"))
-
-    def _check_functions(self, tree: exp.Select) -> None:
-        from sqlglot import exp
-
-        for each in _own(tree):
-            if isinstance(each, exp.Window):
-                if isinstance(each.this, exp.RowNumber | exp.Rank | exp.DenseRank):
-                    outer = tree.find_ancestor(exp.Select)
-                    if outer is not None and _ranked(outer) is not None:
-                        continue
-                    raise self.query.refuse(each, "a rank without a bound", "put SELECT … WHERE n <= 3 around it")
-                raise self.query.refuse(
-                    each, "this window over rows has no operator", "row_number(), rank() and dense_rank() have one"
-                )
-            if isinstance(each, exp.Select):
-                raise self.query.refuse(each, "a subquery in an expression", "JOIN it")
-            if isinstance(each, exp.Func) and {each.sql_name().lower(), each.name.lower()} & set(_CHANGING):
-                raise self.query.refuse(each, "a retry would compute something else", "take a column of the rows")
+    stream: Stream
+    columns: Columns
+    where: str | None
+    """Which of its rows."""
 
 
-@dataclass
-class _JoinedSides:
-    """The streams that are joined so far, and where their columns are in the joined rows."""
+@dataclass(frozen=True)
+class _Groups:
+    """What a SELECT with aggregates computes."""
 
-    query: Query
-    aliases: list[str]
-    keys: dict[str, str]
-    """The columns that an inner join has left out, since each is equal to another one."""
+    rows: Stream
+    """What it groups: all keys are columns of it."""
+    keys: Mapping[str, str]
+    """The keys, each with what it is of the columns that are read."""
+    functions: Mapping[str, str]
+    columns: Sequence[tuple[str, str]]
+    """What it selects of keys and functions: each with the name under which it is shown."""
+    having: str | None
 
-    def name(self, node: exp.Column) -> str:
-        """Return the name of a column in the joined rows."""
-        if node.table not in self.aliases:
-            choices = " or ".join(f"{alias}.{node.name}" for alias in self.aliases)
-            raise self.query.refuse(node, "a column of either side", f"write {choices}")
-        name = _inner(node.table, node.name)
-        return self.keys.get(name, name)
-
-    def text(self, node: exp.Expression) -> str:
-        """Return an expression of the joined rows as Spark writes it."""
-        from sqlglot import exp
-
-        def named(each: exp.Expression) -> exp.Expression:
-            if not isinstance(each, exp.Column):
-                return each
-            return exp.column(exp.to_identifier(self.name(each), quoted=True))
-
-        return str(node.copy().transform(named).sql(dialect="spark"))
+    def are_shown_as(self, names: Sequence[str]) -> bool:
+        """Return whether the result has all groups, with these columns as they are."""
+        return self.having is None and list(self.columns) == [(name, name) for name in names]
 
 
-def _own(tree: exp.Select) -> Iterator[Any]:
-    """Return the parts of a SELECT that are not those of one in its FROM or WITH."""
+def _from_of(tree: exp.Expression) -> Any:
+    return tree.args.get("from_") or tree.args.get("from")
+
+
+def _is_all(node: exp.Expression) -> bool:
+    """Return whether it is `*` or `o.*`, without exceptions."""
     from sqlglot import exp
 
-    for part, found in tree.args.items():
-        if part in ("from_", "from", "with_", "with"):
-            continue
-        for each in found if isinstance(found, list) else [found]:
-            if isinstance(each, exp.Join):
-                each = each.args.get("on")
-            if isinstance(each, exp.Expression):
-                yield from each.walk()
+    star = node.this if isinstance(node, exp.Column) else node
+    return isinstance(star, exp.Star) and not any(star.args.values())
 
 
-def _ranked(tree: exp.Select) -> Any:
-    """Return the SELECT with the rank, its column, the bound, and the other conditions. None: it is no top n."""
-    from sqlglot import exp
-
-    found, where = tree.args.get("from_") or tree.args.get("from"), tree.args.get("where")
-    inner = found.this.this if found is not None and isinstance(found.this, exp.Subquery) else None
-    if not isinstance(inner, exp.Select) or where is None:
-        return None
-    numbered = [
-        each
-        for each in inner.expressions
-        if isinstance(each, exp.Alias)
-        and isinstance(each.this, exp.Window)
-        and isinstance(each.this.this, exp.RowNumber | exp.Rank | exp.DenseRank)
-    ]
-    if len(numbered) != 1:
-        return None
-    conditions = list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
-    for place, each in enumerate(conditions):
-        bound = each.args.get("expression")
-        is_bound = isinstance(each.this, exp.Column) and each.this.name == numbered[0].alias and bound is not None
-        if not is_bound or not isinstance(bound, exp.Literal) or not bound.name.isdigit():
-            continue
-        n = int(bound.name) - isinstance(each, exp.LT)
-        if isinstance(each, exp.LTE | exp.LT) or (isinstance(each, exp.EQ) and n == 1):
-            others = conditions[:place] + conditions[place + 1 :]
-            return inner, numbered[0], n, exp.and_(*others) if others else None
-    return None
+def _is_counted(star: exp.Expression) -> bool:
+    """Return whether a star is that of count(*)."""
+    return star.parent is not None and star.parent.name.lower() == "count"
 
 
-def _aggregates(node: exp.Expression) -> bool:
-    from sqlglot import exp
-
-    return any(isinstance(each, exp.AggFunc) and each.find_ancestor(exp.Window) is None for each in node.walk())
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
+def _free(name: str, taken: Collection[str]) -> str:
+    """Return the name, or one like it if it is taken."""
+    return next(free for n in count(1) if (free := name if n == 1 else f"{name}_{n}") not in taken)
 
 
-def _inner(alias: str, name: str) -> str:
-    """Return the name of a side's column within a join."""
-    return f"{alias}__{name}"
+@cache
+def _options() -> frozenset[str]:
+    """The names that the parameters of operators have, so that no aggregate can be passed under them."""
+    from tidegate.pipeline.declare import Stream
+
+    methods = (Stream.aggregate, Stream.window)
+    return frozenset(name for method in methods for name in inspect.signature(method).parameters)
 
 
 def _unchanged(rows: Any) -> Any:
@@ -582,8 +651,8 @@ def _prefixed(alias: str, copies: Mapping[str, str]) -> Callable[[Any], Any]:
     def prefixed(frame: Any) -> Any:
         from pyspark.sql import functions as F
 
-        more = (F.col(_quoted(name)).alias(copy) for copy, name in copied.items())
-        names = [_inner(alias, name) for name in frame.columns]
+        more = (F.col(quoted(name)).alias(copy) for copy, name in copied.items())
+        names = [joined_name(alias, name) for name in frame.columns]
         return frame.select("*", *more).toDF(*names, *copied) if copied else frame.toDF(*names)
 
     return prefixed
@@ -595,7 +664,7 @@ def _copied(copies: Mapping[str, str]) -> Callable[[Any], Any]:
     def with_copies(frame: Any) -> Any:
         from pyspark.sql import functions as F
 
-        return frame.withColumns({copy: F.col(_quoted(name)) for copy, name in copied.items()})
+        return frame.withColumns({copy: F.col(quoted(name)) for copy, name in copied.items()})
 
     return with_copies
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
@@ -11,7 +12,7 @@ from tidegate.errors import Invalid
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Query", "WindowTable", "parse_query", "seconds_of"]
+__all__ = ["Query", "WindowTable", "parse_query", "seconds_of", "text_of"]
 
 UNITS = {"MILLISECOND": 0.001, "SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400, "WEEK": 604_800}
 _NAME = r"`?([A-Za-z_]\w*)`?"
@@ -46,7 +47,7 @@ class Query:
     def refuse(self, node: Any, what: str, help: str) -> Invalid:
         """Return the error that names a part of the text, and where it stands."""
         line, column = self._place(node)
-        shown = " ".join(node.sql(dialect="spark").split())
+        shown = " ".join(text_of(node).split())
         return Invalid(
             f"SQL, line {line}, column {column}: {what}: {shown[:120]}",
             expected="rows, windows, joins and aggregates that an operator of tidegate computes: see the guide on SQL",
@@ -87,7 +88,7 @@ def parse_query(text: str) -> Query:
 
     replaced = _WINDOW.sub(stand_in, text)
     try:
-        trees: list[Any] = [tree for tree in sqlglot.parse(replaced, dialect="spark") if tree is not None]
+        trees: list[Any] = [tree for tree in sqlglot.parse(replaced, dialect=_dialect()) if tree is not None]
     except SqlglotError as error:
         first = (getattr(error, "errors", None) or [{}])[0]
         place = f"line {first.get('line', 1)}, column {first.get('col', 1)}"
@@ -106,6 +107,38 @@ def parse_query(text: str) -> Query:
             reason="BAD_SQL",
         )
     return Query(text, trees[0], windows)
+
+
+def text_of(node: exp.Expression) -> str:
+    """Return what a node says, as Spark writes it."""
+    return str(node.sql(dialect=_dialect(), comments=False))
+
+
+@cache
+def _dialect() -> Any:
+    """Return Spark's language with each function as it is written.
+
+    sqlglot knows many, and writes them its own way: `to_date(x, 'yyyy-MM-dd')` comes back without the format, and
+    `to_char(at, 'yyyy')` as a cast. Here only those that are written in a way of their own are more than a name with
+    arguments.
+    """
+    from sqlglot import exp
+    from sqlglot.dialects.spark import Spark
+
+    own_ways = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTRING", "TRIM", "TRY_CAST")
+
+    class AsWritten(Spark):
+        class Parser(Spark.Parser):  # type: ignore[misc, valid-type]
+            FUNCTIONS = {
+                "ROW_NUMBER": exp.RowNumber.from_arg_list,
+                "RANK": exp.Rank.from_arg_list,
+                "DENSE_RANK": exp.DenseRank.from_arg_list,
+            }
+            FUNCTION_PARSERS = {
+                name: parser for name, parser in Spark.Parser.FUNCTION_PARSERS.items() if name in own_ways
+            }
+
+    return AsWritten
 
 
 def seconds_of(query: Query, interval: exp.Expression) -> float:

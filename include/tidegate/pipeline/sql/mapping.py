@@ -1,0 +1,213 @@
+"""What of SQL maps to an operator. Whatever a statement says beyond it is refused: nothing is left out silently."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.operators.functions import FUNCTIONS
+
+if TYPE_CHECKING:
+    from sqlglot import exp
+
+    from tidegate.pipeline.sql.reading import Query
+
+__all__ = ["Ranked", "has_aggregate", "is_aggregate", "ranked", "refuse_functions", "refuse_other_parts"]
+
+_TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "Select": ("with_", "with", "expressions", "distinct", "from_", "from", "joins", "where", "group", "having"),
+    "Union": ("with_", "with", "this", "expression", "distinct", "by_name"),
+    "Subquery": ("this", "alias"),
+    "Table": ("this", "db", "alias"),
+    "TableAlias": ("this",),
+    "Distinct": (),
+    "Join": ("this", "side", "kind", "on", "using"),
+    "Group": ("expressions",),
+    "Window": ("this", "partition_by", "order", "over"),
+}
+"""The parts of each kind of node that something here looks at, as sqlglot calls them."""
+_HELP: Final = {
+    **dict.fromkeys(
+        ("limit", "offset"), "a stream has no end that rows could be counted from: take row_number() per key"
+    ),
+    **dict.fromkeys(("order", "sort", "cluster", "distribute"), "a table has no order: order when you read it"),
+    **dict.fromkeys(
+        ("cube", "rollup", "grouping_sets", "totals", "all"), "name the keys; for other groups, write a SELECT each"
+    ),
+    "on": "take row_number() per key",
+    "spec": "a rank counts all rows before: leave it out",
+    "qualify": "write SELECT * FROM (SELECT *, row_number() OVER (…) AS n …) WHERE n <= 3",
+    "sample": "a retry would draw other rows",
+    "into": "give the stream a sink",
+    "hint": "leave it out",
+    "method": "say JOIN … ON",
+    "columns": "name the columns in the SELECT: AS",
+    "version": "declare a source that starts there",
+    "catalog": "name a stream of the pipeline",
+}
+_CHANGING: Final = (
+    *("rand", "randn", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id", "spark_partition_id"),
+    *("now", "current_timestamp", "current_date", "current_time", "localtimestamp"),
+    *("current_user", "session_user", "user", "version", "current_timezone"),
+    *("current_database", "current_schema", "current_catalog", "input_file_name"),
+    *("input_file_block_start", "input_file_block_length", "reflect", "java_method", "try_reflect", "aes_encrypt"),
+)
+"""Functions that a retry, or another session, computes anew."""
+_DAYS: Final = ("now", "today", "tomorrow", "yesterday")
+"""Texts that are another time, or another day, whenever they are read."""
+_AGGREGATES: Final = frozenset(
+    (
+        *FUNCTIONS,
+        *("any_value", "approx_percentile", "approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine"),
+        *("array_agg", "bitmap_and_agg", "bitmap_construct_agg", "bitmap_or_agg"),
+        *("collect_list", "corr", "count_distinct", "count_min_sketch", "covar_pop", "covar_samp", "first_value"),
+        *("grouping", "grouping_id", "histogram_numeric", "hll_sketch_agg", "hll_union_agg"),
+        *("kll_merge_agg_bigint", "kll_merge_agg_double", "kll_merge_agg_float", "kll_sketch_agg_bigint"),
+        *("kll_sketch_agg_double", "kll_sketch_agg_float", "kurtosis", "last_value", "listagg", "max_by"),
+        *("measure", "median", "min_by", "mode", "percentile", "percentile_approx", "percentile_cont"),
+        *("percentile_disc", "product", "regr_avgx", "regr_avgy", "regr_count", "regr_intercept", "regr_r2"),
+        *("regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "schema_of_json_agg", "skewness", "string_agg"),
+        *("theta_intersection_agg", "theta_sketch_agg", "theta_union_agg", "try_avg", "try_sum"),
+        *("tuple_intersection_agg_double", "tuple_intersection_agg_integer", "tuple_sketch_agg_double"),
+        *("tuple_sketch_agg_integer", "tuple_union_agg_double", "tuple_union_agg_integer", "vector_avg"),
+    )
+)
+"""Spark's aggregates. In a stage, each checkpoint would compute its own."""
+
+
+def refuse_other_parts(query: Query, node: exp.Expression) -> None:
+    """Raise an error if a node says something that nothing here looks at."""
+    from sqlglot import exp
+
+    taken = _TAKEN[type(node).__name__]
+    for part, found in node.args.items():
+        if found and part not in taken:
+            first = found[0] if isinstance(found, list) else found
+            has_place = isinstance(first, exp.Expression) and any("start" in each.meta for each in first.walk())
+            name = part.strip("_").replace("_", " ").upper()
+            help = _HELP.get(part, "do it in a stage")
+            raise query.refuse(first if has_place else node, f"{name} has no operator", help)
+    for part in ("alias", "distinct"):
+        if isinstance(inner := node.args.get(part), exp.TableAlias | exp.Distinct):
+            refuse_other_parts(query, inner)
+    if isinstance(node, exp.TableAlias) and not isinstance(node.this, exp.Identifier):
+        raise query.refuse(node, "this is no name", "write AS, and a name")
+
+
+def refuse_functions(query: Query, tree: exp.Select) -> None:
+    """Raise an error if a SELECT computes what no stage, and no operator, computes the same way."""
+    from sqlglot import exp
+
+    for each in _own(tree):
+        if isinstance(each, exp.Window):
+            _refuse_window(query, tree, each)
+        if isinstance(each, exp.Select):
+            raise query.refuse(each, "a subquery in an expression", "JOIN it")
+        if isinstance(each, exp.Concat):
+            raise query.refuse(each, "two texts beside each other", r"write one text: a quote within it is \'")
+        literal = each.this if isinstance(each, exp.Cast) else None
+        is_day = isinstance(literal, exp.Literal) and literal.name.strip().lower() in _DAYS
+        if is_day or _function(each) in _CHANGING or _is_clock(each):
+            raise query.refuse(each, "a retry would compute something else", "take a column of the rows")
+
+
+def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
+    from sqlglot import exp
+
+    if not isinstance(window.this, exp.RowNumber | exp.Rank | exp.DenseRank):
+        help = "row_number(), rank() and dense_rank() have one"
+        raise query.refuse(window, "this window over rows has no operator", help)
+    outer = tree.find_ancestor(exp.Select)
+    found = ranked(outer) if outer is not None else None
+    if found is None or found.inner is not tree or found.numbered.this is not window:
+        raise query.refuse(window, "a rank without a bound", "put SELECT … WHERE n <= 3 around it")
+    refuse_other_parts(query, window)
+
+
+def _is_clock(node: exp.Expression) -> bool:
+    """Return whether it is unix_timestamp(), which tells the time without an argument."""
+    return _function(node) == "unix_timestamp" and not node.expressions
+
+
+def is_aggregate(node: Any) -> bool:
+    """Return whether it is a function of many rows."""
+    return _function(node) in _AGGREGATES
+
+
+def has_aggregate(node: exp.Expression) -> bool:
+    """Return whether an expression computes something of many rows."""
+    from sqlglot import exp
+
+    return any(is_aggregate(each) and each.find_ancestor(exp.Window) is None for each in node.walk())
+
+
+def _function(node: Any) -> str:
+    """Return a function's name; empty for what is none."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Anonymous):
+        return str(node.name).lower()
+    if isinstance(node, exp.Any):
+        return "any"
+    return node.sql_name().lower() if isinstance(node, exp.Func) else ""
+
+
+def _own(tree: exp.Select) -> Iterator[Any]:
+    """Return the parts of a SELECT that are not those of one in its FROM or WITH."""
+    from sqlglot import exp
+
+    for part, found in tree.args.items():
+        if part in ("from_", "from", "with_", "with"):
+            continue
+        for each in found if isinstance(found, list) else [found]:
+            if isinstance(each, exp.Join):
+                each = each.args.get("on")
+            if isinstance(each, exp.Expression):
+                yield from each.walk()
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A SELECT of the first rows of each key: a rank within, and a bound of it around."""
+
+    inner: exp.Select
+    numbered: exp.Expression
+    """The rank with its name."""
+    n: int
+    rest: Any
+    """The other conditions of the SELECT around it."""
+
+
+def ranked(tree: exp.Select) -> Ranked | None:
+    """Return what a SELECT is as one of the first rows of each key, if it is one."""
+    from sqlglot import exp
+
+    found: Any = tree.args.get("from_") or tree.args.get("from")
+    where = tree.args.get("where")
+    inner = found.this.this if found is not None and isinstance(found.this, exp.Subquery) else None
+    if not isinstance(inner, exp.Select) or where is None or tree.args.get("joins"):
+        return None
+    ranks = [
+        each
+        for each in inner.expressions
+        if isinstance(each, exp.Alias)
+        and isinstance(each.this, exp.Window)
+        and isinstance(each.this.this, exp.RowNumber | exp.Rank | exp.DenseRank)
+    ]
+    if len(ranks) != 1:
+        return None
+    conditions = list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
+    for place, each in enumerate(conditions):
+        column, bound = each.this, each.args.get("expression")
+        own = (ranks[0].alias, f"{found.this.alias}.{ranks[0].alias}")
+        if not isinstance(column, exp.Column) or ".".join(part.name for part in column.parts) not in own:
+            continue
+        if not isinstance(bound, exp.Literal) or bound.is_string or not re.fullmatch("[0-9]+", bound.name):
+            continue
+        n = int(bound.name) - isinstance(each, exp.LT)
+        if isinstance(each, exp.LTE | exp.LT) or (isinstance(each, exp.EQ) and n == 1):
+            others = conditions[:place] + conditions[place + 1 :]
+            return Ranked(inner, ranks[0], n, exp.and_(*others) if others else None)
+    return None
