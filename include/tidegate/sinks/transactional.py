@@ -128,7 +128,10 @@ class TransactionalSink(ExactlyOnceSink):
     The mark belongs to `context.app_id`, which names this sink of this pipeline permanently.
     """
 
-    takes_replaced = False
+    @property
+    def takes_replaced(self) -> bool:  # type: ignore[override]
+        """Where rows replace others by key, those that are gone have to be removed."""
+        return bool(self.upserts)
 
     # --- what a subclass says -------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.declarations import problems
 from tidegate import Pipeline
 from tidegate.errors import Invalid
-from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.sinks import DeltaAppend, DeltaUpsert, PostgresUpsert
 from tidegate.sources import Files
 
 
@@ -35,8 +35,13 @@ def _stage(counts: Any) -> None:
             True,
         ),
         (_stage, True),
+        (lambda counts: counts.sink("now", PostgresUpsert("now", connection="shop", keys=["k"])), False),
+        (lambda counts: counts.sink("now", PostgresUpsert("now", connection="shop", keys=["n"])), True),
     ],
-    ids=["a log of changes", "an upsert by its keys", "an upsert by others", "an aggregate", "a stage"],
+    ids=[
+        *("a log of changes", "an upsert by its keys", "an upsert by others", "an aggregate", "a stage"),
+        *("a database by its keys", "a database by others"),
+    ],
 )
 def test_who_takes_rows_that_are_replaced(what: Callable[[Any], None], taken: bool) -> None:
     pipeline = Pipeline("counting")

@@ -135,7 +135,6 @@ class KafkaTopic(TransactionalSink):
         self.max_rows_per_transaction = max_rows_per_transaction
         self.take_over = take_over
         self.upserts = self.form.key
-        self.takes_replaced = bool(self.form.key)
 
     # --- the declaration ------------------------------------------------------------------------------------
 
