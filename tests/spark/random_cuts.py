@@ -234,7 +234,8 @@ class Telling:
     def files(self, id: int) -> list[Path]:
         """What lies staged for a checkpoint, by any attempt."""
         paths = self.play.root.rglob(f"tidegate/*/{id:08d}/**/*.parquet")
-        return [path for path in paths if not any(name in str(path) for name in ("scratch", "-given/", "-judged/"))]
+        aside = ("scratch", "-given/", "-given-replaced/", "-judged/")
+        return [path for path in paths if not any(name in str(path) for name in aside)]
 
     def rows_of(self, files: set[Path]) -> dict[str, Counter[Any]]:
         """What these files hold, by the table that they are for."""

@@ -206,7 +206,7 @@ def pairs(orders: list[dict[str, Any]], payments: list[dict[str, Any]], seconds:
 
 def deleted(play: SmallPipeline) -> list[bool]:
     """Of each row in the files of the left side's state, whether it says that a row is gone."""
-    paths = [next(play.root.rglob(file.name)) for file in play.state("paid.left").files]
+    paths = [next((play.root / "ledger").rglob(file.name)) for file in play.state("paid.left").files]
     return [gone for path in paths for gone in pq.ParquetFile(path).read()["_deleted"].to_pylist()]
 
 

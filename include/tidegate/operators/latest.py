@@ -28,9 +28,9 @@ from tidegate.operators.join.sides import side_rows
 from tidegate.operators.ranking import RANK, By, first_rows, orders_alike, rank_problems, ranked, ranked_first
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.known import empty_like, is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves, row_id
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.folding import FoldedRows, Remembered, fold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -122,9 +122,9 @@ class Latest(ExpiringOperator):
 
         key_columns, columns = list(map(quoted, self.by)), columns_of(rows)
         state = context.state(self.by, ttl=self.ttl("", context))
-        folded = self._by_workers(rows, state)
+        folded = self._by_workers(rows, state, wants_replaced=context.replaced_is_taken)
         if folded is not None:
-            return {"": folded.where(ENTERS).select(*columns), "-": folded.where(f"NOT {ENTERS}").select(*columns)}
+            return {"": folded.rows, "-": empty_like(folded.rows) if folded.replaced is None else folded.replaced}
         candidates = self._greatest(rows.withColumn("_new", F.lit(True)), rows)
         before = None
         if not state.is_empty:
@@ -145,21 +145,25 @@ class Latest(ExpiringOperator):
         same_key = same(self.by, candidate_keys.columns, nulls=True)
         return {"": new, "-": before.join(candidate_keys, same_key, "left_semi")}
 
-    def _by_workers(self, rows: DataFrame, state: KeyedState) -> DataFrame | None:
+    def _by_workers(self, rows: DataFrame, state: KeyedState, *, wants_replaced: bool) -> FoldedRows | None:
         """Return what comes and what goes, as workers compute it. None: they cannot."""
-        from pyspark.sql import types as T
-
         fields = {field.name: field for field in rows.schema.fields}
         if not orders_alike([fields[name] for name in self.order_by]):
             return None
         stored = [*(fields[name] for name in self.by), *(fields[name] for name in fields if name not in self.by)]
         batch = select_sql(rows, [*(quoted(field.name) for field in stored), *row_halves(rows)])
         arriving = [*stored, *half_fields()]
-        given = [*fields.values(), T.StructField(ENTERS, T.BooleanType())]
-        work = GreatestRow(self.by, self.order_by, list(fields))
-        is_empty = is_known_empty(rows)
-        folded = fold_rows(batch, arriving, self.by, [Remembered(state, stored)], work, given, is_empty=is_empty)
-        return None if folded is None else folded.rows
+        return fold_rows(
+            batch,
+            arriving,
+            self.by,
+            [Remembered(state, stored)],
+            GreatestRow(self.by, self.order_by, list(fields)),
+            list(fields.values()),
+            is_empty=is_known_empty(rows),
+            enters=ENTERS,
+            wants_replaced=wants_replaced,
+        )
 
     def _greatest(self, rows: DataFrame, like: DataFrame) -> DataFrame:
         """Prefer, among copies of a row, the stored one."""

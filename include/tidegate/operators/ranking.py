@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
 from tidegate.operators.join.sides import changed_rows, met, refuse_missing
 from tidegate.records.names import quoted
-from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.known import empty_like, is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.workers import is_key
 from tidegate.state.columns import DELETED
@@ -217,14 +217,20 @@ def _by_workers(
     batch = named[0] if withdrawn is None else named[0].unionByName(named[1])
     terms = [(term.name, term.ascending) for term in order[:-1]]
     work = FirstInOrder(list(by), values, terms, n, withdrawn is not None, list(fields), RANK)
-    given = [*fields.values(), T.StructField(RANK, T.IntegerType()), T.StructField(ENTERS, T.BooleanType())]
-    is_empty = all(is_known_empty(frame) for frame, _ in frames)
-    folded = fold_rows(batch, arriving, by, [Remembered(state, stored)], work, given, is_empty=is_empty)
+    folded = fold_rows(
+        batch,
+        arriving,
+        by,
+        [Remembered(state, stored)],
+        work,
+        [*fields.values(), T.StructField(RANK, T.IntegerType())],
+        is_empty=all(is_known_empty(frame) for frame, _ in frames),
+        enters=ENTERS,
+        wants_replaced=context.replaced_is_taken,
+    )
     if folded is None:
         return None
-    columns = [*map(quoted, fields), RANK]
-    came, went = folded.rows.where(ENTERS), folded.rows.where(f"NOT {ENTERS}")
-    return select_sql(came, columns), select_sql(went, columns)
+    return folded.rows, empty_like(folded.rows) if folded.replaced is None else folded.replaced
 
 
 def _put(ranked: DataFrame, all_rows: bool, n: int, state: KeyedState) -> None:

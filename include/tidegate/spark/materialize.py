@@ -11,19 +11,30 @@ If the executor that holds rows is lost, the attempt fails and is made again, as
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.delta import Location
 from tidegate.spark.known import is_known_empty
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["mark_stored", "materialize", "materialized", "release"]
+__all__ = ["StoredRows", "mark_stored", "materialize", "materialized", "release", "stored_rows"]
 
 _STORED = "_tidegate_stored"
 _PATIENCE_S = 2.0
 """How long to wait for a server to forget rows."""
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Files of this attempt that hold the rows of a frame, with its columns and no others."""
+
+    location: Location
+    paths: Sequence[str]
+    rows: int
 
 
 def materialize(frame: DataFrame) -> DataFrame:
@@ -32,12 +43,19 @@ def materialize(frame: DataFrame) -> DataFrame:
     return frame if is_known_empty(frame) or _is_stored(frame) else frame.localCheckpoint(eager=False)
 
 
-def mark_stored(frame: DataFrame) -> DataFrame:
+def mark_stored(frame: DataFrame, rows: StoredRows | None = None) -> DataFrame:
     """Mark a frame that only reads files of this attempt: it costs little to read again, and is not cached.
 
-    The mark is on the object. What is made of a frame is another one, which is computed."""
-    vars(frame)[_STORED] = True
+    rows: the files, if whoever wants to write the frame may take them as they are. The mark is on the object. What is
+    made of a frame is another one, which is computed."""
+    vars(frame)[_STORED] = rows
     return frame
+
+
+def stored_rows(frame: DataFrame) -> StoredRows | None:
+    """Return the files that hold exactly this frame, if there are any."""
+    stored: StoredRows | None = vars(frame).get(_STORED)
+    return stored
 
 
 def _is_stored(frame: DataFrame) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from tidegate.delta import WrittenFile, schema_problems
@@ -19,9 +20,9 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_like, no_rows, select_sql
-from tidegate.spark.materialize import mark_stored
+from tidegate.spark.materialize import StoredRows, mark_stored
 from tidegate.state.arrow import workers
-from tidegate.state.arrow.folding import COUNTED, Fold, FoldPlan, Lookup, fold
+from tidegate.state.arrow.folding import COUNTED, REPLACED, Fold, FoldPlan, Lookup, fold
 from tidegate.state.arrow.merging import ADDED, GIVEN, TOO_MANY, Line
 from tidegate.state.arrow.sorted_files import StateLayout
 from tidegate.state.columns import GROUP
@@ -64,6 +65,8 @@ class FoldedRows:
     rows: DataFrame
     """The rows to emit."""
     counts: Mapping[str, int]
+    replaced: DataFrame | None = None
+    """The rows that were emitted before, and are replaced. None: nobody asked for them, or there are none."""
 
 
 def fold_rows(
@@ -76,6 +79,8 @@ def fold_rows(
     *,
     is_empty: bool,
     keeps_rows: bool = True,
+    enters: str | None = None,
+    wants_replaced: bool = False,
 ) -> FoldedRows | None:
     """Let workers do `work`. None: they cannot, and nothing has been done.
 
@@ -83,6 +88,8 @@ def fold_rows(
     grouped_by: columns of the batch, keys of each state: rows that agree in these come to one worker.
     given: the columns of the rows to emit. is_empty: the batch is known to have no rows.
     keeps_rows: the states hold whole rows of the batch, and not only a part of each.
+    enters: a column of what `work` gives, beside those of `given`: false where a row is replaced. wants_replaced: these
+        are asked for.
     """
     from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -95,8 +102,9 @@ def fold_rows(
     for remembered, schema in zip(states, schemas, strict=True):
         remembered.state.checked(schema)
         remembered.state.regroup(grouped_by)
+    nothing = partial(no_rows, batch.sparkSession, StructType(list(given)))
     if is_empty and not any(_has_work(remembered) for remembered in states):
-        return FoldedRows(no_rows(batch.sparkSession, StructType(list(given))), {})
+        return FoldedRows(nothing(), {})
     first = states[0].state
     folders = [remembered.state.new_folder("fold") for remembered in states]
     aside = f"{folders[0]}-given"
@@ -121,6 +129,8 @@ def fold_rows(
             given=StateLayout((), arrow_schema(emitted, list(columns(emitted))), first.to.location.options),
             folder=first.to.location.full(aside),
             most_bytes=MOST_BYTES,
+            enters=enters,
+            replaced=first.to.location.full(f"{aside}-replaced") if wants_replaced else None,
         )
         alike = states if keeps_rows and all(each.state.little_arrives for each in states) else ()
         light = workers.are_light(fields, [file for each in alike for file in each.state.begun])
@@ -128,15 +138,23 @@ def fold_rows(
     if outcome.too_many:
         for remembered, folder in zip(states, folders, strict=True):
             remembered.state.to.location.remove_folder(folder)
-        first.to.location.remove_folder(aside)
+        for folder in (aside, f"{aside}-replaced"):
+            first.to.location.remove_folder(folder)
         return None
     for number, remembered in enumerate(states):
         added, replaced = outcome.files(number, due[number])
         remembered.state.add_files(folders[number], schemas[number], added, replaced, due[number])
-    emitted_rows = first.read_aside(aside, outcome.given, emitted)
-    if emitted_rows is None:
-        return FoldedRows(no_rows(batch.sparkSession, StructType(list(given))), outcome.counts)
-    return FoldedRows(mark_stored(emitted_rows), outcome.counts)
+    came = _read(first, emitted, aside, outcome.given)
+    went = _read(first, emitted, f"{aside}-replaced", outcome.replaced) if wants_replaced else None
+    return FoldedRows(came if came is not None else nothing(), outcome.counts, went)
+
+
+def _read(state: KeyedState, schema: Json, folder: str, written: Mapping[str, WrittenFile]) -> DataFrame | None:
+    rows = state.read_aside(folder, written, schema)
+    if rows is None:
+        return None
+    paths = [f"{folder}/{name}" for name in written]
+    return mark_stored(rows, StoredRows(state.to.location, paths, sum(file.rows for file in written.values())))
 
 
 @dataclass(frozen=True)
@@ -153,7 +171,15 @@ class _Outcome:
     @property
     def given(self) -> dict[str, WrittenFile]:
         """The files with rows to emit."""
-        return {line.name: line.file for line in self.lines if line.kind == GIVEN and line.rows}
+        return self._files_of(GIVEN)
+
+    @property
+    def replaced(self) -> dict[str, WrittenFile]:
+        """The files with rows that were emitted before, and are replaced."""
+        return self._files_of(REPLACED)
+
+    def _files_of(self, kind: int) -> dict[str, WrittenFile]:
+        return {line.name: line.file for line in self.lines if line.kind == kind and line.rows}
 
     @property
     def counts(self) -> Counter[str]:

@@ -179,7 +179,7 @@ class DeltaUpsert(DeltaSink):
         self, frame: DataFrame, withdrawn: DataFrame | None, context: SinkContext, staging: Staging
     ) -> Prepared:
         location, snapshot = locate(context.place, self.path), self.open(context)
-        output = empty_if(frame, frame.drop(*self.omit))
+        output = self._without_omitted(frame)
         schema = self.output_schema(output, context, snapshot)
         seams.fault("S4.stage.before")
         folder = staging.data_folder(context)
@@ -336,12 +336,15 @@ class DeltaUpsert(DeltaSink):
     ) -> Committed | None:
         return merge_by_spark(snapshot, batches, self.keys, self.order_by, stamp, context)
 
+    def _without_omitted(self, frame: DataFrame) -> DataFrame:
+        return empty_if(frame, frame.drop(*self.omit)) if self.omit else frame
+
     def _write_rows(
         self, frame: DataFrame, withdrawn: DataFrame | None, schema: Json, location: Location, folder: str
     ) -> StagedBatch:
         """Write the changed rows with Spark."""
         if self.delete_when is None and withdrawn is None:
-            written = write_files(empty_if(frame, frame.drop(*self.omit)), schema, location, folder, self.partition_by)
+            written = write_files(self._without_omitted(frame), schema, location, folder, self.partition_by)
             return StagedBatch(
                 columns=schema, files=sync_and_list(location, folder, schema, self.partition_by, written=written)
             )

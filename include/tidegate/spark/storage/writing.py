@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import stat
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -14,6 +18,7 @@ from tidegate.errors import Unavailable
 from tidegate.records.place import LOCAL_WRITES, is_url
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, not_streaming
+from tidegate.spark.materialize import StoredRows, stored_rows
 from tidegate.spark.storage.by_workers import can_write, work_on_store, write_by_workers
 
 if TYPE_CHECKING:
@@ -33,6 +38,8 @@ _DRAFT: Final = {
     "parquet.page.write-checksum.enabled": "false",
 }
 """A sixth of the time of writing."""
+_USUAL: Final = {"spark.sql.parquet.compression.codec": "snappy", "spark.sql.files.maxRecordsPerFile": "0"}
+"""What a session says of files unless somebody has asked for others."""
 _PATIENCE: Final = 10.0
 """Seconds. Spark reports the counts of its tasks a few milliseconds after the write, or never."""
 
@@ -48,10 +55,11 @@ def write_files(
 ) -> Written:
     """Let Spark write into a folder. Return what its tasks say that they have written.
 
-    In an object store Python workers write if they can (by_workers.py), and tell each file. Otherwise Spark writes, and
-    its tasks count rows. Neither proves that the files are in the folder: tasks may run on other machines, and the
-    folder is read on this one: `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful
-    tasks reported.
+    Rows that workers have just written on the same disk are not written again: their files get a second name. In an
+    object store Python workers write if they can (by_workers.py), and tell each file. Otherwise Spark writes, and its
+    tasks count rows. Neither proves that the files are in the folder: tasks may run on other machines, and the folder
+    is read on this one: `stage` compares. Hadoop's committer v1 leaves in the folder exactly what successful tasks
+    reported.
 
     draft: the files are soon read and written anew, so they are written as plainly as possible. The named text columns
         have few distinct values, and are dictionary-encoded.
@@ -59,6 +67,9 @@ def write_files(
     if is_known_empty(frame):
         return 0
     session, path = frame.sparkSession, location.full(folder)
+    stored = stored_rows(frame) if draft is None and not partition_by else None
+    if stored is not None and _as_workers_write(session) and _linked(stored, location, folder):
+        return stored.rows
     if work_on_store(session, location) and can_write(from_spark(msgspec.json.decode(frame.schema.json()))):
         return write_by_workers(frame, location, folder, partition_by)
     written = _write_by_spark(frame, schema, path, partition_by, draft)
@@ -71,6 +82,34 @@ def write_files(
             reason="ROWS_MISSING",
         )
     return written
+
+
+def _linked(stored: StoredRows, location: Location, folder: str) -> bool:
+    """Let the folder have these files under a second name. False: it cannot, and nothing has been done."""
+    target = location.local(folder)
+    if not (stored.location.is_local and location.is_local) or target.exists():
+        return False
+    try:
+        target.mkdir(parents=True)
+        if _gives_rights(target):
+            raise OSError(errno.EPERM, "its files have other rights")
+        for path in stored.paths:
+            os.link(stored.location.local(path), target / os.path.basename(path))
+    except OSError:  # another disk, or one whose files have only one name
+        location.remove_folder(folder)
+        return False
+    return True
+
+
+def _gives_rights(folder: Path) -> bool:
+    """Return whether what is made in a folder gets its group, or the rights that the folder says."""
+    rules = os.listxattr(folder) if hasattr(os, "listxattr") else []
+    return bool(folder.stat().st_mode & stat.S_ISGID) or "system.posix_acl_default" in rules
+
+
+def _as_workers_write(session: Any) -> bool:
+    """Return whether the session would write files as workers do: nobody has asked for others."""
+    return all(str(session.conf.get(key, usual)) == usual for key, usual in _USUAL.items())
 
 
 def _write_by_spark(

@@ -3,7 +3,7 @@
     the batch's rows, the stored rows of their keys, and the stored rows that end
         ↓  the operator's own function
     changed rows    →  one more file of each state
-    rows to emit    →  a file beside the states
+    rows to emit    →  a file beside the states, and one of those that they replace
 
 So an operator costs Spark one query, whatever it does with the rows. `state/folding.py` is the driver's part.
 """
@@ -36,10 +36,12 @@ from tidegate.state.columns import CHECKPOINT, TOUCHED
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COUNTED", "Fold", "FoldPlan", "Folded", "Lookup", "TooMany", "fold"]
+__all__ = ["COUNTED", "REPLACED", "Fold", "FoldPlan", "Folded", "Lookup", "TooMany", "fold"]
 
 COUNTED: Final = -6
 """The kind of a line with a number of rows that the operator has counted; its name is the counter's."""
+REPLACED: Final = -7
+"""The kind of a line with a file of rows that the operator emitted before, and that others have replaced."""
 
 
 class TooMany(Exception):
@@ -231,6 +233,10 @@ class FoldPlan:
     """The folder for rows to emit."""
     most_bytes: int
     """The most that a worker holds of the batch."""
+    enters: str | None = None
+    """The column of the rows to emit that is false where a row, emitted before, is replaced. None: none is."""
+    replaced: str | None = None
+    """The folder for those. None: nobody asks for them."""
 
 
 def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
@@ -251,7 +257,7 @@ def _folded(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name:
         written = _write_changes(state, changes, f"{state.folder}/{name}")
         lines.append(Line.of(name, ADDED, split, written, number))
         lines += [compact(state, batch, split, name, number) for batch in range(len(state.batches))]
-    lines.append(Line.of(name, GIVEN, split, _write_given(plan, folded.given, name)))
+    lines += _write_given(plan, folded.given, split, name)
     return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
 
 
@@ -325,8 +331,21 @@ def _write_changes(state: MergePlan, changes: pa.Table, path: str) -> WrittenFil
     return writer.close()
 
 
-def _write_given(plan: FoldPlan, given: Iterable[pa.Table], name: str) -> WrittenFile:
+def _write_given(plan: FoldPlan, given: Iterable[pa.Table], split: int, name: str) -> list[Line]:
     writer = Writer(plan.given, f"{plan.folder}/{name}")
+    replaced = Writer(plan.given, f"{plan.replaced}/{name}") if plan.replaced is not None else None
     for rows in given:
-        writer.write(plan.given.table({n: rows[n] for n in rows.column_names}, rows.num_rows))
-    return writer.close()
+        came, went = (rows, None) if plan.enters is None else _parted(rows, plan.enters)
+        for some, into in ((came, writer), (went, replaced)):
+            if some is not None and into is not None:
+                into.write(plan.given.table({n: some[n] for n in some.column_names}, some.num_rows))
+    lines = [Line.of(name, GIVEN, split, writer.close())]
+    return lines if replaced is None else [*lines, Line.of(name, REPLACED, split, replaced.close())]
+
+
+def _parted(rows: pa.Table, column: str) -> tuple[pa.Table, pa.Table]:
+    """Return the rows for which a column is true, and those for which it is false."""
+    import pyarrow.compute as pc
+
+    mask = rows[column]
+    return rows.filter(mask), rows.filter(pc.invert(mask))

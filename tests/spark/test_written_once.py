@@ -1,0 +1,116 @@
+"""Rows that an operator's workers have written become a table's files as they are: Spark does not write them again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.spark.storage import writing
+
+BIDS = "id long, seller long, price decimal(9,2), tags array<string>, at timestamp"
+SELLERS = "seller long, name string, since date"
+
+
+def paired(pipeline: Any) -> None:
+    bids, sellers = sources(pipeline, BIDS, "bids"), sources(pipeline, SELLERS, "sellers")
+    pairs = bids.join(sellers, on="seller", uid="pairs")
+    pairs.sink("out", DeltaAppend("tables/out"))
+
+
+def newest(pipeline: Any) -> None:
+    bids = sources(pipeline, BIDS, "bids")
+    bids.latest(by="seller", order_by="at", uid="newest").sink("out", DeltaUpsert("tables/out", keys=["seller"]))
+
+
+def highest(pipeline: Any) -> None:
+    bids = sources(pipeline, BIDS, "bids")
+    first = bids.top_n(2, by="seller", order_by=["price desc", "id asc"], uid="highest")
+    first.sink("out", DeltaUpsert("tables/out", keys=["seller", "rank"]))
+
+
+def twice(pipeline: Any) -> None:
+    bids, sellers = sources(pipeline, BIDS, "bids"), sources(pipeline, SELLERS, "sellers")
+    pairs = bids.join(sellers, on="seller", uid="pairs")
+    pairs.sink("out", DeltaAppend("tables/out"))
+    pairs.sink("copy", DeltaAppend("tables/copy"))
+
+
+def bids(begin: int, end: int) -> list[dict[str, Any]]:
+    rows = [{"id": n, "seller": None if n % 7 == 6 else n % 4, "tags": [f"t{n}", None]} for n in range(begin, end)]
+    return [row | {"price": f"{row['id'] * 7 % 11}.50", "at": f"2026-01-01T00:00:{row['id']:02}Z"} for row in rows]
+
+
+def told(root: Path, spark: Any, build: Any) -> SmallPipeline:
+    """A pipeline after two checkpoints."""
+    play = SmallPipeline(root, spark, build)
+    for begin in (0, 20):
+        play.feed(bids(begin, begin + 20), "bids")
+        play.feed([{"seller": begin // 10 + n, "name": f"s{n}", "since": "2020-02-02"} for n in (0, 1)], "sellers")
+        play.checkpoint()
+    return play
+
+
+def by_spark(spark: Any, play: SmallPipeline, table: str = "out") -> list[Any]:
+    rows = spark.read.format("delta").load(str(play.root / "tables" / table)).collect()
+    return sorted((row.asDict() for row in rows), key=repr)
+
+
+@pytest.mark.parametrize("build", [paired, newest, highest])
+def test_spark_writes_nothing_that_workers_have_written(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, build: Any
+) -> None:
+    with monkeypatch.context() as no_links:
+        no_links.setattr(writing, "_linked", lambda *_: False)
+        wanted = by_spark(spark, told(tmp_path / "spark", spark, build))
+    asked = []
+    monkeypatch.setattr(writing, "_write_by_spark", lambda *told: asked.append(told))
+    play = told(tmp_path / "linked", spark, build)
+    assert by_spark(spark, play) == wanted
+    assert len(wanted) >= 5
+    assert not asked
+    assert sorted(play.rows("tables/out"), key=repr) == sorted(
+        told(tmp_path / "again", spark, build).rows("tables/out"), key=repr
+    )
+
+
+def test_where_a_file_has_only_one_name_spark_writes(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of the files cannot be linked: what was linked before is gone, or rows would be there twice."""
+    links = []
+
+    def refused(source: Any, target: Any, **how: Any) -> None:
+        if "/tables/" in str(target):
+            links.append(target)
+            if len(links) % 2 == 0:
+                raise OSError(errno.EXDEV, "another disk")
+        real(source, target, **how)
+
+    real = os.link
+    wanted = by_spark(spark, told(tmp_path / "linked", spark, paired))
+    monkeypatch.setattr(os, "link", refused)
+    assert by_spark(spark, told(tmp_path / "refused", spark, paired)) == wanted
+    assert len(links) >= 2
+
+
+def test_each_of_two_tables_keeps_its_rows_when_the_other_is_removed(tmp_path: Path, spark: Any) -> None:
+    play = told(tmp_path, spark, twice)
+    rows = by_spark(spark, play)
+    assert by_spark(spark, play, "copy") == rows
+    shutil.rmtree(tmp_path / "tables/out")
+    assert by_spark(spark, play, "copy") == rows
+
+
+def test_a_sink_that_leaves_out_a_column_has_it_written_without(tmp_path: Path, spark: Any) -> None:
+    def build(pipeline: Any) -> None:
+        latest = sources(pipeline, BIDS, "bids").latest(by="seller", order_by="at", uid="newest")
+        latest.sink("out", DeltaUpsert("tables/out", keys=["seller"], omit=["tags"]))
+
+    assert all("tags" not in row for row in by_spark(spark, told(tmp_path, spark, build)))
