@@ -206,6 +206,10 @@ NEAR = {"on": ["o__id = p__id"], "within": ["-300 s", "3600 s"], "how": "inner",
             {"x-aggregate": ("aggregate", {"by": ["c"], "functions": {"uid_2": "COUNT(*)"}})},
         ),
         (
+            "select country, count(*) as count from orders group by country",
+            {"x": ("aggregate", {"by": ["country"], "functions": {"count": "COUNT(*)"}})},
+        ),
+        (
             "select o.id as a, p.id as b, count(*) as n from orders o join payments p on o.id = p.id "
             "group by o.id, p.id",
             {

@@ -210,7 +210,7 @@ class _Compiler:
         return self.query.windows.get(found.this.name) if found is not None else None
 
     def _grouped(self, tree: exp.Select, read: _Read) -> Stream:
-        groups = self._groups(tree, read)
+        groups = self._groups(tree, read, _options("aggregate"))
         given = [*groups.keys, *groups.functions]
         uid = self._uid("aggregate", tree, last=groups.are_shown_as(given))
         result = groups.rows.aggregate(by=list(groups.keys), **groups.functions, uid=uid)
@@ -218,7 +218,7 @@ class _Compiler:
 
     def _windowed(self, tree: exp.Select, read: _Read, window: Any) -> Stream:
         self._refuse_computed_bounds(tree, read)
-        groups = self._groups(tree, read)
+        groups = self._groups(tree, read, _options("window"))
         if not set(_WINDOW_COLUMNS) & set(groups.keys):
             raise self.query.refuse(
                 tree, "a window is not grouped by", "GROUP BY window_start, window_end, and the keys"
@@ -255,8 +255,11 @@ class _Compiler:
                     help = "do it in a SELECT around this one"
                     raise self.query.refuse(each, "this computes with a window's bound, or renames it", help)
 
-    def _groups(self, tree: exp.Select, read: _Read) -> _Groups:
-        """Return what a SELECT with aggregates groups, by what, and what it computes of each group."""
+    def _groups(self, tree: exp.Select, read: _Read, options: Collection[str]) -> _Groups:
+        """Return what a SELECT with aggregates groups, by what, and what it computes of each group.
+
+        options: names that no aggregate can have, since the operator's options have them.
+        """
         from sqlglot import exp
 
         group = tree.args.get("group")
@@ -287,7 +290,7 @@ class _Compiler:
         columns: list[tuple[str, str]] = []
         for each in tree.expressions:
             if has_aggregate(each):
-                name = _free(each.alias_or_name, _options())
+                name = _free(each.alias_or_name, options)
                 functions[name] = self._aggregate_of(each, computed, read)
             else:
                 name = key_of.get(read.columns.meaning(each.unalias()), "")
@@ -351,7 +354,7 @@ class _Compiler:
                 text = self._call(each, computed, read)
                 name = next((name for name, function in functions.items() if function == text), "")
                 if not name:
-                    name = _free("having", {*key_of.values(), *functions, *_options()})
+                    name = _free("having", {*key_of.values(), *functions})
                     functions[name] = text
             elif each in expressions:
                 name = key_of[read.columns.meaning(each)]
@@ -610,12 +613,12 @@ def _free(name: str, taken: Collection[str]) -> str:
 
 
 @cache
-def _options() -> frozenset[str]:
-    """The names that the parameters of operators have, so that no aggregate can be passed under them."""
+def _options(operator: str) -> frozenset[str]:
+    """Return the names of an operator's options."""
     from tidegate.pipeline.declare import Stream
 
-    methods = (Stream.aggregate, Stream.window)
-    return frozenset(name for method in methods for name in inspect.signature(method).parameters)
+    parameters = inspect.signature(getattr(Stream, operator)).parameters.values()
+    return frozenset(each.name for each in parameters if each.kind is not each.VAR_KEYWORD)
 
 
 def _unchanged(rows: Any) -> Any:

@@ -103,7 +103,9 @@ def _linked(stored: StoredRows, location: Location, folder: str) -> bool:
 
 def _gives_rights(folder: Path) -> bool:
     """Return whether what is made in a folder gets its group, or the rights that the folder says."""
-    rules = os.listxattr(folder) if hasattr(os, "listxattr") else []
+    rules: list[str] = []
+    with contextlib.suppress(OSError, AttributeError):  # here, nothing has such rules
+        rules = os.listxattr(folder)
     return bool(folder.stat().st_mode & stat.S_ISGID) or "system.posix_acl_default" in rules
 
 
