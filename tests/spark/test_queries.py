@@ -72,9 +72,10 @@ def play(root: Path, spark: Any, build: Callable[[Pipeline], None], minutes: int
 def test_an_operator_is_one_query_and_event_time_another(
     build: Callable[[Pipeline], None], event_time: int, tmp_path: Path, connect_spark: Any
 ) -> None:
+    """And the table a third one, unless workers have written the rows as they are."""
     made = play(tmp_path, connect_spark, build)
     stats = made.ack(3).stats
-    to_the_table = 1 if stats.rows["out"] else 0
+    to_the_table = 1 if stats.rows["out"] and build in (deduplicated_for_ever, in_windows, aggregated) else 0
     assert stats.spark.queries == 1 + event_time + to_the_table
 
 

@@ -81,7 +81,7 @@ STATEMENTS = {
     ),
     "as_written": (
         "SELECT id, at, to_date('2026-02-01', 'yyyy-MM-dd') AS day, to_char(id, '9.0') AS text, nvl(country, '?') c, "
-        "named_struct('a', id).a AS a, mod(id, 2) AS odd, position('A' IN country) AS place FROM orders "
+        "named_struct('a', id).a AS a, mod(id, 2) AS odd, instr(country, 'A') AS place FROM orders "
         "WHERE id NOT IN (3)",
         ["id", "at"],
     ),
@@ -89,6 +89,26 @@ STATEMENTS = {
         "SELECT country, id, m FROM (SELECT *, row_number() OVER (PARTITION BY country ORDER BY at DESC) AS m FROM "
         "(SELECT *, row_number() OVER (PARTITION BY id ORDER BY at DESC) AS n FROM orders) WHERE n = 1) WHERE m <= 2",
         ["country", "m"],
+    ),
+    "mean_of_groups": (
+        "SELECT country, round(sum(amount) / count(*), 2) AS mean, upper(country) AS loud, 'x' AS kind FROM orders "
+        "GROUP BY 1 HAVING NOT count(*) > 4",
+        ["country"],
+    ),
+    "groups_alone": ("SELECT country FROM orders GROUP BY country", ["country"]),
+    "named_rank": (
+        "WITH r AS (SELECT *, row_number() OVER (PARTITION BY id ORDER BY at DESC) AS n FROM orders) "
+        "SELECT R.id, r.amount FROM r WHERE (r.n = 1)",
+        ["id"],
+    ),
+    "by_card": (
+        "SELECT O.id, o.at, p.method, to_json(struct(o.id, p.method)) AS told FROM orders o LEFT JOIN payments p "
+        "ON (o.id = P.id AND p.method = 'card')",
+        ["id", "at"],
+    ),
+    "between_numbers": (
+        "SELECT o.id, o.at, p.method FROM orders o JOIN payments p ON o.id = p.id AND p.id BETWEEN o.id - 1 AND o.id",
+        [],
     ),
     "thrice": (
         "SELECT o.id, p.method, o.at, z.at AS then, z.amount, y.id AS yid FROM orders o "

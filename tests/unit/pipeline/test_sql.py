@@ -156,7 +156,7 @@ NEAR = {"on": ["o__id = p__id"], "within": ["-300 s", "3600 s"], "how": "inner",
         ),
         (
             "select country as c, count(*) as n from orders o group by o.country having n > 1 and max(amount) < 9",
-            {"x-aggregate": ("aggregate", {"by": ["c"], "functions": {"n": "COUNT(*)", "having": "MAX(amount)"}})},
+            {"x-aggregate": ("aggregate", {"by": ["c"], "functions": {"n": "COUNT(*)", "value": "MAX(amount)"}})},
         ),
         (
             "select distinct country, mean(amount) as usual from orders group by country",
@@ -198,6 +198,46 @@ NEAR = {"on": ["o__id = p__id"], "within": ["-300 s", "3600 s"], "how": "inner",
                 "x-window": (
                     "window",
                     {"tumbling": 10.0} | WINDOW | {"functions": {"count_2": "COUNT(*)", "late_2": "MAX(id)"}},
+                )
+            },
+        ),
+        (
+            "select country, round(sum(amount) / count(*), 2) as mean, 'x' as kind from orders group by 1",
+            {
+                "x-aggregate": (
+                    "aggregate",
+                    {"by": ["country"], "functions": {"value": "SUM(amount)", "value_2": "COUNT(*)"}},
+                )
+            },
+        ),
+        (
+            "select country from orders group by (country)",
+            {"x-aggregate": ("aggregate", {"by": ["country"], "functions": {"rows": "COUNT(*)"}})},
+        ),
+        (
+            "with r as (select *, row_number() over (partition by id order by at desc) as n from orders) "
+            "select R.id, amount from r where (r.n = 1)",
+            {"x-latest": ("latest", {"by": ["id"], "order_by": ["at"]})},
+        ),
+        (
+            "select O.id, p.method from orders o left join payments p on (o.id = P.id and p.method = 'card')",
+            {"x-join": ("join", {"on": ["on_1_0"], "how": "left"})},
+        ),
+        (
+            "select o.id from orders o join payments p on o.id = p.id and p.id between o.amount and o.amount",
+            {"x-join": ("join", {"on": ["o__id = p__id"], "how": "inner"})},
+        ),
+        (
+            f"select count(*) as count, max(id) as count_2 from {TUMBLE} group by window_start, window_end",
+            {
+                "x-window": (
+                    "window",
+                    {
+                        "tumbling": 10.0,
+                        "by": [],
+                        "event_time": "at",
+                        "functions": {"count_3": "COUNT(*)", "count_2": "MAX(id)"},
+                    },
                 )
             },
         ),
@@ -297,7 +337,54 @@ def test_what_a_statement_says_is_part_of_its_code(pipeline):
     ("text", "told", "help"),
     [
         ("select sum(amount) from orders", "line 1, column 8: an aggregate without a name", "write AS"),
-        ("select country, sum(amount) + 1 as n from orders group by country", "computes with an aggregate", "around"),
+        (
+            "select country, sum(amount) + id as n from orders group by country",
+            "no key and no aggregate: id",
+            "GROUP BY",
+        ),
+        ("select addr.* from orders", "all fields of a column", "name them"),
+        ("select struct(*) as all from orders", "all columns within an expression", "name them"),
+        ("select array(id, 2)[0] as first from orders", "line 1, column ", "a plainer way"),
+        (
+            "select id from orders where at > at - interval 1 day 2 hours",
+            "line 1, column 54: it would not come",
+            "plainer",
+        ),
+        ("select id & 1 << 2 as x from orders", "line 1, column 15: it would not come", "shiftleft"),
+        ("select id from orders\nwhere cast(x as time) > y", "line 2, column 17: it would not come", "plainer"),
+        ("select -1::string as x from orders", "line 1, column 10: it would not come", "CAST"),
+        ("select count(*) as n from orders group by session_window(at, '5 minutes')", "this window has", "TUMBLE"),
+        (
+            "select count(*) as n from TABLE(SESSION(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)) where id > 1 "
+            "group by window_start, window_end",
+            "a WHERE that is behind the sessions",
+            "TABLE good",
+        ),
+        (
+            "select upper(country) as country, count(*) as n from TABLE(SESSION(TABLE orders PARTITION BY country, "
+            "DESCRIPTOR(at), INTERVAL '1' MINUTE)) group by window_start, window_end, upper(country)",
+            "PARTITION BY and the GROUP BY differ",
+            "PARTITION",
+        ),
+        (
+            f"select count(*) as n from {TUMBLE} group by window_start, window_end having max(window_end) > '2026'",
+            "this computes with a window's bound",
+            "around",
+        ),
+        ("select sum(id) as s, count(*) as s from orders", "two columns are called 's'", "AS"),
+        ("select distinct upper(country) from orders", "an expression without a name", "AS"),
+        ("select country from orders where sum(amount) > 3", "an aggregate in WHERE", "HAVING"),
+        ("select id from orders where id > :least", "a parameter", "into the text"),
+        ("select id, random() as r from orders", "a retry would compute", "column"),
+        ("select id, localtimestamp as r from orders", "a retry would compute", "column"),
+        ("select o.id from orders o join payments p on o.id = o.p.id", "without equal columns", "ON o.… = p.…"),
+        (
+            "select to_json(arrays_zip(o.xs, p.ys)) as z from orders o join payments p on o.id = p.id",
+            "a name that the join changes",
+            "around",
+        ),
+        ("select first(id) ignore nulls as f from orders", "this kind of aggregate has no operator", "process"),
+        (f"select {'(' * 900}id{')' * 900} as x from orders", "", "divide it"),
         (
             "select a, sum(b) as s\nfrom orders group by a\norder by s",
             "line 3, column 10: ORDER",

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.pipeline.sql.reading import text_of
+from tidegate.pipeline.sql.reading import name_of, text_of
 from tidegate.records.names import quoted
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tidegate.pipeline.sql.reading import Query
 
-__all__ = ["Columns", "JoinedColumns", "StreamColumns", "joined_name"]
+__all__ = ["Columns", "JoinedColumns", "StreamColumns", "is_counted", "is_unit", "joined_name"]
 
 _BY_UNITS: Final = ("dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff")
 """Functions whose first argument of three is a word, such as DAY."""
@@ -29,6 +29,14 @@ class Columns(ABC):
     def path(self, column: Any) -> list[Any]:
         """Return the name of a column in the rows, and the fields within it that are meant. Raise an error if there
         can be no such column."""
+
+    def is_alias(self, names: list[str]) -> bool:
+        """Return whether columns may be qualified with these."""
+        return not names
+
+    def renamed(self, column: Any, path: Any) -> Any:
+        """Return a column, given by its path in the rows, as it stands where `column` stood."""
+        return path
 
     def may_be(self, column: exp.Column) -> bool:
         """Return whether there can be such a column, as far as it is known."""
@@ -45,13 +53,17 @@ class Columns(ABC):
         top = node.copy()
 
         def named(each: Any) -> Any:
-            if not isinstance(each, exp.Column) or _is_unit(each):
+            if isinstance(each, exp.Star) and each is not top and not is_counted(each):
+                raise self.query.refuse(each, "all columns within an expression", "name them")
+            if not isinstance(each, exp.Column) or is_unit(each):
                 return each
             if isinstance(each.this, exp.Star):
                 if each is not top:
                     raise self.query.refuse(each, "all columns within an expression", "name them")
+                if not self.is_alias([part.name for part in each.parts[:-1]]):
+                    raise self.query.refuse(each, "all fields of a column", "name them")
                 return each.this.copy()
-            return exp.column(*reversed(self.path(each)))
+            return self.renamed(each, exp.column(*reversed(self.path(each))))
 
         return text_of(top.transform(named, copy=False))
 
@@ -83,11 +95,14 @@ class StreamColumns(Columns):
         parts = [part.copy() for part in column.parts]
         if not self.alias or len(parts) == 1:
             return parts
-        if parts[0].name != self.alias:
+        if not self.is_alias([parts[0].name]):
             within = ".".join(part.name for part in parts)
             help = f"write {self.alias}.{column.name}, or {self.alias}.{within} for a field of a column"
             raise self.query.refuse(column, f"{parts[0].name!r} is not what FROM names", help)
         return parts[1:]
+
+    def is_alias(self, names: list[str]) -> bool:
+        return not names or [name.lower() for name in names] == [self.alias.lower()]
 
     def selected(self, node: exp.Expression) -> str:
         return self.text(node)
@@ -110,18 +125,30 @@ class JoinedColumns(Columns):
         first, *others = (part.copy() for part in column.parts)
         if not others and first.name in self.shared:
             return [exp.to_identifier(self.shared[first.name], quoted=True)]
-        if not others or first.name not in self.aliases:
+        if not others or not (alias := self.alias(first.name)):
             choices = " or ".join(f"{alias}.{column.name}" for alias in self.aliases)
             raise self.query.refuse(column, "a column of either side", f"write {choices}")
-        return [exp.to_identifier(self._of(first.name, others[0].name), quoted=True), *others[1:]]
+        return [exp.to_identifier(self._of(alias, others[0].name), quoted=True), *others[1:]]
 
     def may_be(self, column: exp.Column) -> bool:
         return len(column.parts) > 1 or column.name in self.shared
 
+    def alias(self, name: str) -> str:
+        """Return the side that is called so, in whatever case; empty if there is none."""
+        return next((alias for alias in self.aliases if alias.lower() == name.lower()), "")
+
+    def renamed(self, column: Any, path: Any) -> Any:
+        from sqlglot import exp
+
+        call = column.parent.name.lower() if isinstance(column.parent, exp.Anonymous) else ""
+        if call == "arrays_zip":
+            raise self.query.refuse(column, "a name that the join changes", "do it in a SELECT around this one")
+        return exp.alias_(path, column.name, quoted=True) if call == "struct" else path
+
     def selected(self, node: exp.Expression) -> str:
-        if not node.alias_or_name:
+        if not name_of(node):
             raise self.query.refuse(node, "an expression without a name", "write AS, and a name")
-        return f"{self.text(_value(node))} AS {quoted(node.alias_or_name)}"
+        return f"{self.text(_value(node))} AS {quoted(name_of(node))}"
 
     def using(self, node: exp.Expression) -> str:
         """Return the name of a column that USING names."""
@@ -146,7 +173,13 @@ def joined_name(alias: str, name: str) -> str:
     return f"{alias}__{name}"
 
 
-def _is_unit(column: exp.Column) -> bool:
+def is_counted(star: Any) -> bool:
+    """Return whether a star is that of count(*)."""
+    return star.parent is not None and star.parent.name.lower() == "count"
+
+
+def is_unit(column: exp.Column) -> bool:
+    """Return whether it is a word like DAY in place of a column."""
     from sqlglot import exp
 
     call = column.parent

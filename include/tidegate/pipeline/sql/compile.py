@@ -14,6 +14,7 @@ of a join that is not named here.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,19 +22,21 @@ from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.errors import Invalid
 from tidegate.operators.functions import parse
 from tidegate.operators.join.sides import LEFT_ONLY
 from tidegate.pipeline.graph.updates import updating_streams
-from tidegate.pipeline.sql.columns import Columns, JoinedColumns, StreamColumns, joined_name
+from tidegate.pipeline.sql.columns import Columns, JoinedColumns, StreamColumns, is_counted, is_unit, joined_name
 from tidegate.pipeline.sql.mapping import (
     Ranked,
+    conjuncts,
     has_aggregate,
     is_aggregate,
     ranked,
     refuse_functions,
     refuse_other_parts,
 )
-from tidegate.pipeline.sql.reading import Query, parse_query, seconds_of, text_of
+from tidegate.pipeline.sql.reading import Query, name_of, parse_query, refuse_rewritten, seconds_of, text_of
 from tidegate.records.names import quoted
 
 if TYPE_CHECKING:
@@ -63,7 +66,10 @@ _WINDOW_COLUMNS: Final = ("window_start", "window_end")
 
 def compile_sql(pipeline: Pipeline, text: str, name: str) -> Stream:
     """Declare what a SELECT says; return its stream, which is called `name`."""
-    return _Compiler(pipeline, parse_query(text), name).select()
+    compiler = _Compiler(pipeline, parse_query(text), name)
+    stream = compiler.select()
+    refuse_rewritten(compiler.query)
+    return stream
 
 
 @dataclass
@@ -104,6 +110,7 @@ class _Compiler:
             raise self.query.refuse(tree, "only SELECT becomes a stream", "write one SELECT; several streams: one each")
         refuse_other_parts(self.query, tree)
         named: set[str] = set()
+        _inline_rank(tree)
         for each in tree.ctes:
             name = each.alias.lower()
             if name in named:
@@ -149,8 +156,8 @@ class _Compiler:
         names: list[str] = []
         for each in parts:
             select = each.unnest()
-            own = [] if not isinstance(select, exp.Select) else [part.alias_or_name for part in select.expressions]
-            if not own or "*" in own or "" in own:
+            own = [] if not isinstance(select, exp.Select) else [name_of(part) for part in select.expressions]
+            if not own or "" in own:
                 raise self.query.refuse(each, "a part of a UNION ALL without names", "name the columns of each SELECT")
             if names and own != names:
                 help = f"name them alike, in the same order: {', '.join(names)}"
@@ -163,9 +170,12 @@ class _Compiler:
         rows = self._stage(tree, read.stream, read.where, [read.columns.selected(each) for each in tree.expressions])
         if not tree.args.get("distinct"):
             return rows
-        if any(each.is_star for each in tree.expressions):
-            raise self.query.refuse(tree.expressions[0], "DISTINCT * has no key", "name the columns")
-        by = [each.alias_or_name for each in tree.expressions]
+        for each in tree.expressions:
+            if each.is_star:
+                raise self.query.refuse(each, "DISTINCT * has no key", "name the columns")
+            if not name_of(each):
+                raise self.query.refuse(each, "an expression without a name", "write AS, and a name")
+        by = [name_of(each) for each in tree.expressions]
         if rows.name not in updating_streams(self.pipeline._stages):
             return rows.deduplicate(by=by, uid=self._uid("distinct", tree))
         # A row may be taken back: then it stays as long as another one is like it.
@@ -218,13 +228,16 @@ class _Compiler:
 
     def _windowed(self, tree: exp.Select, read: _Read, window: Any) -> Stream:
         self._refuse_computed_bounds(tree, read)
+        if window.kind == "SESSION" and (where := tree.args.get("where")) is not None:
+            help = "filter in a SELECT of its own: TABLE(SESSION(TABLE good, …))"
+            raise self.query.refuse(where, "a WHERE that is behind the sessions", help)
         groups = self._groups(tree, read, _options("window"))
         if not set(_WINDOW_COLUMNS) & set(groups.keys):
             raise self.query.refuse(
                 tree, "a window is not grouped by", "GROUP BY window_start, window_end, and the keys"
             )
         by = [key for key in groups.keys if key not in _WINDOW_COLUMNS]
-        if window.kind == "SESSION" and sorted(window.partition_by) != sorted(by):
+        if window.kind == "SESSION" and sorted(window.partition_by) != sorted(groups.keys[key] for key in by):
             help = f"write PARTITION BY {', '.join(by)}" if by else "leave out PARTITION BY"
             raise self.query.refuse(tree, "the sessions' PARTITION BY and the GROUP BY differ", help)
         if len(window.seconds) != (2 if window.kind == "HOP" else 1):
@@ -248,7 +261,10 @@ class _Compiler:
         from sqlglot import exp
 
         where, group = tree.args.get("where"), tree.args.get("group")
-        for part in [*tree.expressions, *([where] if where else []), *(group.expressions if group else [])]:
+        having = tree.args.get("having")
+        within = [each for each in having.find_all(exp.Func) if is_aggregate(each)] if having else []
+        parts = [*tree.expressions, *([where] if where else []), *(group.expressions if group else []), *within]
+        for part in parts:
             for each in part.find_all(exp.Column):
                 bare = part is each or (isinstance(part, exp.Alias) and part.this is each and part.alias == each.name)
                 if each.name in _WINDOW_COLUMNS and read.columns.base(each) in _WINDOW_COLUMNS and not bare:
@@ -262,131 +278,77 @@ class _Compiler:
         """
         from sqlglot import exp
 
+        names = [name_of(each) for each in tree.expressions]
+        for each, name in zip(tree.expressions, names, strict=True):
+            if each.is_star:
+                raise self.query.refuse(each, "* beside GROUP BY", "name the columns")
+            if not name:
+                what = "an aggregate" if has_aggregate(each) else "an expression"
+                raise self.query.refuse(each, f"{what} without a name", "write AS, and a name")
+            if names.count(name) > 1:
+                raise self.query.refuse(each, f"two columns are called {name!r}", "name one of them differently: AS")
+        keys, computed = self._keys(tree, read)
+        grouping = _Grouping(self.query, read.columns, keys, computed, {*options, *names})
+        columns = []
+        for each, name in zip(tree.expressions, names, strict=True):
+            value = each.unalias()
+            if isinstance(value, exp.Filter) or is_aggregate(value):
+                if name not in options:
+                    grouping.taken.discard(name)
+                grouping.selected[name] = grouping.aggregate(value, name, anew=True)
+                columns.append((quoted(grouping.selected[name]), name))
+            elif key := grouping.key_of(value):
+                grouping.selected[name] = key
+                columns.append((quoted(key), name))
+            else:
+                columns.append((grouping.text(value), name))
+        having = tree.args.get("having")
+        condition = grouping.text(having.this) if having is not None else None
+        if not grouping.functions:  # the groups alone
+            grouping.functions[_free("rows", {*grouping.taken, *keys})] = "COUNT(*)"
+        if tree.args.get("distinct") and not {quoted(key) for key in keys} <= {text for text, _ in columns}:
+            raise self.query.refuse(tree, "DISTINCT of a part of the keys", "put SELECT DISTINCT … around it")
+        rows = read.stream
+        if read.where is not None or computed:
+            rows = self.pipeline.stage(rows, name=self._uid("rows", tree, last=False))(_keyed(read.where, computed))
+        return _Groups(rows, keys, grouping.functions, columns, condition)
+
+    def _keys(self, tree: exp.Select, read: _Read) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the keys, each with what it is of the columns that are read, and those that have to be computed."""
+        from sqlglot import exp
+
         group = tree.args.get("group")
         if group is not None:
             refuse_other_parts(self.query, group)
         shown: dict[str, str] = {}
         for each in tree.expressions:
-            if each.is_star:
-                raise self.query.refuse(each, "* beside GROUP BY", "name the columns")
             if not has_aggregate(each):
-                shown.setdefault(read.columns.meaning(each.unalias()), each.alias_or_name)
+                with contextlib.suppress(Invalid):  # told where it is computed
+                    shown.setdefault(read.columns.meaning(each.unalias()), name_of(each))
         renamed = {each.alias for each in tree.expressions if isinstance(each, exp.Alias)}
         keys: dict[str, str] = {}
         computed: dict[str, str] = {}
-        for each in group.expressions if group is not None else []:
-            meaning = "" if isinstance(each, exp.Literal) else read.columns.meaning(each)
+        for written in group.expressions if group is not None else []:
+            each = written.unnest()
+            if isinstance(each, exp.Literal) and not each.is_string and each.name in _places(tree):
+                each = tree.expressions[int(each.name) - 1].unalias()
+            meaning = "" if isinstance(each, exp.Literal) or has_aggregate(each) else read.columns.meaning(each)
             own = read.columns.name(each)
             name = shown.get(meaning, own if len(getattr(each, "parts", "")) > 1 or own not in renamed else "")
             if not name:
-                help = "select the same expression AS a name, and group by the expression, not by its place or name"
-                raise self.query.refuse(each, "this key is no column of the stream", help)
+                help = "select the same expression AS a name, and group by the expression, or by its place"
+                raise self.query.refuse(written, "this key is no column of the stream", help)
             if keys.setdefault(name, meaning) != meaning:
-                raise self.query.refuse(each, f"two keys are called {name!r}", "name one of them differently: AS")
+                raise self.query.refuse(written, f"two keys are called {name!r}", "name one of them differently: AS")
             if name != own:
                 computed[name] = read.columns.text(each)
-        key_of = {meaning: name for name, meaning in keys.items()}
-        functions: dict[str, str] = {}
-        columns: list[tuple[str, str]] = []
-        for each in tree.expressions:
-            if has_aggregate(each):
-                name = _free(each.alias_or_name, options)
-                functions[name] = self._aggregate_of(each, computed, read)
-            else:
-                name = key_of.get(read.columns.meaning(each.unalias()), "")
-                if not name:
-                    help = "GROUP BY it, or compute it outside"
-                    raise self.query.refuse(each, "this is no key and no aggregate", help)
-            columns.append((name, each.alias_or_name))
-        if tree.args.get("distinct") and not set(keys) <= {name for name, _ in columns}:
-            raise self.query.refuse(tree, "DISTINCT of a part of the keys", "put SELECT DISTINCT … around it")
-        having = self._having(tree, read, key_of, functions, computed, {shown: name for name, shown in columns})
-        if read.where is None and not computed:
-            return _Groups(read.stream, keys, functions, columns, having)
-        rows = self.pipeline.stage(read.stream, name=self._uid("rows", tree, last=False))(_keyed(read.where, computed))
-        return _Groups(rows, keys, functions, columns, having)
-
-    def _aggregate_of(self, node: exp.Expression, computed: Mapping[str, str], read: _Read) -> str:
-        """Return the one call that a column of a SELECT with GROUP BY is."""
-        from sqlglot import exp
-
-        if not isinstance(node, exp.Alias):
-            raise self.query.refuse(node, "an aggregate without a name", "write AS, and a name")
-        call = node.this.this if isinstance(node.this, exp.Filter) else node.this
-        if not is_aggregate(call):
-            raise self.query.refuse(node, "this computes with an aggregate", "compute in a SELECT around this one")
-        return self._call(node.this, computed, read)
-
-    def _call(self, node: exp.Expression, computed: Mapping[str, str], read: _Read) -> str:
-        """Return an aggregate as the operator takes it."""
-        from sqlglot import exp
-
-        text, taken = read.columns.text(node), {name.lower() for name in computed}
-        for each in node.find_all(exp.Column):
-            if read.columns.base(each).lower() in taken:
-                raise self.query.refuse(each, "a key that is computed has this name", "name the key differently")
-        if isinstance(problem := parse("it", text), str):
-            raise self.query.refuse(node, problem.removeprefix(f"it={text!r}").lstrip(": "), "compute it in `process`")
-        return text
-
-    def _having(
-        self,
-        tree: exp.Select,
-        read: _Read,
-        key_of: Mapping[str, str],
-        functions: dict[str, str],
-        computed: Mapping[str, str],
-        selected: Mapping[str, str],
-    ) -> str | None:
-        """Return the condition on groups, as Spark writes it. Aggregates that are asked for only there are added.
-
-        key_of: the keys by what they are. selected: keys and aggregates by the names under which they are selected.
-        """
-        from sqlglot import exp
-
-        having, group = tree.args.get("having"), tree.args.get("group")
-        if having is None:
-            return None
-        expressions = [each for each in (group.expressions if group else []) if not isinstance(each, exp.Column)]
-
-        def known(each: exp.Expression) -> exp.Expression:
-            if isinstance(each, exp.Filter) or is_aggregate(each):
-                text = self._call(each, computed, read)
-                name = next((name for name, function in functions.items() if function == text), "")
-                if not name:
-                    name = _free("having", {*key_of.values(), *functions})
-                    functions[name] = text
-            elif each in expressions:
-                name = key_of[read.columns.meaning(each)]
-            elif isinstance(each, exp.Column):
-                name = self._key_or_selected(each, read, key_of, selected)
-            else:
-                return each
-            return exp.column(exp.to_identifier(name, quoted=True))
-
-        return text_of(having.this.copy().transform(known))
-
-    def _key_or_selected(
-        self, column: exp.Column, read: _Read, key_of: Mapping[str, str], selected: Mapping[str, str]
-    ) -> str:
-        """Return the name of a column of HAVING: a key, by its own name, comes before what is selected under one."""
-        is_alias = len(column.parts) == 1 and column.name in selected
-        meaning = read.columns.meaning(column) if not is_alias or read.columns.may_be(column) else ""
-        if meaning in key_of:
-            return key_of[meaning]
-        if not is_alias:
-            raise self.query.refuse(column, "this is no key and no aggregate", "GROUP BY it")
-        return selected[column.name]
+        return keys, computed
 
     def _arranged(self, tree: exp.Select, stream: Stream, groups: _Groups, given: Sequence[str]) -> Stream:
         if groups.are_shown_as(given):
             return stream
-        return self._stage(
-            tree,
-            stream,
-            groups.having,
-            [quoted(name) if name == shown else f"{quoted(name)} AS {quoted(shown)}" for name, shown in groups.columns],
-        )
+        columns = [text if text == quoted(name) else f"{text} AS {quoted(name)}" for text, name in groups.columns]
+        return self._stage(tree, stream, groups.having, columns)
 
     # -- the first rows of each key ------------------------------------------------------------------------
 
@@ -419,7 +381,7 @@ class _Compiler:
         where = outside.text(rest) if rest is not None else None
         asked = [*tree.expressions, *filter(None, (rest, tree.args.get("group"), tree.args.get("having")))]
         is_shown = any(
-            each.name == name if isinstance(each, exp.Column) else not _is_counted(each)
+            each.name == name if isinstance(each, exp.Column) else not is_counted(each)
             for part in asked
             for each in part.find_all(exp.Column, exp.Star)
         )
@@ -468,9 +430,15 @@ class _Compiler:
             help = "JOIN, LEFT, RIGHT, FULL, LEFT SEMI and LEFT ANTI JOIN have an operator"
             raise self.query.refuse(join, "this kind of JOIN", help)
         right, theirs = self._source(join.this)
-        if theirs in sides.aliases:
+        if sides.alias(theirs):
             raise self.query.refuse(join, f"two sides are called {theirs!r}", "name one of them differently: AS")
         on, times, rest = self._conditions(join, sides, theirs)
+        of_right = [each for each in rest if how in ("left", *LEFT_ONLY) and _is_about(each, theirs)]
+        rest = [each for each in rest if each not in of_right]
+        if of_right:
+            text = StreamColumns(self.query, theirs).text
+            where = " AND ".join(f"({text(each)})" for each in of_right)
+            right = self.pipeline.stage(right, name=self._uid("right-rows", tree, last=False))(_rows(where, ["*"]))
         if rest and how != "inner":
             raise self.query.refuse(
                 rest[0], f"this condition of a {how.upper()} JOIN", "put it into a SELECT around that stream"
@@ -510,11 +478,12 @@ class _Compiler:
         on: list[tuple[str, str]] = []
         times: tuple[float, float, tuple[str, str]] | None = None
         rest: list[Any] = []
-        for each in condition.flatten() if isinstance(condition, exp.And) else [condition]:
+        for each in conjuncts(condition):
             columns = [each.this, each.args.get("expression")]
             if isinstance(each, exp.EQ) and all(isinstance(column, exp.Column) for column in columns):
-                own = [sides.name(column) for column in columns if column.table in sides.aliases]
-                others = [column.name for column in columns if column.table == theirs]
+                pairs = [column for column in columns if len(column.parts) == 2]
+                own = [sides.name(column) for column in pairs if sides.alias(column.table)]
+                others = [column.name for column in pairs if column.table.lower() == theirs.lower()]
                 if own and others and not any(own[0] == mine or others[0] == other for mine, other in on):
                     on.append((own[0], others[0]))
                     continue
@@ -534,9 +503,11 @@ class _Compiler:
         (base, before), (same, after) = self._shifted(between.args["low"]), self._shifted(between.args["high"])
         if not all(isinstance(each, exp.Column) for each in (time, base, same)) or base != same:
             return None
-        if time.table == theirs and base.table in sides.aliases:
+        if base is between.args["low"] and same is between.args["high"]:
+            return None  # of numbers, for example: times are apart by an interval
+        if time.table.lower() == theirs.lower() and sides.alias(base.table):
             return before, after, (sides.name(base), joined_name(theirs, time.name))
-        if base.table == theirs and time.table in sides.aliases:
+        if base.table.lower() == theirs.lower() and sides.alias(time.table):
             return -after, -before, (sides.name(time), joined_name(theirs, base.name))
         return None
 
@@ -572,6 +543,72 @@ class _Read:
     """Which of its rows."""
 
 
+@dataclass
+class _Grouping:
+    """What is computed of each group, as it is found in a SELECT."""
+
+    query: Query
+    columns: Columns
+    keys: Mapping[str, str]
+    computed: Mapping[str, str]
+    taken: set[str]
+    """Names that no further aggregate can have."""
+    functions: dict[str, str] = field(default_factory=dict)
+    selected: dict[str, str] = field(default_factory=dict)
+    """Keys and aggregates by the names under which they are selected."""
+
+    def key_of(self, node: Any) -> str:
+        """Return the key that an expression is; empty if it is none."""
+        try:
+            meaning = self.columns.meaning(node)
+        except Invalid:  # it names an aggregate, or what is selected
+            return ""
+        return next((name for name, of in self.keys.items() if of == meaning), "")
+
+    def aggregate(self, node: exp.Expression, name: str, *, anew: bool = False) -> str:
+        """Return the name of an aggregate: this one, or one like it. anew: even if the same is computed already."""
+        from sqlglot import exp
+
+        text, changed = self.columns.text(node), {each.lower() for each in self.computed}
+        for each in node.find_all(exp.Column):
+            if not isinstance(each.this, exp.Star) and not is_unit(each) and self.columns.base(each).lower() in changed:
+                raise self.query.refuse(each, "a key that is computed has this name", "name the key differently")
+        if isinstance(problem := parse("it", text), str):
+            raise self.query.refuse(node, problem.removeprefix(f"it={text!r}").lstrip(": "), "compute it in `process`")
+        known = next((known for known, function in self.functions.items() if function == text), "")
+        if known and not anew:
+            return known
+        free = _free(name, {*self.taken, *self.functions, *self.keys})
+        self.functions[free] = text
+        return free
+
+    def text(self, node: exp.Expression) -> str:
+        """Return an expression of keys and aggregates, as Spark writes it. Those that it needs are added."""
+        from sqlglot import exp
+
+        def known(each: Any) -> Any:
+            if isinstance(each, exp.Filter) or is_aggregate(each):
+                name = self.aggregate(each, "value")
+            elif isinstance(each, exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
+                raise self.query.refuse(each, "this kind of aggregate has no operator", "compute it in `process`")
+            elif isinstance(each, exp.Column) and not is_unit(each):
+                name = self._key_or_selected(each)
+            elif not isinstance(each, exp.Func) or not each.find(exp.Column) or not (name := self.key_of(each)):
+                return each
+            return exp.column(exp.to_identifier(name, quoted=True))
+
+        return text_of(node.copy().transform(known))
+
+    def _key_or_selected(self, column: exp.Column) -> str:
+        """Return a key, by its own name, or else what is selected under this one."""
+        is_alias = len(column.parts) == 1 and column.name in self.selected
+        if (not is_alias or self.columns.may_be(column)) and (key := self.key_of(column)):
+            return key
+        if not is_alias:
+            raise self.query.refuse(column, "this is no key and no aggregate", "GROUP BY it, or compute it outside")
+        return self.selected[column.name]
+
+
 @dataclass(frozen=True)
 class _Groups:
     """What a SELECT with aggregates computes."""
@@ -582,16 +619,38 @@ class _Groups:
     """The keys, each with what it is of the columns that are read."""
     functions: Mapping[str, str]
     columns: Sequence[tuple[str, str]]
-    """What it selects of keys and functions: each with the name under which it is shown."""
+    """What it selects of keys and functions: each expression, as Spark writes it, with its name."""
     having: str | None
 
     def are_shown_as(self, names: Sequence[str]) -> bool:
         """Return whether the result has all groups, with these columns as they are."""
-        return self.having is None and list(self.columns) == [(name, name) for name in names]
+        return self.having is None and list(self.columns) == [(quoted(name), name) for name in names]
+
+
+def _places(tree: exp.Select) -> list[str]:
+    """Return the places that GROUP BY can name."""
+    return [str(place) for place in range(1, len(tree.expressions) + 1)]
 
 
 def _from_of(tree: exp.Expression) -> Any:
     return tree.args.get("from_") or tree.args.get("from")
+
+
+def _inline_rank(tree: Any) -> None:
+    """Put a rank that WITH names where it is read, with its bound: they are one operator."""
+    from sqlglot import exp
+
+    found = _from_of(tree)
+    if found is None or not isinstance(found.this, exp.Table) or found.this.db:
+        return
+    name = found.this.name.lower()
+    named = [cte for cte in tree.ctes if cte.alias.lower() == name and cte.find(exp.RowNumber, exp.Rank, exp.DenseRank)]
+    readers = [each for each in tree.find_all(exp.Table) if each.name.lower() == name]
+    if len(named) == len(readers) == 1:
+        alias = exp.TableAlias(this=exp.to_identifier(found.this.alias or found.this.name))
+        select = named[0].this
+        named[0].pop()
+        found.this.replace(exp.Subquery(this=select, alias=alias))
 
 
 def _is_all(node: exp.Expression) -> bool:
@@ -602,9 +661,11 @@ def _is_all(node: exp.Expression) -> bool:
     return isinstance(star, exp.Star) and not any(star.args.values())
 
 
-def _is_counted(star: exp.Expression) -> bool:
-    """Return whether a star is that of count(*)."""
-    return star.parent is not None and star.parent.name.lower() == "count"
+def _is_about(condition: exp.Expression, alias: str) -> bool:
+    """Return whether a condition is about the columns of one side only."""
+    from sqlglot import exp
+
+    return all(len(each.parts) > 1 and each.parts[0].name == alias for each in condition.find_all(exp.Column))
 
 
 def _free(name: str, taken: Collection[str]) -> str:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tidegate.pipeline.sql.reading import Query
 
-__all__ = ["Ranked", "has_aggregate", "is_aggregate", "ranked", "refuse_functions", "refuse_other_parts"]
+__all__ = ["Ranked", "conjuncts", "has_aggregate", "is_aggregate", "ranked", "refuse_functions", "refuse_other_parts"]
 
 _TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
     "Select": ("with_", "with", "expressions", "distinct", "from_", "from", "joins", "where", "group", "having"),
@@ -48,8 +48,18 @@ _HELP: Final = {
     "catalog": "name a stream of the pipeline",
 }
 _CHANGING: Final = (
-    *("rand", "randn", "randstr", "uniform", "uuid", "shuffle", "monotonically_increasing_id", "spark_partition_id"),
-    *("now", "current_timestamp", "current_date", "current_time", "localtimestamp"),
+    *(
+        "rand",
+        "random",
+        "randn",
+        "randstr",
+        "uniform",
+        "uuid",
+        "shuffle",
+        "monotonically_increasing_id",
+        "spark_partition_id",
+    ),
+    *("now", "current_timestamp", "current_date", "curdate", "current_time", "localtimestamp"),
     *("current_user", "session_user", "user", "version", "current_timezone"),
     *("current_database", "current_schema", "current_catalog", "input_file_name"),
     *("input_file_block_start", "input_file_block_length", "reflect", "java_method", "try_reflect", "aes_encrypt"),
@@ -105,11 +115,18 @@ def refuse_functions(query: Query, tree: exp.Select) -> None:
             _refuse_window(query, tree, each)
         if isinstance(each, exp.Select):
             raise query.refuse(each, "a subquery in an expression", "JOIN it")
+        if isinstance(each, exp.Placeholder | exp.Parameter):
+            raise query.refuse(each, "a parameter", "put its value into the text")
+        if _function(each) in ("window", "session_window", "window_time"):
+            help = "write FROM TABLE(TUMBLE(TABLE …, DESCRIPTOR(at), INTERVAL '5' MINUTE)), or HOP, or SESSION"
+            raise query.refuse(each, "this window has no operator", help)
+        if isinstance(each, exp.Where) and has_aggregate(each):
+            raise query.refuse(each, "an aggregate in WHERE", "write HAVING, or a SELECT … WHERE around this one")
         if isinstance(each, exp.Concat):
             raise query.refuse(each, "two texts beside each other", r"write one text: a quote within it is \'")
         literal = each.this if isinstance(each, exp.Cast) else None
         is_day = isinstance(literal, exp.Literal) and literal.name.strip().lower() in _DAYS
-        if is_day or _function(each) in _CHANGING or _is_clock(each):
+        if is_day or _function(each) in _CHANGING or _tells_time(each):
             raise query.refuse(each, "a retry would compute something else", "take a column of the rows")
 
 
@@ -126,14 +143,29 @@ def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
     refuse_other_parts(query, window)
 
 
-def _is_clock(node: exp.Expression) -> bool:
-    """Return whether it is unix_timestamp(), which tells the time without an argument."""
+def _tells_time(node: exp.Expression) -> bool:
+    """Return whether it is unix_timestamp() without an argument, or a clock that is written like a column."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Column):
+        is_bare = len(node.parts) == 1 and not node.this.args.get("quoted")
+        return is_bare and node.name.lower() in ("current_time", "localtimestamp")
     return _function(node) == "unix_timestamp" and not node.expressions
 
 
 def is_aggregate(node: Any) -> bool:
     """Return whether it is a function of many rows."""
     return _function(node) in _AGGREGATES
+
+
+def conjuncts(condition: Any) -> list[Any]:
+    """Return the conditions that AND connects."""
+    from sqlglot import exp
+
+    condition = condition.unnest()
+    if not isinstance(condition, exp.And):
+        return [condition]
+    return [each for part in condition.flatten() for each in conjuncts(part)]
 
 
 def has_aggregate(node: exp.Expression) -> bool:
@@ -198,7 +230,7 @@ def ranked(tree: exp.Select) -> Ranked | None:
     ]
     if len(ranks) != 1:
         return None
-    conditions = list(where.this.flatten()) if isinstance(where.this, exp.And) else [where.this]
+    conditions = conjuncts(where.this)
     for place, each in enumerate(conditions):
         column, bound = each.this, each.args.get("expression")
         own = (ranks[0].alias, f"{found.this.alias}.{ranks[0].alias}")

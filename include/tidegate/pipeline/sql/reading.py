@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ from tidegate.errors import Invalid
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Query", "WindowTable", "parse_query", "seconds_of", "text_of"]
+__all__ = ["Query", "WindowTable", "name_of", "parse_query", "refuse_rewritten", "seconds_of", "text_of"]
 
 UNITS = {"MILLISECOND": 0.001, "SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400, "WEEK": 604_800}
 _NAME = r"`?([A-Za-z_]\w*)`?"
@@ -40,7 +42,10 @@ class Query:
     """A parsed statement."""
 
     text: str
+    """With names in place of windows."""
     tree: exp.Expression
+    said: str
+    """The tree as a text, as it was parsed."""
     windows: dict[str, WindowTable]
     """By the name that stands in the tree for it."""
 
@@ -89,6 +94,10 @@ def parse_query(text: str) -> Query:
     replaced = _WINDOW.sub(stand_in, text)
     try:
         trees: list[Any] = [tree for tree in sqlglot.parse(replaced, dialect=_dialect()) if tree is not None]
+    except RecursionError as error:
+        raise Invalid(
+            "the SQL is nested too deep", expected="one SELECT", help="divide it: WITH", reason="BAD_SQL"
+        ) from error
     except SqlglotError as error:
         first = (getattr(error, "errors", None) or [{}])[0]
         place = f"line {first.get('line', 1)}, column {first.get('col', 1)}"
@@ -106,7 +115,71 @@ def parse_query(text: str) -> Query:
             help="call pipeline.sql once for each",
             reason="BAD_SQL",
         )
-    return Query(text, trees[0], windows)
+    return Query(replaced, trees[0], text_of(trees[0]), windows)
+
+
+def name_of(node: Any) -> str:
+    """Return the name under which an expression is selected; empty if it has none."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Alias):
+        return str(node.alias)
+    return str(node.name) if isinstance(node, exp.Column) and not isinstance(node.this, exp.Star) else ""
+
+
+def refuse_rewritten(query: Query) -> None:
+    """Raise an error if the tree says something else than the text, word by word: a parser takes some things for others
+    that mean nearly the same."""
+    words = list(_words(query.text))
+    written, said = Counter(word for word, _ in words), Counter(word for word, _ in _words(query.said))
+    lost, more = written - said, said - written
+    if not lost and not more:
+        return
+    start = next((start for word, start in words if word in lost), 0)
+    what = next((word for word in lost), next(iter(more), ""))
+    line, column = query.text.count("\n", 0, start) + 1, start - query.text.rfind("\n", 0, start)
+    raise Invalid(
+        f"SQL, line {line}, column {column}: it would not come to Spark as it is written: {what}",
+        expected="an expression that is read in one way only",
+        help="write it in a plainer way, such as CAST(x AS BIGINT), shiftleft(x, 2), or do it in a stage",
+        reason="BAD_SQL",
+    )
+
+
+_SAME = {
+    **{"!=": ("<>",), "==": ("=",), "!": ("not",), "<=>": ("is", "not", "distinct", "from"), "regexp": ("rlike",)},
+    **{"long": ("bigint",), "integer": ("int",), "short": ("smallint",), "byte": ("tinyint",), "real": ("float",)},
+    **{"dec": ("decimal",), "numeric": ("decimal",)},
+}
+"""What else a word can be written as."""
+_SAID_OR_NOT = ("as", "asc", ";", "nulls")
+
+
+def _words(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the words of a text, each with its place, in one of the ways in which they can be written."""
+    import sqlglot
+
+    tokens = sqlglot.tokenize(text, dialect=_dialect())
+    for place, token in enumerate(tokens):
+        kind, word = token.token_type.name, token.text
+        before = tokens[place - 1].text.lower() if place else ""
+        is_text = kind in ("STRING", "RAW_STRING")
+        if is_text and before in ("date", "timestamp", "timestamp_ntz", "timestamp_ltz"):
+            yield from (("cast", token.start), ("(", token.start), (")", token.start))
+        if before == "interval" and (is_text or kind == "NUMBER"):
+            yield f"'{word}'", token.start
+        elif place > 1 and tokens[place - 2].text.lower() == "interval":
+            yield word.lower().removesuffix("s"), token.start
+        elif is_text:
+            yield f"'{word}'", token.start
+        elif kind == "IDENTIFIER":
+            yield word, token.start
+        elif word == "::" and (place < 2 or tokens[place - 2].text != "-"):
+            yield from (("cast", token.start), ("(", token.start), (")", token.start))
+        elif before == "nulls":
+            continue
+        elif (plain := word.lower()) not in _SAID_OR_NOT:
+            yield from ((each, token.start) for each in _SAME.get(plain, (plain,)))
 
 
 def text_of(node: exp.Expression) -> str:
