@@ -19,14 +19,13 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid
-from tidegate.operators.functions import parse
 from tidegate.operators.join.sides import LEFT_ONLY
 from tidegate.pipeline.graph.updates import updating_streams
-from tidegate.pipeline.sql.columns import Columns, JoinedColumns, StreamColumns, is_counted, is_unit, joined_name
+from tidegate.pipeline.sql.columns import Columns, JoinedColumns, StreamColumns, is_counted, joined_name
+from tidegate.pipeline.sql.grouping import Grouping, Groups, free_name
 from tidegate.pipeline.sql.mapping import (
     Ranked,
     conjuncts,
@@ -36,7 +35,7 @@ from tidegate.pipeline.sql.mapping import (
     refuse_functions,
     refuse_other_parts,
 )
-from tidegate.pipeline.sql.reading import Query, name_of, parse_query, refuse_rewritten, seconds_of, text_of
+from tidegate.pipeline.sql.reading import Query, name_of, parse_query, refuse_rewritten, seconds_of
 from tidegate.records.names import quoted
 
 if TYPE_CHECKING:
@@ -179,7 +178,9 @@ class _Compiler:
         if rows.name not in updating_streams(self.pipeline._stages):
             return rows.deduplicate(by=by, uid=self._uid("distinct", tree))
         # A row may be taken back: then it stays as long as another one is like it.
-        counted = rows.aggregate(by=by, **{_free("rows", by): "count(*)"}, uid=self._uid("counted", tree, last=False))
+        counted = rows.aggregate(
+            by=by, **{free_name("rows", by): "count(*)"}, uid=self._uid("counted", tree, last=False)
+        )
         return self.pipeline.stage(counted, name=self._uid("distinct", tree))(_rows(None, list(map(quoted, by))))
 
     def _from(self, tree: exp.Select, *, windowed: bool = False) -> tuple[Stream, str]:
@@ -271,7 +272,7 @@ class _Compiler:
                     help = "do it in a SELECT around this one"
                     raise self.query.refuse(each, "this computes with a window's bound, or renames it", help)
 
-    def _groups(self, tree: exp.Select, read: _Read, options: Collection[str]) -> _Groups:
+    def _groups(self, tree: exp.Select, read: _Read, options: Collection[str]) -> Groups:
         """Return what a SELECT with aggregates groups, by what, and what it computes of each group.
 
         options: names that no aggregate can have, since the operator's options have them.
@@ -288,7 +289,7 @@ class _Compiler:
             if names.count(name) > 1:
                 raise self.query.refuse(each, f"two columns are called {name!r}", "name one of them differently: AS")
         keys, computed = self._keys(tree, read)
-        grouping = _Grouping(self.query, read.columns, keys, computed, {*options, *names})
+        grouping = Grouping(self.query, read.columns, keys, computed, {*options, *names})
         columns = []
         for each, name in zip(tree.expressions, names, strict=True):
             value = each.unalias()
@@ -305,13 +306,13 @@ class _Compiler:
         having = tree.args.get("having")
         condition = grouping.text(having.this) if having is not None else None
         if not grouping.functions:  # the groups alone
-            grouping.functions[_free("rows", {*grouping.taken, *keys})] = "COUNT(*)"
+            grouping.functions[free_name("rows", {*grouping.taken, *keys})] = "COUNT(*)"
         if tree.args.get("distinct") and not {quoted(key) for key in keys} <= {text for text, _ in columns}:
             raise self.query.refuse(tree, "DISTINCT of a part of the keys", "put SELECT DISTINCT … around it")
         rows = read.stream
         if read.where is not None or computed:
             rows = self.pipeline.stage(rows, name=self._uid("rows", tree, last=False))(_keyed(read.where, computed))
-        return _Groups(rows, keys, grouping.functions, columns, condition)
+        return Groups(rows, keys, grouping.functions, columns, condition)
 
     def _keys(self, tree: exp.Select, read: _Read) -> tuple[dict[str, str], dict[str, str]]:
         """Return the keys, each with what it is of the columns that are read, and those that have to be computed."""
@@ -344,7 +345,7 @@ class _Compiler:
                 computed[name] = read.columns.text(each)
         return keys, computed
 
-    def _arranged(self, tree: exp.Select, stream: Stream, groups: _Groups, given: Sequence[str]) -> Stream:
+    def _arranged(self, tree: exp.Select, stream: Stream, groups: Groups, given: Sequence[str]) -> Stream:
         if groups.are_shown_as(given):
             return stream
         columns = [text if text == quoted(name) else f"{text} AS {quoted(name)}" for text, name in groups.columns]
@@ -543,90 +544,6 @@ class _Read:
     """Which of its rows."""
 
 
-@dataclass
-class _Grouping:
-    """What is computed of each group, as it is found in a SELECT."""
-
-    query: Query
-    columns: Columns
-    keys: Mapping[str, str]
-    computed: Mapping[str, str]
-    taken: set[str]
-    """Names that no further aggregate can have."""
-    functions: dict[str, str] = field(default_factory=dict)
-    selected: dict[str, str] = field(default_factory=dict)
-    """Keys and aggregates by the names under which they are selected."""
-
-    def key_of(self, node: Any) -> str:
-        """Return the key that an expression is; empty if it is none."""
-        try:
-            meaning = self.columns.meaning(node)
-        except Invalid:  # it names an aggregate, or what is selected
-            return ""
-        return next((name for name, of in self.keys.items() if of == meaning), "")
-
-    def aggregate(self, node: exp.Expression, name: str, *, anew: bool = False) -> str:
-        """Return the name of an aggregate: this one, or one like it. anew: even if the same is computed already."""
-        from sqlglot import exp
-
-        text, changed = self.columns.text(node), {each.lower() for each in self.computed}
-        for each in node.find_all(exp.Column):
-            if not isinstance(each.this, exp.Star) and not is_unit(each) and self.columns.base(each).lower() in changed:
-                raise self.query.refuse(each, "a key that is computed has this name", "name the key differently")
-        if isinstance(problem := parse("it", text), str):
-            raise self.query.refuse(node, problem.removeprefix(f"it={text!r}").lstrip(": "), "compute it in `process`")
-        known = next((known for known, function in self.functions.items() if function == text), "")
-        if known and not anew:
-            return known
-        free = _free(name, {*self.taken, *self.functions, *self.keys})
-        self.functions[free] = text
-        return free
-
-    def text(self, node: exp.Expression) -> str:
-        """Return an expression of keys and aggregates, as Spark writes it. Those that it needs are added."""
-        from sqlglot import exp
-
-        def known(each: Any) -> Any:
-            if isinstance(each, exp.Filter) or is_aggregate(each):
-                name = self.aggregate(each, "value")
-            elif isinstance(each, exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
-                raise self.query.refuse(each, "this kind of aggregate has no operator", "compute it in `process`")
-            elif isinstance(each, exp.Column) and not is_unit(each):
-                name = self._key_or_selected(each)
-            elif not isinstance(each, exp.Func) or not each.find(exp.Column) or not (name := self.key_of(each)):
-                return each
-            return exp.column(exp.to_identifier(name, quoted=True))
-
-        return text_of(node.copy().transform(known))
-
-    def _key_or_selected(self, column: exp.Column) -> str:
-        """Return a key, by its own name, or else what is selected under this one."""
-        is_alias = len(column.parts) == 1 and column.name in self.selected
-        if (not is_alias or self.columns.may_be(column)) and (key := self.key_of(column)):
-            return key
-        if not is_alias:
-            raise self.query.refuse(column, "this is no key and no aggregate", "GROUP BY it, or compute it outside")
-        return self.selected[column.name]
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """What a SELECT with aggregates computes."""
-
-    rows: Stream
-    """What it groups: all keys are columns of it."""
-    keys: Mapping[str, str]
-    """The keys, each with what it is of the columns that are read."""
-    functions: Mapping[str, str]
-    columns: Sequence[tuple[str, str]]
-    """What it selects of keys and functions: each expression, as Spark writes it, with its name."""
-    having: str | None
-
-    def are_shown_as(self, names: Sequence[str]) -> bool:
-        """Return whether the result has all groups, with these columns as they are."""
-        return self.having is None and list(self.columns) == [(quoted(name), name) for name in names]
-
-
 def _places(tree: exp.Select) -> list[str]:
     """Return the places that GROUP BY can name."""
     return [str(place) for place in range(1, len(tree.expressions) + 1)]
@@ -666,11 +583,6 @@ def _is_about(condition: exp.Expression, alias: str) -> bool:
     from sqlglot import exp
 
     return all(len(each.parts) > 1 and each.parts[0].name == alias for each in condition.find_all(exp.Column))
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    """Return the name, or one like it if it is taken."""
-    return next(free for n in count(1) if (free := name if n == 1 else f"{name}_{n}") not in taken)
 
 
 @cache
