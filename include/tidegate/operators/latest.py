@@ -28,7 +28,7 @@ from tidegate.operators.join.sides import side_rows
 from tidegate.operators.ranking import RANK, By, first_rows, orders_alike, rank_problems, ranked, ranked_first
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import empty_like, is_known_empty, select_sql
+from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves, row_id
 from tidegate.state.folding import FoldedRows, Remembered, fold_rows
 
@@ -124,7 +124,7 @@ class Latest(ExpiringOperator):
         state = context.state(self.by, ttl=self.ttl("", context))
         folded = self._by_workers(rows, state, wants_replaced=context.replaced_is_taken)
         if folded is not None:
-            return {"": folded.rows, "-": empty_like(folded.rows) if folded.replaced is None else folded.replaced}
+            return {"": folded.rows, "-": folded.replaced}
         candidates = self._greatest(rows.withColumn("_new", F.lit(True)), rows)
         before = None
         if not state.is_empty:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
 from tidegate.operators.join.sides import changed_rows, met, refuse_missing
 from tidegate.records.names import quoted
-from tidegate.spark.known import empty_like, is_known_empty, select_sql
+from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.workers import is_key
 from tidegate.state.columns import DELETED
@@ -228,9 +228,7 @@ def _by_workers(
         enters=ENTERS,
         wants_replaced=context.replaced_is_taken,
     )
-    if folded is None:
-        return None
-    return folded.rows, empty_like(folded.rows) if folded.replaced is None else folded.replaced
+    return None if folded is None else (folded.rows, folded.replaced)
 
 
 def _put(ranked: DataFrame, all_rows: bool, n: int, state: KeyedState) -> None:

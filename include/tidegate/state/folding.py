@@ -65,8 +65,12 @@ class FoldedRows:
     rows: DataFrame
     """The rows to emit."""
     counts: Mapping[str, int]
-    replaced: DataFrame | None = None
-    """The rows that were emitted before, and are replaced. None: nobody asked for them, or there are none."""
+    _replaced: DataFrame | None = None
+
+    @property
+    def replaced(self) -> DataFrame:
+        """The rows that were emitted before, and are replaced; none if nobody asked for them."""
+        return empty_like(self.rows) if self._replaced is None else self._replaced
 
 
 def fold_rows(

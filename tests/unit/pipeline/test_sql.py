@@ -216,11 +216,11 @@ NEAR = {"on": ["o__id = p__id"], "within": ["-300 s", "3600 s"], "how": "inner",
         ),
         (
             "with r as (select *, row_number() over (partition by id order by at desc) as n from orders) "
-            "select R.id, amount from r where (r.n = 1)",
+            "select R.id, amount from r where (R.n = 1)",
             {"x-latest": ("latest", {"by": ["id"], "order_by": ["at"]})},
         ),
         (
-            "select O.id, p.method from orders o left join payments p on (o.id = P.id and p.method = 'card')",
+            "select O.id, p.method from orders o left join payments p on (o.id = P.id and P.method = 'card')",
             {"x-join": ("join", {"on": ["on_1_0"], "how": "left"})},
         ),
         (
@@ -343,6 +343,13 @@ def test_what_a_statement_says_is_part_of_its_code(pipeline):
             "GROUP BY",
         ),
         ("select addr.* from orders", "all fields of a column", "name them"),
+        (
+            "select * from (select addr.*, row_number() over (partition by id order by at desc) as n from orders) "
+            "where n = 1",
+            "a rank beside columns",
+            "outside",
+        ),
+        ("select sum(id) as s, count(*) as S from orders", "two columns are called 's'", "AS"),
         ("select struct(*) as all from orders", "all columns within an expression", "name them"),
         ("select array(id, 2)[0] as first from orders", "line 1, column ", "a plainer way"),
         (

@@ -43,7 +43,7 @@ class Columns(ABC):
         return True
 
     @abstractmethod
-    def selected(self, node: exp.Expression) -> str:
+    def selected(self, node: Any) -> str:
         """Return one of the expressions behind SELECT as Spark writes it."""
 
     def text(self, node: exp.Expression) -> str:
@@ -66,6 +66,14 @@ class Columns(ABC):
             return self.renamed(each, exp.column(*reversed(self.path(each))))
 
         return text_of(top.transform(named, copy=False))
+
+    def is_all(self, node: Any) -> bool:
+        """Return whether it is `*`, or `o.*` of all columns, without exceptions."""
+        from sqlglot import exp
+
+        star, alias = (node.this, node.parts[:-1]) if isinstance(node, exp.Column) else (node, [])
+        has_all = isinstance(star, exp.Star) and not any(star.args.values())
+        return has_all and self.is_alias([part.name for part in alias])
 
     def base(self, column: exp.Column) -> str:
         """Return the name of a column in the rows, also if a field of it is meant."""
@@ -104,7 +112,7 @@ class StreamColumns(Columns):
     def is_alias(self, names: list[str]) -> bool:
         return not names or [name.lower() for name in names] == [self.alias.lower()]
 
-    def selected(self, node: exp.Expression) -> str:
+    def selected(self, node: Any) -> str:
         return self.text(node)
 
 
@@ -145,10 +153,10 @@ class JoinedColumns(Columns):
             raise self.query.refuse(column, "a name that the join changes", "do it in a SELECT around this one")
         return exp.alias_(path, column.name, quoted=True) if call == "struct" else path
 
-    def selected(self, node: exp.Expression) -> str:
+    def selected(self, node: Any) -> str:
         if not name_of(node):
             raise self.query.refuse(node, "an expression without a name", "write AS, and a name")
-        return f"{self.text(_value(node))} AS {quoted(name_of(node))}"
+        return f"{self.text(node.unalias())} AS {quoted(name_of(node))}"
 
     def using(self, node: exp.Expression) -> str:
         """Return the name of a column that USING names."""
@@ -161,11 +169,6 @@ class JoinedColumns(Columns):
     def _of(self, alias: str, name: str) -> str:
         own = joined_name(alias, name)
         return self.equal.get(own, own)
-
-
-def _value(node: Any) -> Any:
-    """Return an expression without the name that it gets."""
-    return node.unalias()
 
 
 def joined_name(alias: str, name: str) -> str:

@@ -31,11 +31,12 @@ from tidegate.pipeline.sql.mapping import (
     conjuncts,
     has_aggregate,
     is_aggregate,
+    is_rank,
     ranked,
     refuse_functions,
     refuse_other_parts,
 )
-from tidegate.pipeline.sql.reading import Query, name_of, parse_query, refuse_rewritten, seconds_of
+from tidegate.pipeline.sql.reading import Query, from_of, name_of, parse_query, refuse_rewritten, seconds_of
 from tidegate.records.names import quoted
 
 if TYPE_CHECKING:
@@ -185,7 +186,7 @@ class _Compiler:
 
     def _from(self, tree: exp.Select, *, windowed: bool = False) -> tuple[Stream, str]:
         """Return the stream behind FROM, and the name that its columns may be qualified with."""
-        found = _from_of(tree)
+        found = from_of(tree)
         if found is None:
             raise self.query.refuse(tree, "it reads no stream", "say FROM, and a stream's name")
         return self._source(found.this, windowed=windowed)
@@ -217,7 +218,7 @@ class _Compiler:
     # -- aggregates ----------------------------------------------------------------------------------------
 
     def _window_of(self, tree: exp.Select) -> Any:
-        found = _from_of(tree)
+        found = from_of(tree)
         return self.query.windows.get(found.this.name) if found is not None else None
 
     def _grouped(self, tree: exp.Select, read: _Read) -> Stream:
@@ -286,7 +287,7 @@ class _Compiler:
             if not name:
                 what = "an aggregate" if has_aggregate(each) else "an expression"
                 raise self.query.refuse(each, f"{what} without a name", "write AS, and a name")
-            if names.count(name) > 1:
+            if [each.lower() for each in names].count(name.lower()) > 1:
                 raise self.query.refuse(each, f"two columns are called {name!r}", "name one of them differently: AS")
         keys, computed = self._keys(tree, read)
         grouping = Grouping(self.query, read.columns, keys, computed, {*options, *names})
@@ -358,13 +359,13 @@ class _Compiler:
         from sqlglot import exp
 
         inner, window = first_rows.inner, first_rows.numbered.this
-        refuse_other_parts(self.query, _from_of(tree).this)
+        refuse_other_parts(self.query, from_of(tree).this)
         refuse_other_parts(self.query, inner)
         refuse_functions(self.query, inner)
         others = [each for each in inner.expressions if each is not first_rows.numbered]
         more = [part for part in ("joins", "group", "having", "distinct", "with_", "with") if inner.args.get(part)]
         read = self._read(inner) if not more else None
-        if read is None or len(others) != 1 or not _is_all(others[0]):
+        if read is None or len(others) != 1 or not read.columns.is_all(others[0]):
             raise self.query.refuse(inner, "a rank beside columns", "choose columns outside")
         source, columns = read.stream, read.columns
         if read.where is not None:
@@ -377,7 +378,7 @@ class _Compiler:
             if each.args.get("nulls_first"):
                 raise self.query.refuse(each, "nulls first", "write NULLS LAST: that is where they are here")
         terms = [(self._column(each.this, columns), bool(each.args.get("desc"))) for each in order.expressions]
-        outside = StreamColumns(self.query, _from_of(tree).this.alias)
+        outside = StreamColumns(self.query, from_of(tree).this.alias)
         name, rest = first_rows.numbered.alias, first_rows.rest
         where = outside.text(rest) if rest is not None else None
         asked = [*tree.expressions, *filter(None, (rest, tree.args.get("group"), tree.args.get("having")))]
@@ -549,19 +550,15 @@ def _places(tree: exp.Select) -> list[str]:
     return [str(place) for place in range(1, len(tree.expressions) + 1)]
 
 
-def _from_of(tree: exp.Expression) -> Any:
-    return tree.args.get("from_") or tree.args.get("from")
-
-
 def _inline_rank(tree: Any) -> None:
     """Put a rank that WITH names where it is read, with its bound: they are one operator."""
     from sqlglot import exp
 
-    found = _from_of(tree)
+    found = from_of(tree)
     if found is None or not isinstance(found.this, exp.Table) or found.this.db:
         return
     name = found.this.name.lower()
-    named = [cte for cte in tree.ctes if cte.alias.lower() == name and cte.find(exp.RowNumber, exp.Rank, exp.DenseRank)]
+    named = [cte for cte in tree.ctes if cte.alias.lower() == name and any(map(is_rank, cte.walk()))]
     readers = [each for each in tree.find_all(exp.Table) if each.name.lower() == name]
     if len(named) == len(readers) == 1:
         alias = exp.TableAlias(this=exp.to_identifier(found.this.alias or found.this.name))
@@ -570,19 +567,12 @@ def _inline_rank(tree: Any) -> None:
         found.this.replace(exp.Subquery(this=select, alias=alias))
 
 
-def _is_all(node: exp.Expression) -> bool:
-    """Return whether it is `*` or `o.*`, without exceptions."""
-    from sqlglot import exp
-
-    star = node.this if isinstance(node, exp.Column) else node
-    return isinstance(star, exp.Star) and not any(star.args.values())
-
-
 def _is_about(condition: exp.Expression, alias: str) -> bool:
     """Return whether a condition is about the columns of one side only."""
     from sqlglot import exp
 
-    return all(len(each.parts) > 1 and each.parts[0].name == alias for each in condition.find_all(exp.Column))
+    columns = condition.find_all(exp.Column)
+    return all(len(each.parts) > 1 and each.parts[0].name.lower() == alias.lower() for each in columns)
 
 
 @cache

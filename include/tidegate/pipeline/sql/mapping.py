@@ -8,13 +8,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.operators.functions import FUNCTIONS
+from tidegate.pipeline.sql.reading import from_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
     from tidegate.pipeline.sql.reading import Query
 
-__all__ = ["Ranked", "conjuncts", "has_aggregate", "is_aggregate", "ranked", "refuse_functions", "refuse_other_parts"]
+__all__ = [
+    "Ranked",
+    "conjuncts",
+    "has_aggregate",
+    "is_aggregate",
+    "is_rank",
+    "ranked",
+    "refuse_functions",
+    "refuse_other_parts",
+]
 
 _TAKEN: Final[Mapping[str, tuple[str, ...]]] = {
     "Select": ("with_", "with", "expressions", "distinct", "from_", "from", "joins", "where", "group", "having"),
@@ -130,10 +140,17 @@ def refuse_functions(query: Query, tree: exp.Select) -> None:
             raise query.refuse(each, "a retry would compute something else", "take a column of the rows")
 
 
+def is_rank(node: Any) -> bool:
+    """Return whether it is a function that numbers rows."""
+    from sqlglot import exp
+
+    return isinstance(node, exp.RowNumber | exp.Rank | exp.DenseRank)
+
+
 def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
     from sqlglot import exp
 
-    if not isinstance(window.this, exp.RowNumber | exp.Rank | exp.DenseRank):
+    if not is_rank(window.this):
         help = "row_number(), rank() and dense_rank() have one"
         raise query.refuse(window, "this window over rows has no operator", help)
     outer = tree.find_ancestor(exp.Select)
@@ -216,25 +233,22 @@ def ranked(tree: exp.Select) -> Ranked | None:
     """Return what a SELECT is as one of the first rows of each key, if it is one."""
     from sqlglot import exp
 
-    found: Any = tree.args.get("from_") or tree.args.get("from")
-    where = tree.args.get("where")
+    found, where = from_of(tree), tree.args.get("where")
     inner = found.this.this if found is not None and isinstance(found.this, exp.Subquery) else None
     if not isinstance(inner, exp.Select) or where is None or tree.args.get("joins"):
         return None
     ranks = [
         each
         for each in inner.expressions
-        if isinstance(each, exp.Alias)
-        and isinstance(each.this, exp.Window)
-        and isinstance(each.this.this, exp.RowNumber | exp.Rank | exp.DenseRank)
+        if isinstance(each, exp.Alias) and isinstance(each.this, exp.Window) and is_rank(each.this.this)
     ]
     if len(ranks) != 1:
         return None
-    conditions = conjuncts(where.this)
+    conditions, number = conjuncts(where.this), ranks[0].alias.lower()
     for place, each in enumerate(conditions):
         column, bound = each.this, each.args.get("expression")
-        own = (ranks[0].alias, f"{found.this.alias}.{ranks[0].alias}")
-        if not isinstance(column, exp.Column) or ".".join(part.name for part in column.parts) not in own:
+        own = [part.name.lower() for part in column.parts] if isinstance(column, exp.Column) else []
+        if own not in ([number], [found.this.alias.lower(), number]):
             continue
         if not isinstance(bound, exp.Literal) or bound.is_string or not re.fullmatch("[0-9]+", bound.name):
             continue

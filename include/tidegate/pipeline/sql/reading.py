@@ -14,7 +14,7 @@ from tidegate.errors import Invalid
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Query", "WindowTable", "name_of", "parse_query", "refuse_rewritten", "seconds_of", "text_of"]
+__all__ = ["Query", "WindowTable", "from_of", "name_of", "parse_query", "refuse_rewritten", "seconds_of", "text_of"]
 
 UNITS = {"MILLISECOND": 0.001, "SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400, "WEEK": 604_800}
 _NAME = r"`?([A-Za-z_]\w*)`?"
@@ -24,6 +24,14 @@ _WINDOW = re.compile(
     rf"\s*DESCRIPTOR\s*\(\s*{_NAME}\s*\)\s*,\s*{_INTERVAL}(?:\s*,\s*{_INTERVAL})?\s*\)\s*\)",
     re.IGNORECASE,
 )
+_SAME = {
+    **{"!=": ("<>",), "==": ("=",), "!": ("not",), "<=>": ("is", "not", "distinct", "from"), "regexp": ("rlike",)},
+    **{"long": ("bigint",), "integer": ("int",), "short": ("smallint",), "byte": ("tinyint",), "real": ("float",)},
+    **{"dec": ("decimal",), "numeric": ("decimal",)},
+}
+"""What else a word can be written as."""
+_SAID_OR_NOT = ("as", "asc", ";", "nulls")
+"""Words that make no difference here."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,10 @@ class Query:
 
     def _place(self, node: Any) -> tuple[int, int]:
         starts = [each.meta["start"] for each in node.walk() if "start" in each.meta]
-        start = min(starts, default=0)
+        return self.line_and_column(min(starts, default=0))
+
+    def line_and_column(self, start: int) -> tuple[int, int]:
+        """Return where a place of the text is."""
         return self.text.count("\n", 0, start) + 1, start - self.text.rfind("\n", 0, start)
 
 
@@ -118,6 +129,11 @@ def parse_query(text: str) -> Query:
     return Query(replaced, trees[0], text_of(trees[0]), windows)
 
 
+def from_of(tree: exp.Expression) -> Any:
+    """Return the FROM of a SELECT; sqlglot has had two names for it."""
+    return tree.args.get("from_") or tree.args.get("from")
+
+
 def name_of(node: Any) -> str:
     """Return the name under which an expression is selected; empty if it has none."""
     from sqlglot import exp
@@ -137,22 +153,13 @@ def refuse_rewritten(query: Query) -> None:
         return
     start = next((start for word, start in words if word in lost), 0)
     what = next((word for word in lost), next(iter(more), ""))
-    line, column = query.text.count("\n", 0, start) + 1, start - query.text.rfind("\n", 0, start)
+    line, column = query.line_and_column(start)
     raise Invalid(
         f"SQL, line {line}, column {column}: it would not come to Spark as it is written: {what}",
         expected="an expression that is read in one way only",
         help="write it in a plainer way, such as CAST(x AS BIGINT), shiftleft(x, 2), or do it in a stage",
         reason="BAD_SQL",
     )
-
-
-_SAME = {
-    **{"!=": ("<>",), "==": ("=",), "!": ("not",), "<=>": ("is", "not", "distinct", "from"), "regexp": ("rlike",)},
-    **{"long": ("bigint",), "integer": ("int",), "short": ("smallint",), "byte": ("tinyint",), "real": ("float",)},
-    **{"dec": ("decimal",), "numeric": ("decimal",)},
-}
-"""What else a word can be written as."""
-_SAID_OR_NOT = ("as", "asc", ";", "nulls")
 
 
 def _words(text: str) -> Iterator[tuple[str, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 from collections.abc import Collection, Sequence
@@ -89,16 +88,14 @@ def _linked(stored: StoredRows, location: Location, folder: str) -> bool:
     target = location.local(folder)
     if not (stored.location.is_local and location.is_local) or target.exists():
         return False
-    try:
+    with contextlib.suppress(OSError):  # another disk, or one whose files have only one name
         target.mkdir(parents=True)
-        if _gives_rights(target):
-            raise OSError(errno.EPERM, "its files have other rights")
-        for path in stored.paths:
-            os.link(stored.location.local(path), target / os.path.basename(path))
-    except OSError:  # another disk, or one whose files have only one name
-        location.remove_folder(folder)
-        return False
-    return True
+        if not _gives_rights(target):
+            for path in stored.paths:
+                os.link(stored.location.local(path), target / os.path.basename(path))
+            return True
+    location.remove_folder(folder)
+    return False
 
 
 def _gives_rights(folder: Path) -> bool:
