@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow.parquet
 
@@ -33,6 +34,7 @@ from tidegate import Pipeline, seams
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Fenced, Unavailable
 from tidegate.execution.job.run_job import run_job
+from tidegate.state import keyed
 from tidegate.state.arrow import workers
 
 __all__ = ["FAULTS", "Event", "Graph", "Story", "counted", "told"]
@@ -81,6 +83,8 @@ class Story:
     """Whether operators are in several jobs. Then a fault meets one of them."""
     watched: bool = False
     """Whether all that is given and taken back is looked at."""
+    few_rows: int = keyed.FEW_ROWS
+    """Up to how many rows of a state its input is reduced before workers get it."""
 
     @classmethod
     def of(cls, graph: Graph, seed: int, checkpoints: int | None = None) -> Story:
@@ -94,7 +98,8 @@ class Story:
             faults = [fault if dice.random() < 0.1 else "" for fault in faults]
         faults[-1] = "" if faults[-1] in ("abort", "fenced") else faults[-1]
         tasks = [dice.choice([1, 2, 3, -1, -2]) for _ in range(40)]
-        return cls(events, cuts, faults, tasks, in_jobs=dice.random() < 0.4, watched=dice.random() < 0.5)
+        in_jobs, watched = dice.random() < 0.4, dice.random() < 0.5
+        return cls(events, cuts, faults, tasks, in_jobs, watched, few_rows=dice.choice([0, 3, 1000]))
 
     def run(self, graph: Graph, root: Path, spark: Any) -> SmallPipeline:
         """Tell it, to the end."""
@@ -108,7 +113,8 @@ class Story:
         for (begin, end), fault in zip(itertools.pairwise(bounds), self.faults, strict=True):
             for source, rows in _by_source(self.events[begin:end]).items():
                 play.feed(rows, source)
-            Telling(play, spark, tasks).checkpoint(fault)
+            with patch.object(keyed, "FEW_ROWS", self.few_rows):
+                Telling(play, spark, tasks).checkpoint(fault)
         return play
 
     def __str__(self) -> str:

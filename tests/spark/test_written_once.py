@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate.operators import aggregate
+from tidegate.operators.window import closing
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.spark.storage import writing
 from tidegate.state import folding
@@ -35,6 +37,49 @@ def highest(pipeline: Any) -> None:
     bids = sources(pipeline, BIDS, "bids")
     first = bids.top_n(2, by="seller", order_by=["price desc", "id asc"], uid="highest")
     first.sink("out", DeltaUpsert("tables/out", keys=["seller", "rank"]))
+
+
+SUMS = {"n": "count(*)", "ids": "sum(id)", "most": "max(price)", "mean": "avg(id)", "kinds": "count(distinct price)"}
+
+
+def totals(pipeline: Any) -> None:
+    sums = sources(pipeline, BIDS, "bids").aggregate(by="seller", **SUMS, uid="totals")
+    sums.sink("out", DeltaUpsert("tables/out", keys=["seller"]))
+
+
+def totals_of_newest(pipeline: Any) -> None:
+    """Over rows that are replaced, and themselves replaced under another key than their own."""
+    latest = sources(pipeline, BIDS, "bids").latest(by="seller", order_by="at", uid="newest")
+    by_price = latest.aggregate(by="price", n="count(*)", ids="sum(id)", mean="avg(id)", uid="by_price")
+    by_price.sink("out", DeltaUpsert("tables/out", keys=["n", "ids"]))
+
+
+def windows(pipeline: Any) -> None:
+    counts = sources(pipeline, BIDS, "bids", event_time="at").window(
+        tumbling="7 s", emit="update", by="seller", n="count(*)", mean="avg(id)", uid="counts"
+    )
+    counts.sink("out", DeltaUpsert("tables/out", keys=["seller", "window_start"]))
+
+
+def windows_by_result(pipeline: Any) -> None:
+    counts = sources(pipeline, BIDS, "bids", event_time="at").window(
+        tumbling="7 s", emit="update", by="seller", n="count(*)", mean="avg(id)", uid="counts"
+    )
+    counts.sink("out", DeltaUpsert("tables/out", keys=["seller", "window_start", "n"]))
+
+
+def late_windows(pipeline: Any) -> None:
+    counts = sources(pipeline, BIDS, "bids", event_time="at", watermark="0 s").window(
+        hopping=("8 s", "4 s"), allowed_lateness="1 hour", by="seller", n="count(*)", ids="sum(id)", uid="counts"
+    )
+    counts.sink("out", DeltaUpsert("tables/out", keys=["seller", "window_start"]))
+
+
+def spells(pipeline: Any) -> None:
+    spells = sources(pipeline, BIDS, "bids", event_time="at").window(
+        session="3 s", by="seller", n="count(*)", mean="avg(id)", uid="spells"
+    )
+    spells.sink("out", DeltaAppend("tables/out"))
 
 
 def twice(pipeline: Any) -> None:
@@ -77,6 +122,26 @@ def test_spark_writes_nothing_that_workers_have_written(
     assert by_spark(spark, play) == wanted
     assert len(wanted) >= 5
     assert not asked
+
+
+@pytest.mark.parametrize(
+    ("build", "by_spark_too"),
+    [(totals, 1), (totals_of_newest, 2), (windows, 0), (windows_by_result, 2), (late_windows, 0), (spells, 0)],
+)
+def test_results_are_written_by_workers_and_are_what_spark_computes(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, build: Any, by_spark_too: int
+) -> None:
+    """The state of `totals` begins with Spark. What rows of other keys may replace is put together by Spark."""
+    with monkeypatch.context() as no_results:
+        for module in (aggregate, closing):
+            no_results.setattr(module, "given_by_workers", lambda *_: None)
+        wanted = by_spark(spark, told(tmp_path / "spark", spark, build))
+    written, write = [], writing._write_by_spark
+    monkeypatch.setattr(writing, "_write_by_spark", lambda *told: (written.append(told), write(*told))[1])
+    play = told(tmp_path / "workers", spark, build)
+    assert by_spark(spark, play) == wanted
+    assert len(wanted) >= 4
+    assert len(written) == by_spark_too
 
 
 def test_where_a_file_has_only_one_name_spark_writes(

@@ -17,9 +17,19 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
-from tidegate.operators.distinct.folded import Parts, new_values, value_names
+from tidegate.operators.distinct.folded import Parts, computed_if_any, conditions, new_values, value_names
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
-from tidegate.operators.functions import Function, RowPartials, arguments, lift, meanings, parse, parsed_functions
+from tidegate.operators.functions import (
+    Function,
+    RowPartials,
+    arguments,
+    given_by_workers,
+    lift,
+    meanings,
+    parse,
+    parsed_functions,
+    reduced,
+)
 from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
@@ -30,7 +40,7 @@ from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.keyed import schema_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
     from tidegate.state.record import Ttl
 
@@ -182,13 +192,19 @@ class Aggregate(ExpiringOperator):
         withdrawn = withdrawn if withdrawn is None else self._with_key(withdrawn)
         state = context.state(self._keys, ttl=self.ttl("", context))
         if withdrawn is not None or (context.replaced_is_taken and not state.is_empty):
-            folded = self._by_workers(rows, withdrawn, functions, types, context)
+            folded = self._by_workers(rows, withdrawn, functions, results, types, context)
             if folded is not None:
-                now, old = folded.where(IS_NOW), folded.where(f"NOT {IS_NOW}")
-                return {"": select_sql(now, results), "-": select_sql(old, results)}
+                return folded
         distinct = self._new_values(rows, functions, context) if withdrawn is None else NO_NEW_DISTINCT
         if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
             was_empty = state.is_empty
+            if not self.by or state.has_few_rows:
+                lifted = reduced(lifted, self._keys)
+            if was_empty or not context.replaced_is_taken:
+                given = given_by_workers(functions, types.results, self.by, lifted.rows.schema.fields)
+                new = None if given is None else state.merge_giving(lifted.rows, lifted.ops, lifted.fixed, given)
+                if new is not None:
+                    return {"": new, "-": empty_like(new)}
             changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
             unknown = was_empty or not context.replaced_is_taken or is_known_empty(changed)
             before = None if unknown else state.of(changed)
@@ -213,11 +229,12 @@ class Aggregate(ExpiringOperator):
         rows: DataFrame,
         withdrawn: DataFrame | None,
         functions: Sequence[Function],
+        results: Sequence[str],
         types: Types,
         context: OperatorContext,
-    ) -> DataFrame | None:
-        """Let workers merge partial values, and return those of each key of the batch, now and before. None: they
-        cannot."""
+    ) -> Mapping[str, DataFrame] | None:
+        """Let workers merge partial values, and return the results of each key of the batch, now and before. None:
+        they cannot."""
         from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
@@ -237,13 +254,27 @@ class Aggregate(ExpiringOperator):
         if not merges(schema_of(fields), self._keys, ops):
             return None
         if not self.by:
-            batch = _reduced(RowPartials(batch, ops)).rows
+            batch = reduced(RowPartials(batch, ops), self._keys).rows
         state = Remembered(context.state(self._keys, ttl=self.ttl("", context)), fields)
         work = MergedPartials(self._keys, ops, ROWS if withdrawn is not None else None)
-        given = [*fields, T.StructField(IS_NOW, T.BooleanType())]
-        is_empty = all(is_known_empty(frame) for frame in (rows, withdrawn) if frame is not None)
-        folded = fold_rows(batch, fields, self._keys, [state], work, given, is_empty=is_empty)
-        return None if folded is None else folded.rows
+        given = given_by_workers(functions, types.results, self.by, fields)
+        folded = fold_rows(
+            batch,
+            fields,
+            self._keys,
+            [state],
+            work,
+            fields if given is None else given.fields,
+            is_empty=all(is_known_empty(frame) for frame in (rows, withdrawn) if frame is not None),
+            enters=IS_NOW,
+            wants_replaced=context.replaced_is_taken,
+            made=None if given is None else given.made,
+        )
+        if folded is None:
+            return None
+        if given is not None:
+            return {"": folded.rows, "-": folded.replaced}
+        return {"": select_sql(folded.rows, results), "-": select_sql(folded.replaced, results)}
 
     def _counted(self, functions: Sequence[Function], context: OperatorContext) -> list[Function]:
         """Earlier versions also stored null for "no distinct value": states that they began stay that way."""
@@ -274,14 +305,13 @@ class Aggregate(ExpiringOperator):
         if distinct.left:
             return None
         if lifted is None or not names:
-            return lifted if lifted is None or self.by else _reduced(lifted)
+            return lifted
         grows = lifted.rows.withColumns({name: F.lit(0).cast("long") for name in names})
         if not is_known_empty(rows):
             for frame in distinct.grown:
                 grows = grows.unionByName(frame, allowMissingColumns=True)
         # What is the same in all rows is not so in those of distinct values: none of it is fixed.
-        grown = RowPartials(empty_if(rows, grows), lifted.ops | dict.fromkeys(names, "sum"))
-        return grown if self.by else _reduced(grown)
+        return RowPartials(empty_if(rows, grows), lifted.ops | dict.fromkeys(names, "sum"))
 
     def _partial(
         self,
@@ -351,30 +381,38 @@ class Aggregate(ExpiringOperator):
         own."""
         from pyspark.sql import functions as F
 
-        values = value_names(members)
-        arguments = [F.expr(text).alias(name) for text, name in zip(members[0].call.arguments, values, strict=True)]
+        values, wheres = value_names(members), conditions(members)
+        arguments = [F.expr(text).alias(name) for name, text in zip(values, computed_if_any(members), strict=True)]
         keys = [*self._keys, *values]
 
         def counted(frame: DataFrame, sign: int) -> DataFrame:
-            stored = frame.select(*map(quoted, self._keys), *arguments)
-            stored = stored.where(" AND ".join(f"{name} IS NOT NULL" for name in values))
-            return stored.groupBy(*map(quoted, keys)).agg((F.count("*") * sign).alias("_n"))
+            numbers = [F.expr(f"CASE WHEN {where} THEN {sign}L ELSE 0L END").alias(n) for n, where in wheres.items()]
+            stored = frame.select(*map(quoted, self._keys), *arguments, *numbers)
+            counts_somewhere = " OR ".join(f"{name} <> 0" for name in wheres)
+            stored = stored.where(" AND ".join(f"{name} IS NOT NULL" for name in values)).where(counts_somewhere)
+            return stored.groupBy(*map(quoted, keys)).agg(*(F.sum(name).alias(name) for name in wheres))
 
         state = context.state(keys, part)
         new = counted(rows, 1) if withdrawn is None else counted(rows, 1).unionAll(counted(withdrawn, -1))
         new = context.persist(new)
         before = state.of(new)
-        both = new.withColumn("_was", F.lit(0).cast("long"))
+        was = {name: f"_was{name}" for name in wheres}
+        both = new.withColumns({name: F.lit(0) for name in was.values()})
         if before is not None:
-            both = both.unionByName(before.withColumn("_was", F.lit(1).cast("long")))
-        after = both.groupBy(*map(quoted, keys)).agg(F.sum("_n").alias("_n"), F.max("_was").alias("_was"))
+            there = {name: f"coalesce({name}, 0L)" if name in before.columns else "0L" for name in wheres}
+            held = [f"{text} AS {name}" for name, text in there.items()]
+            flags = [f"IF({text} > 0, 1, 0) AS {was[name]}" for name, text in there.items()]
+            both = both.unionByName(before.selectExpr(*map(quoted, keys), *held, *flags))
+        sums = (F.expr(f"greatest(sum({name}), 0L)").alias(name) for name in wheres)
+        after = both.groupBy(*map(quoted, keys)).agg(*sums, *(F.max(name).alias(name) for name in was.values()))
         after = context.persist(after)
-        worth = after if withdrawn is not None else after.where("_was = 0")
-        state.put(worth.drop("_was").withColumn(DELETED, F.col("_n") <= 0), deletes=True)
-        step: Column = F.sum((F.col("_n") > 0).cast("long") - F.col("_was"))
-        steps = after.groupBy(*map(quoted, self._keys)).agg(step.alias("_step"))
-        columns = [F.col("_step").alias(name) for function in members for name in function.columns]
-        return steps.select(*map(quoted, self._keys), *columns)
+        is_new = " OR ".join(f"({name} > 0 AND {was[name]} = 0)" for name in wheres)
+        worth = after if withdrawn is not None else after.where(is_new)
+        is_gone = F.expr(" AND ".join(f"{name} <= 0" for name in wheres))
+        state.put(worth.drop(*was.values()).withColumn(DELETED, is_gone), deletes=True)
+        steps = {name: F.expr(f"sum(IF({name} > 0, 1L, 0L) - {was[name]})") for name in wheres}
+        named = [steps[each.distinct_column].alias(name) for each in members for name in each.columns]
+        return after.groupBy(*map(quoted, self._keys)).agg(*named)
 
 
 class NewDistinct(NamedTuple):
@@ -390,22 +428,12 @@ NO_NEW_DISTINCT = NewDistinct((), {})
 
 
 def _distinct_parts(functions: Sequence[Function]) -> dict[str, list[Function]]:
-    """Return the exact counts of distinct values by the state that keeps these."""
+    """Return the exact counts of distinct values by the state that keeps them."""
     parts: dict[str, list[Function]] = {}
     for function in functions:
         if function.distinct_part:
             parts.setdefault(function.distinct_part, []).append(function)
     return parts
-
-
-def _reduced(partials: RowPartials) -> RowPartials:
-    """Return the partial values of all rows as one row: each task reduces its own, and one worker gets little."""
-    from pyspark.sql import functions as F
-
-    rows, ops = partials.rows, partials.ops
-    types = {field.name: field.dataType for field in rows.schema.fields}
-    columns = (F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items())
-    return RowPartials(empty_if(rows, rows.groupBy(ALL).agg(*columns)), ops)
 
 
 def _withdrawn(context: OperatorContext) -> DataFrame | None:

@@ -12,25 +12,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
+from tidegate.operators.by_workers.results import Result, Results
 from tidegate.operators.calls import Call, parse_call
 from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
 from tidegate.spark.known import empty_if, select_sql
+from tidegate.state.keyed import Given
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
 
 __all__ = [
     "FUNCTIONS",
     "Function",
     "RowPartials",
     "arguments",
+    "given_by_workers",
     "lift",
     "meanings",
     "merges_of",
     "parse",
     "parsed_functions",
     "partials_of_rows",
+    "reduced",
 ]
 
 
@@ -146,12 +151,21 @@ FUNCTIONS: Final = {
 }
 """The functions that can be kept. `count` also takes `distinct`, and any number of arguments."""
 
+_SUM_BACK: Final = _sums("IF({p_n} = 0, NULL, {p_sum})", sum="sum({x})", n="count({x})")
 _BACK: Final = {
-    "sum": _sums("IF({p_n} = 0, NULL, {p_sum})", sum="sum({x})", n="count({x})"),
+    "sum": _SUM_BACK,
     **dict.fromkeys(("bool_and", "every"), _sums(_ALL, n="count({x})", true="count_if({x})")),
     **dict.fromkeys(("bool_or", "some", "any"), _sums(_ANY, n="count({x})", true="count_if({x})")),
 }
 """The shapes over inputs that replace their rows, where they differ."""
+
+_BY_WORKERS: Final = {
+    "{p}": "same",
+    _SPARSE.result: "or zero",
+    _SUM_BACK.result: "unless none",
+    _MEAN.result: "mean",
+}
+"""The results that workers compute, too."""
 
 
 @dataclass(frozen=True)
@@ -169,8 +183,31 @@ class Function:
 
     @property
     def distinct_part(self) -> str | None:
-        """For an exact `count(distinct …)`: the keyed state that holds its values."""
-        return f"distinct-{sha256(self.argument.encode())[:12]}" if self.call.distinct else None
+        """For an exact `count(distinct …)`: the keyed state that holds the values of its argument, whatever the
+        condition."""
+        values = ", ".join(self.distinct_arguments)
+        return f"distinct-{sha256(values.encode())[:12]}" if self.call.distinct else None
+
+    @property
+    def distinct_arguments(self) -> tuple[str, ...]:
+        """The arguments, without the condition."""
+        return self._written.arguments
+
+    @property
+    def distinct_where(self) -> str | None:
+        """The condition under which values count."""
+        return self._written.where
+
+    @property
+    def distinct_column(self) -> str:
+        """The column of that state that says how often a value is there."""
+        return "_n" if self.distinct_where is None else f"_n_{sha256(self.distinct_where.encode())[:12]}"
+
+    @property
+    def _written(self) -> Call:
+        written = parse_call(self.call.text)
+        assert isinstance(written, Call)
+        return written
 
     @property
     def columns(self) -> list[str]:
@@ -242,6 +279,13 @@ class Function:
         """Return the SQL of the result that the user declared, in this type, with its name."""
         return f"{self._filled(f'CAST({self.shape.result} AS {spark_type})')} AS {quoted(self.name)}"
 
+    def result_by_workers(self, spark_type: str, stored: Mapping[str, str]) -> Result | None:
+        """Return the same as workers compute it. None: they cannot. stored: the types of the partials' columns."""
+        how, first = _BY_WORKERS.get(self.shape.result), self.columns[0]
+        if how is None or stored.get(first) != spark_type or (how == "mean" and spark_type != "double"):
+            return None
+        return Result(how, self.columns)
+
     def _column(self, text: str, suffix: str) -> Column:
         from pyspark.sql import functions as F
 
@@ -281,12 +325,16 @@ def parsed_functions(functions: Mapping[str, str]) -> list[Function]:
     return [function for function in parsed if isinstance(function, Function)]
 
 
-def meanings(functions: Mapping[str, str]) -> dict[str, object]:
+def meanings(functions: Mapping[str, str], *, in_windows: bool = False) -> dict[str, object]:
     """Return the identity of each result, independent of how it is written, to compare with an earlier one."""
-    return {function.name: _identity(function.call) for function in parsed_functions(functions)}
+    return {function.name: _identity(function, in_windows) for function in parsed_functions(functions)}
 
 
-def _identity(call: Call) -> str:
+def _identity(function: Function, in_windows: bool) -> str:
+    call = function.call
+    if call.distinct and function.distinct_where is not None and not in_windows:
+        # Its values are kept together with those of other conditions. An earlier version kept them apart.
+        return f"count(distinct {', '.join(function.distinct_arguments)}) filter (where {function.distinct_where})"
     return f"{call.name}({'distinct ' if call.distinct else ''}{', '.join(call.arguments)})"
 
 
@@ -374,6 +422,40 @@ def lift(
     columns = (f"CAST({text} AS {types[sql[name]]}) AS {quoted(name)}" for name, text in texts.items())
     fixed = {function.name: 1 for function in functions if function.call.name == "count" and function.argument == "*"}
     return RowPartials(empty_if(rows, select_sql(rows, [*before, *map(quoted, by), *columns])), ops, fixed)
+
+
+def reduced(partials: RowPartials, keys: Sequence[str], weight: str | None = None) -> RowPartials:
+    """Return the partial values of each key as one row: each task of Spark's reduces its own, and workers get little.
+
+    weight: a column with the number of rows that became one.
+    """
+    from pyspark.sql import functions as F
+
+    rows, ops = partials.rows, partials.ops
+    types = {field.name: field.dataType for field in rows.schema.fields}
+    columns = [F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items()]
+    if weight is not None:
+        columns.append(F.count("*").alias(weight))
+    return RowPartials(empty_if(rows, rows.groupBy(*map(quoted, keys)).agg(*columns)), ops)
+
+
+def given_by_workers(
+    functions: Sequence[Function], results: Mapping[str, str], keys: Sequence[str], fields: Sequence[StructField]
+) -> Given | None:
+    """Return what workers make of stored rows with these columns. None: only Spark can.
+
+    results: the types of the results. keys: stored columns that stay as they are.
+    """
+    from pyspark.sql.types import StructField
+
+    stored = {field.name: field for field in fields}
+    types = {name: field.dataType.simpleString() for name, field in stored.items()}
+    columns = {function.name: function.result_by_workers(results[function.name], types) for function in functions}
+    known = {name: result for name, result in columns.items() if result is not None}
+    if len(known) < len(columns):
+        return None
+    given = (StructField(name, stored[result.of[0]].dataType) for name, result in known.items())
+    return Given(Results(keys, known), [*(stored[name] for name in keys), *given])
 
 
 def _row(partial: str, argument: str) -> str | None:

@@ -10,7 +10,7 @@ give the same rows.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -20,10 +20,9 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_like, no_rows, select_sql
-from tidegate.spark.materialize import StoredRows, mark_stored
 from tidegate.state.arrow import workers
-from tidegate.state.arrow.folding import COUNTED, REPLACED, Fold, FoldPlan, Lookup, fold
-from tidegate.state.arrow.merging import ADDED, GIVEN, TOO_MANY, Line
+from tidegate.state.arrow.folding import COUNTED, Fold, FoldPlan, Lookup, fold
+from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, TOO_MANY, Line
 from tidegate.state.arrow.sorted_files import StateLayout
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
@@ -85,6 +84,7 @@ def fold_rows(
     keeps_rows: bool = True,
     enters: str | None = None,
     wants_replaced: bool = False,
+    made: Callable[[pa.Table], pa.Table] | None = None,
 ) -> FoldedRows | None:
     """Let workers do `work`. None: they cannot, and nothing has been done.
 
@@ -94,6 +94,7 @@ def fold_rows(
     keeps_rows: the states hold whole rows of the batch, and not only a part of each.
     enters: a column of what `work` gives, beside those of `given`: false where a row is replaced. wants_replaced: these
         are asked for.
+    made: makes the rows to emit of what `work` gives. None: they are the same.
     """
     from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -135,6 +136,7 @@ def fold_rows(
             most_bytes=MOST_BYTES,
             enters=enters,
             replaced=first.to.location.full(f"{aside}-replaced") if wants_replaced else None,
+            made=made,
         )
         alike = states if keeps_rows and all(each.state.little_arrives for each in states) else ()
         light = workers.are_light(fields, [file for each in alike for file in each.state.begun])
@@ -148,17 +150,9 @@ def fold_rows(
     for number, remembered in enumerate(states):
         added, replaced = outcome.files(number, due[number])
         remembered.state.add_files(folders[number], schemas[number], added, replaced, due[number])
-    came = _read(first, emitted, aside, outcome.given)
-    went = _read(first, emitted, f"{aside}-replaced", outcome.replaced) if wants_replaced else None
+    came = first.read_aside(aside, outcome.given, emitted)
+    went = first.read_aside(f"{aside}-replaced", outcome.replaced, emitted) if wants_replaced else None
     return FoldedRows(came if came is not None else nothing(), outcome.counts, went)
-
-
-def _read(state: KeyedState, schema: Json, folder: str, written: Mapping[str, WrittenFile]) -> DataFrame | None:
-    rows = state.read_aside(folder, written, schema)
-    if rows is None:
-        return None
-    paths = [f"{folder}/{name}" for name in written]
-    return mark_stored(rows, StoredRows(state.to.location, paths, sum(file.rows for file in written.values())))
 
 
 @dataclass(frozen=True)

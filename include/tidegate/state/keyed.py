@@ -41,25 +41,37 @@ from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
 from tidegate.spark.known import empty_like, is_known_empty, no_rows, select_sql, with_fields
-from tidegate.spark.materialize import materialized
+from tidegate.spark.materialize import StoredRows, mark_stored, materialized
 from tidegate.spark.storage.writing import write_files
 from tidegate.state import versions
 from tidegate.state.arrow import workers
-from tidegate.state.arrow.merging import ClosedWindows, MergePlan, WindowClosing
+from tidegate.state.arrow.merging import ClosedWindows, Giving, MergePlan, WindowClosing
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Compaction, expired, to_merge
 from tidegate.state.evolution import needs_rewrite, refusals
 from tidegate.state.record import RowTtl, StateFile, StateTable, Ttl, once, state_file
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-__all__ = ["CHECKPOINT", "DELETED", "GROUP", "KeyedState", "StateFolder", "TemporaryState", "key_group", "schema_of"]
+__all__ = [
+    "CHECKPOINT",
+    "DELETED",
+    "GROUP",
+    "Given",
+    "KeyedState",
+    "StateFolder",
+    "TemporaryState",
+    "key_group",
+    "schema_of",
+]
 
 FEW = 8
 """Up to this number of partitions, each checkpoint writes a file for each. Above it, as many as its rows need."""
 SPLIT_ROWS = 100_000
+FEW_ROWS = 1_000
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -71,6 +83,16 @@ class StateFolder:
     folder: str
     """The attempt's own folder inside the state's table."""
     checkpoint: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is given out of a state's rows, in place of these."""
+
+    made: Callable[[pa.Table], pa.Table]
+    """Makes it in workers."""
+    fields: Sequence[StructField]
+    """Its columns."""
 
 
 class KeyedState:
@@ -119,6 +141,11 @@ class KeyedState:
     def is_empty(self) -> bool:
         """True if there are no rows at the base, not even deleted ones."""
         return self.base is None or not self.base.files
+
+    @property
+    def has_few_rows(self) -> bool:
+        """Whether there are some rows at the base, but so few that a batch is likely to have many for each key."""
+        return 0 < sum(file.file.rows for file in self.begun) <= FEW_ROWS
 
     # -- read ----------------------------------------------------------------------------------------
 
@@ -207,10 +234,8 @@ class KeyedState:
             self.drop_expired()
             return empty_like(rows.select(*map(quoted, names)))
         fields = _columns(rows, names)
-        if not self.is_empty:
-            schema = self.checked(self.schema_of_files(fields))
-            if self._by_workers(schema) and workers.merges(schema, self.keys, ops):
-                return self._put(self._merge_by_workers(rows, fields, schema, ops, fixed)[0], schema)
+        if (schema := self._merged_by_workers(fields, ops)) is not None:
+            return self._put(self._merge_by_workers(rows, fields, schema, ops, fixed)[0], schema)
         types = {field.name: field.dataType for field in fields}
         merged = _merging(ops, types)
         partial = rows.groupBy(*map(quoted, self.keys)).agg(*merged)
@@ -223,30 +248,72 @@ class KeyedState:
             both = partial.unionByName(before.select(*map(quoted, known)), allowMissingColumns=True)
             return self.put(both.groupBy(*map(quoted, self.keys)).agg(*merged))
 
-    def merge_ending(
-        self, rows: DataFrame, ops: Mapping[str, str], ending: WindowClosing, fixed: Mapping[str, int] = _NONE
-    ) -> ClosedWindows | None:
-        """Merge rows that close: those that stay are put into the state, closed ones are returned separately.
+    def merge_giving(
+        self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int], given: Given
+    ) -> DataFrame | None:
+        """Merge rows likewise, and return what is given of the result, in files of its own. None: workers cannot do it,
+        and nothing has been done."""
+        fields = _columns(rows, [*self.keys, *ops])
+        if is_known_empty(rows) or (schema := self._merged_by_workers(fields, ops)) is None or not _gives(given):
+            return None
+        files, outcome = self._merge_by_workers(rows, fields, schema, ops, fixed, given=given)
+        self._add(files, schema)
+        return self._read_given("given", outcome.given, schema_of(given.fields))
 
-        rows: also the weight, if `ending` names one. None: workers cannot do it, and nothing has been done.
+    def merge_ending(
+        self,
+        rows: DataFrame,
+        ops: Mapping[str, str],
+        ending: WindowClosing,
+        fixed: Mapping[str, int] = _NONE,
+        *,
+        given: Given | None = None,
+        wants_replaced: bool = False,
+    ) -> ClosedWindows | None:
+        """Merge rows that close: those that stay are put into the state, those to emit are returned separately.
+
+        rows: also the weight, if `ending` names one. given: what is emitted in place of the state's rows.
+        wants_replaced: also the emitted rows that change are asked for, as they were.
+        None: workers cannot do it, and nothing has been done.
         """
         from pyspark.sql.types import StructField
 
-        given = _columns(rows, [*self.keys, *ops, *([ending.weight] if ending.weight else [])])
-        of = {field.name: field for field in given}
+        columns = _columns(rows, [*self.keys, *ops, *([ending.weight] if ending.weight else [])])
+        of = {field.name: field for field in columns}
         end = StructField(ending.end, of[ending.start].dataType)
         fields = [*(of[key] for key in self.keys), end, *(of[name] for name in ops)]
         schema = self.checked(self.schema_of_files(fields))
-        if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)):
+        if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)) or not _gives(given):
             return None
+        emitted, hidden = (schema, OWN) if given is None else (schema_of(given.fields), ())
         if is_known_empty(rows) and ending.due is None:
             self.drop_expired()
-            nothing = self._nothing(schema)
-            return ClosedWindows(lambda: nothing, nothing, 0, 0)
-        files, outcome = self._merge_by_workers(rows, given, schema, ops, fixed, ending)
-        aside = self.read_aside(f"{self.to.folder}/merge-{self._writes}-given", outcome.given, schema)
-        closed = self._nothing(schema) if aside is None else aside.drop(*OWN)
-        return ClosedWindows(self._add(files, schema), closed, outcome.late, outcome.timeless)
+            nothing = self._nothing(emitted, hidden)
+            return ClosedWindows(nothing, nothing, 0, 0)
+        files, outcome = self._merge_by_workers(
+            rows, columns, schema, ops, fixed, ending, given=given, wants_replaced=wants_replaced
+        )
+        self._add(files, schema)
+        now = self._read_given("given", outcome.given, emitted, hidden)
+        before = self._read_given("replaced", outcome.replaced, emitted, hidden) if wants_replaced else empty_like(now)
+        return ClosedWindows(now, before, outcome.late, outcome.timeless)
+
+    def _merged_by_workers(self, fields: Sequence[StructField], ops: Mapping[str, str]) -> Json | None:
+        """Return the schema of the files if workers can merge rows with these columns, and there is something to merge
+        them with."""
+        if self.is_empty:
+            return None
+        schema = self.checked(self.schema_of_files(fields))
+        return schema if self._by_workers(schema) and workers.merges(schema, self.keys, ops) else None
+
+    def _read_given(
+        self, name: str, written: Mapping[str, WrittenFile], schema: Json, hidden: Sequence[str] = ()
+    ) -> DataFrame:
+        """Return what the last merge has written beside the state."""
+        rows = self.read_aside(f"{self.to.folder}/merge-{self._writes}-{name}", written, schema)
+        if rows is None:
+            return self._nothing(schema, hidden)
+        return rows.drop(*hidden) if hidden else rows
 
     def _with_own(self, rows: DataFrame, names: Sequence[str], deleted: str) -> DataFrame:
         """Put tidegate's columns before the others: each file needs their statistics, and only the first columns have
@@ -382,6 +449,9 @@ class KeyedState:
         ops: Mapping[str, str],
         fixed: Mapping[str, int],
         ending: WindowClosing | None = None,
+        *,
+        given: Given | None = None,
+        wants_replaced: bool = False,
     ) -> tuple[list[StateFile], workers.Merged]:
         """Merge rows with the stored rows of their keys, and compact what is due. Return the files with these keys.
 
@@ -392,17 +462,28 @@ class KeyedState:
         batches, folder = self.due_batches(), self.new_folder("merge")
         brought = [field for field in fields if field.name not in fixed]
         grouped = select_sql(rows, [f"{self._group} AS {GROUP}", *(quoted(field.name) for field in brought)])
+        giving = None
+        if ending is not None or given is not None:
+            location = self.to.location
+            giving = Giving(
+                workers.layout_of(schema, self.keys, location)
+                if given is None
+                else workers.layout_of(schema_of(given.fields), (), location),
+                location.full(f"{folder}-given"),
+                None if given is None else given.made,
+                location.full(f"{folder}-replaced") if wants_replaced else None,
+            )
         with self.split_by_group(grouped) as (split, count):
             plan = dataclasses.replace(
                 self.merge_plan(schema, folder, count, batches),
                 ops=dict(ops),
                 fixed=dict(fixed),
                 ending=ending,
-                aside=self.to.location.full(f"{folder}-given"),
+                giving=giving,
             )
             merging = [StructField(GROUP, IntegerType()), *brought]
             outcome = workers.run(plan, split, merging, light=workers.are_light(merging, self.begun))
-        return self._take_files(folder, schema, outcome.added, outcome.replaced, batches), outcome
+        return self._take_files(folder, schema, outcome.added, outcome.compacted, batches), outcome
 
     def due_batches(self) -> list[Compaction]:
         """Return the compactions that are due, as far as workers can do them: each holds its own key groups in
@@ -471,7 +552,12 @@ class KeyedState:
         self._aside.append(folder)
         location = self.to.location
         refuse_other_files(location, folder, written)
-        return self._load([f"{folder}/{name}" for name in sorted(written)], schema) if written else None
+        if not written:
+            return None
+        paths = [f"{folder}/{name}" for name in sorted(written)]
+        return mark_stored(
+            self._load(paths, schema), StoredRows(location, paths, sum(file.rows for file in written.values()))
+        )
 
     @cached_property
     def _partitions(self) -> int:
@@ -570,8 +656,20 @@ class TemporaryState(KeyedState):
         merged = rows.groupBy(*map(quoted, self.keys)).agg(*_merging(ops, types))
         return merged.select(*map(quoted, names))
 
+    def merge_giving(
+        self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int], given: Given
+    ) -> DataFrame | None:
+        return None
+
     def merge_ending(
-        self, rows: DataFrame, ops: Mapping[str, str], ending: WindowClosing, fixed: Mapping[str, int] = _NONE
+        self,
+        rows: DataFrame,
+        ops: Mapping[str, str],
+        ending: WindowClosing,
+        fixed: Mapping[str, int] = _NONE,
+        *,
+        given: Given | None = None,
+        wants_replaced: bool = False,
     ) -> ClosedWindows | None:
         return None
 
@@ -591,6 +689,11 @@ def _merging(ops: Mapping[str, str], types: Mapping[str, Any]) -> list[Column]:
     from pyspark.sql import functions as F
 
     return [F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items()]
+
+
+def _gives(given: Given | None) -> bool:
+    """Return whether workers can write it as Spark would."""
+    return given is None or workers.writes(schema_of(given.fields))
 
 
 def key_group(keys: Sequence[str], groups: int) -> str:

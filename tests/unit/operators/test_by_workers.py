@@ -14,7 +14,7 @@ from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
 from tidegate.operators.by_workers.greatest import GreatestRow
 from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
 from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
-from tidegate.operators.distinct.by_workers import PARTS, NewValues, new_column
+from tidegate.operators.distinct.by_workers import COUNTS, NewValues, new_column
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 from tidegate.state.arrow.folding import TooMany
 
@@ -67,30 +67,35 @@ def test_the_first_row_of_each_key_comes_once(batches: list[list[tuple[Any, ...]
         assert {key for (key,) in state} == known
 
 
-@settings(deadline=None)
-@given(st.lists(st.lists(st.tuples(KEYS, st.integers(1, 3), st.integers(0, 3)), max_size=8), max_size=4))
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.lists(st.tuples(KEYS, st.integers(1, 7), st.integers(0, 3)), max_size=8), max_size=4))
 def test_each_distinct_value_counts_once(arriving: list[list[tuple[Any, ...]]]) -> None:
-    """Of two counts, each with a state of its own: a value is for one of them, or for both."""
+    """Of three counts, two have a state together, and one has its own: a value is for some of them, or for all."""
+    places = {0: (0, "_n"), 1: (0, "_n_big"), 2: (1, "_n")}
     fields = [("_group", pa.int32()), ("k", pa.string()), ("_value0", pa.int64())]
+    stored_fields = [[*fields, ("_n", pa.int64()), ("_n_big", pa.int64())], [*fields, ("_n", pa.int64())]]
     states: list[dict[Any, dict[str, Any]]] = [{}, {}]
-    known: list[set[Any]] = [set(), set()]
+    known: set[Any] = set()
     for some in arriving:
         arrived = table(
-            [{"k": k, PARTS: bits, "_value0": value} for k, bits, value in some], [*fields, (PARTS, pa.int64())]
+            [{"k": k, COUNTS: bits, "_value0": value} for k, bits, value in some], [*fields, (COUNTS, pa.int64())]
         )
-        batch = [(k, part, value) for k, bits, value in some for part in (0, 1) if bits & (1 << part)]
-        folded = NewValues(["k"], ["_value0"], 2)(arrived, [stored(state, fields) for state in states])
+        batch = Counter((k, count, value) for k, bits, value in some for count in places if bits & (1 << count))
+        before = [stored(state, columns) for state, columns in zip(states, stored_fields, strict=True)]
+        folded = NewValues(["k"], ["_value0"], [["_n", "_n_big"], ["_n"]])(arrived, before)
         grown: Counter[Any] = Counter()
         for row in (row for chunk in folded.given for row in chunk.to_pylist()):
-            grown.update({(row["k"], part): row[new_column(part)] or 0 for part in (0, 1)})
-        new = {(k, part, value) for k, part, value in batch} - {(k, p, v) for p in (0, 1) for k, v in known[p]}
-        assert +grown == Counter((k, part) for k, part, _ in new)
-        copies = Counter(batch)
-        for part, changes in enumerate(folded.changes):
-            known[part] |= {(k, value) for k, at, value in new if at == part}
-            assert all(row["_n"] == copies[row["k"], part, row["_value0"]] for row in changes.to_pylist())
-            apply(states[part], changes, ["k", "_value0"])
-            assert states[part].keys() == known[part]
+            grown.update({(row["k"], count): row[new_column(count)] or 0 for count in places})
+        new = batch.keys() - known
+        assert +grown == Counter((k, count) for k, count, _ in new)
+        assert all(rows.num_rows <= len({(k, value) for k, _, value in new}) for rows in folded.changes)
+        known |= new
+        for state, changes in zip(states, folded.changes, strict=True):
+            apply(state, changes, ["k", "_value0"])
+        for count, (place, name) in places.items():
+            there = {(k, value): row[name] for (k, value), row in states[place].items() if row[name]}
+            assert there.keys() == {(k, value) for k, at, value in known if at == count}
+            assert all(there[k, value] == batch[k, at, value] for k, at, value in new if at == count)
 
 
 @settings(max_examples=300, deadline=None)

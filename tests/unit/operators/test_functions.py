@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.operators import Aggregate
+from tidegate.operators import Aggregate, Window
 from tidegate.operators.calls import parse_call
 from tidegate.operators.functions import Function, parse
 
@@ -72,6 +72,22 @@ def test_names_that_would_clash_in_the_state_are_refused() -> None:
     assert twice == ["'a_sum' needs a column 'a_sum', which is of 'a': name it differently"]
     assert "which is a key" in Aggregate(["k"], {"K": "sum(v)"}).problems()[0]
     assert "tidegate's own" in Aggregate(["k"], {"_rows": "sum(v)"}).problems()[0]
+
+
+def test_counts_of_one_argument_keep_its_values_together_whatever_their_conditions() -> None:
+    many = {"all": "count(distinct v)", "dear": "count(distinct v) filter (where p > 9)", "ws": "count(distinct w)"}
+    assert len(Aggregate(["k"], many).parts) == 3, "the totals, the values of v, and those of w"
+
+
+def test_a_filtered_count_that_an_earlier_version_kept_apart_is_another_one() -> None:
+    """Its values are not in the state that is looked at now, so they would be counted again."""
+    dear = "count(distinct v) filter (where p > 9)"
+    before = {"all": "count(distinct v)", "dear": "count(distinct CASE WHEN (p > 9) THEN v END)"}
+    now = Aggregate(["k"], {"all": "count(distinct v)", "dear": dear}).meaning(over_updates=False)
+    assert now["all"] == before["all"]
+    assert now["dear"] != before["dear"]
+    in_window = Window(["k"], {"dear": dear}, tumbling="1 hour").meaning(over_updates=False)
+    assert in_window["dear"] == before["dear"], "a window keeps them with its own row, as it did"
 
 
 def test_totals_over_all_rows_need_no_key_and_keep_one_row() -> None:

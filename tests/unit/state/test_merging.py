@@ -11,7 +11,17 @@ import pyarrow as pa
 import pytest
 
 from tidegate.state.arrow import sorted_files
-from tidegate.state.arrow.merging import GIVEN, LATE, TIMELESS, MergePlan, WindowClosing, compact, merge
+from tidegate.state.arrow.merging import (
+    GIVEN,
+    LATE,
+    REPLACED,
+    TIMELESS,
+    Giving,
+    MergePlan,
+    WindowClosing,
+    compact,
+    merge,
+)
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.lateness import WindowLimits
@@ -40,6 +50,7 @@ class Story:
         self.before: int | None = None
         self.files: list[SortedFile] = []
         self.counts: Counter[int] = Counter()
+        self.given: dict[Window, tuple[int, int]] = {}
         self.checkpoint = 0
 
     def take(self, rows: list[tuple[int | None, Any, int]]) -> list[tuple[Window, tuple[int, int]]]:
@@ -55,22 +66,27 @@ class Story:
             limits=WindowLimits.at(self.before, now, self.allowed),
             on_update=self.on_update,
         )
-        self.before, given = now, []
+        self.before, given, replaced = now, [], []
         old, added = self.files, []
         for split in range(2):
             job = self.job(ending, old)
             mine = [each for each in rows if group_of(each) // 2 == split]
             for name, what, _, count, *_ in merge(job, self.batches(mine), split, f"{self.checkpoint}-{split}"):
                 self.counts[what] += count
-                wanted = what == GIVEN or (self.on_update and what not in (LATE, TIMELESS))
-                if count and wanted:
-                    given += told(f"{job.aside if what == GIVEN else job.folder}/{name}")
-                if count and what not in (GIVEN, LATE, TIMELESS):
+                if count and what == GIVEN:
+                    given += told(f"{self.folder}/aside/{name}")
+                if count and what == REPLACED:
+                    replaced += told(f"{self.folder}/before/{name}")
+                if count and what not in (GIVEN, REPLACED, LATE, TIMELESS):
                     added.append(SortedFile(f"{job.folder}/{name}", (2 * split, 2 * split + 1)))
             if len(old) > 4:
                 name, _, _, count, *_ = compact(job, 0, split, f"{self.checkpoint}-{split}")
                 added += [SortedFile(f"{job.folder}/{name}", (2 * split, 2 * split + 1))] if count else []
         self.files = added if len(old) > 4 else old + added
+        again = {window: self.given[window] for window, _ in given if window in self.given}
+        assert dict(replaced) == again, "what was given before, and is given again, is replaced"
+        assert len(replaced) == len(again)
+        self.given |= dict(given)
         return given
 
     def job(self, ending: WindowClosing, files: list[SortedFile]) -> MergePlan:
@@ -87,7 +103,7 @@ class Story:
             runs=files,
             batches=[(files, False)],
             ending=ending,
-            aside=str(self.folder / "aside"),
+            giving=Giving(self.layout, str(self.folder / "aside"), replaced=str(self.folder / "before")),
         )
 
     def batches(self, rows: list[tuple[int | None, Any, int]]) -> list[pa.RecordBatch]:

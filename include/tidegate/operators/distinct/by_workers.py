@@ -7,33 +7,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.state.arrow.folding import Folded
-from tidegate.state.arrow.sorted_files import codes_of, order
+from tidegate.state.arrow.sorted_files import codes_of, integers, order
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MOST_PARTS", "PARTS", "NewValues", "new_column"]
+__all__ = ["COUNTS", "MOST_COUNTS", "NewValues", "new_column"]
 
-PARTS: Final = "_tidegate_parts"
-"""The column of the batch that says which of the states a row's value is for: a bit for each."""
-MOST_PARTS: Final = 60
-"""The most states that such a number has bits for."""
+COUNTS: Final = "_tidegate_counts"
+"""The column of the batch that says which of the counts a row's value is for: a bit for each."""
+MOST_COUNTS: Final = 60
+"""The most counts that such a number has bits for."""
 
 
-def new_column(part: int) -> str:
-    """Return the column with the number of a part's new values."""
-    return f"_tidegate_new{part}"
+def new_column(count: int) -> str:
+    """Return the column with the number of values that are new to a count."""
+    return f"_tidegate_new{count}"
 
 
 @dataclass(frozen=True)
 class NewValues:
-    """Keeps the values that are new, and emits how many there are: a row for each key, and part."""
+    """Keeps the values that are new to a count, and emits how many there are: a row for each key and state."""
 
     by: Sequence[str]
     values: Sequence[str]
     """The columns that are one value together. None of them is null."""
-    parts: int
+    states: Sequence[Sequence[str]]
+    """For each state its columns: how often a value is there, by count."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         import numpy as np
@@ -44,28 +45,60 @@ class NewValues:
         in_order = order(codes)
         ascending = codes[in_order]
         starts = np.flatnonzero(np.diff(ascending, prepend=-1))
-        values, first, bits = ascending[starts], in_order[starts], arrived[PARTS].to_numpy()[in_order]
-        changes, found = [], []
-        for number, before in enumerate(known):
-            counts = np.add.reduceat(bits >> number & 1, starts)
-            is_new = (counts > 0) & ~np.isin(values, before)
-            rows = arrived.take(pa.array(first[is_new])).select([GROUP, *keys])
-            counted = rows.append_column("_n", pa.array(counts[is_new]))
-            changes.append(counted.append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool))))
-            found.append(rows)
-        return Folded(changes, self._numbers(found))
+        values, first, bits = ascending[starts], in_order[starts], arrived[COUNTS].to_numpy()[in_order]
+        changes, given, bit = [], [], 0
+        for names, before, rows in zip(self.states, known, stored, strict=True):
+            now, is_new, places = {}, {}, _places(before, values)
+            for name in names:
+                there = _numbers(rows[name], *places, len(values))
+                came = np.add.reduceat(bits >> bit & 1, starts) if len(starts) else there
+                is_new[bit] = (came > 0) & (there <= 0)
+                now[name] = np.where(is_new[bit], came, there)
+                bit += 1
+            changed = np.logical_or.reduce(list(is_new.values()))
+            found = arrived.take(pa.array(first[changed])).select([GROUP, *keys])
+            counted = {name: pa.array(numbers[changed]) for name, numbers in now.items()}
+            same = {name: found[name] for name in found.column_names}
+            changes.append(pa.table({**same, **counted, DELETED: pa.array(np.zeros(found.num_rows, bool))}))
+            given.append((found, {count: mask[changed] for count, mask in is_new.items()}))
+        return Folded(changes, self._sums(given))
 
-    def _numbers(self, found: Sequence[pa.Table]) -> Iterator[pa.Table]:
+    def _sums(self, given: Sequence[tuple[pa.Table, dict[int, Any]]]) -> Iterator[pa.Table]:
         import numpy as np
         import pyarrow as pa
 
-        for number, rows in enumerate(found):
+        for rows, is_new in given:
             if not rows.num_rows:
                 continue
             codes = codes_of([rows.select(self.by)], self.by)[0]
-            _, first, counts = np.unique(codes, return_index=True, return_counts=True)
+            _, first, places = np.unique(codes, return_index=True, return_inverse=True)
             keys = rows.select(self.by).take(pa.array(first))
             columns: dict[str, Any] = {name: keys[name] for name in self.by}
-            for part in range(self.parts):
-                columns[new_column(part)] = pa.array(counts) if part == number else pa.nulls(len(counts), pa.int64())
+            for count in range(sum(map(len, self.states))):
+                if count in is_new:
+                    sums = np.bincount(places[is_new[count]], minlength=len(first))
+                    columns[new_column(count)] = pa.array(sums, pa.int64())
+                else:
+                    columns[new_column(count)] = pa.nulls(len(first), pa.int64())
             yield pa.table(columns)
+
+
+def _places(codes: Any, values: Any) -> tuple[Any, Any]:
+    """Return which of the codes are among the values, which are sorted, and where."""
+    import numpy as np
+
+    if not len(values):
+        return np.zeros(len(codes), bool), np.zeros(0, np.int64)
+    places = np.minimum(np.searchsorted(values, codes), len(values) - 1)
+    known = values[places] == codes
+    return known, places[known]
+
+
+def _numbers(column: Any, known: Any, places: Any, count: int) -> Any:
+    """Return how often each of `count` values is there: 0 where it is not."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    numbers = np.zeros(count, np.int64)
+    numbers[places] = integers(pc.fill_null(column, 0))[known]
+    return numbers

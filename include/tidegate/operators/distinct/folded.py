@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.operators.calls import Call, parse_call
-from tidegate.operators.distinct.by_workers import MOST_PARTS, PARTS, NewValues, new_column
+from tidegate.operators.distinct.by_workers import COUNTS, MOST_COUNTS, NewValues, new_column
 from tidegate.operators.functions import Function
 from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before, is_known_empty
@@ -19,15 +18,29 @@ if TYPE_CHECKING:
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["Parts", "new_values", "value_names"]
+__all__ = ["Parts", "computed_if_any", "conditions", "new_values", "value_names"]
 
 Parts = Mapping[str, Sequence[Function]]
-"""By state, the counts of its values: they have the same argument."""
+"""By state, the counts of its values: of the same argument, each under a condition of its own or none."""
 
 
 def value_names(members: Sequence[Function]) -> list[str]:
     """Return the names under which values are kept: one for each argument."""
-    return [f"_value{number}" for number in range(len(members[0].call.arguments))]
+    return [f"_value{number}" for number in range(len(members[0].distinct_arguments))]
+
+
+def conditions(members: Sequence[Function]) -> dict[str, str]:
+    """Return the SQL condition under which a value counts, by the state's column that says how often it is there."""
+    return {function.distinct_column: function.distinct_where or "true" for function in members}
+
+
+def computed_if_any(members: Sequence[Function]) -> list[str]:
+    """Return the SQL of a value: it is computed only where one of the conditions holds."""
+    wheres = list(conditions(members).values())
+    arguments = members[0].distinct_arguments
+    if "true" in wheres:
+        return list(arguments)
+    return [f"CASE WHEN {' OR '.join(wheres)} THEN {text} END" for text in arguments]
 
 
 def new_values(
@@ -55,7 +68,7 @@ def _alike(
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructField
 
-    texts = [text for members in parts.values() for text in members[0].call.arguments]
+    texts = [text for members in parts.values() for text in members[0].distinct_arguments]
 
     def valued() -> DataFrame:
         return rows.select(*map(quoted, by), *(F.expr(text).alias(f"c{n}") for n, text in enumerate(texts)))
@@ -76,44 +89,45 @@ def _folded(
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    if len(parts) > MOST_PARTS:
+    columns = [list(conditions(members)) for members in parts.values()]
+    total = sum(map(len, columns))
+    if total > MOST_COUNTS:
         return None
     values = value_names(next(iter(parts.values())))
     keys = [*by, *values]
-    each = [_value(values, same) for same in _by_value(parts).values()]
+    each, first = [], 0
+    for members, names in zip(parts.values(), columns, strict=True):
+        each.append(_value(values, members, first))
+        first += len(names)
     batch = rows.select(*map(quoted, by), F.inline(F.array(*each)))
-    batch = batch.where(" AND ".join(f"{name} IS NOT NULL" for name in values)).select(*map(quoted, keys), PARTS)
-    stored = [*fields, T.StructField("_n", T.LongType())]
-    states = [Remembered(context.state(keys, part), stored) for part in parts]
-    work = NewValues(list(by), values, len(parts))
-    given = [*fields[: len(by)], *(T.StructField(new_column(n), T.LongType()) for n in range(len(parts)))]
-    arriving = [*fields, T.StructField(PARTS, T.LongType())]
+    batch = batch.where(" AND ".join(f"{name} IS NOT NULL" for name in values)).select(*map(quoted, keys), COUNTS)
+    long = T.LongType()
+    states = [
+        Remembered(context.state(keys, part), [*fields, *(T.StructField(name, long) for name in names)])
+        for part, names in zip(parts, columns, strict=True)
+    ]
+    given = [*fields[: len(by)], *(T.StructField(new_column(n), long) for n in range(total))]
+    arriving = [*fields, T.StructField(COUNTS, long)]
+    work = NewValues(list(by), values, columns)
     folded = fold_rows(batch, arriving, keys, states, work, given, is_empty=is_known_empty(rows))
     if folded is None:
         return None
-    columns: dict[str, list[str]] = defaultdict(list)
-    for number, members in enumerate(parts.values()):
-        columns[new_column(number)] += [name for function in members for name in function.columns]
-    counts = (F.col(new).alias(name) for new, names in columns.items() for name in names)
+    results: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for part, members in parts.items():
+        for function in members:
+            results[part, function.distinct_column] += function.columns
+    counted = [(part, name) for part, names in zip(parts, columns, strict=True) for name in names]
+    counts = (F.col(new_column(n)).alias(name) for n, key in enumerate(counted) for name in results[key])
     return folded.rows.select(*map(quoted, by), *counts)
 
 
-def _by_value(parts: Parts) -> dict[tuple[str, ...], list[tuple[int, Call]]]:
-    """Return the numbers and calls of parts that count the same value, each under a condition of its own or none."""
-    found: dict[tuple[str, ...], list[tuple[int, Call]]] = {}
-    for number, members in enumerate(parts.values()):
-        call = parse_call(members[0].call.text)
-        assert isinstance(call, Call)
-        found.setdefault(call.arguments, []).append((number, call))
-    return found
-
-
-def _value(values: Sequence[str], calls: Sequence[tuple[int, Call]]) -> Column:
-    """Return a value with the parts that it is for. It is computed only where one of their conditions holds."""
+def _value(values: Sequence[str], members: Sequence[Function], first: int) -> Column:
+    """Return a value with the counts that it is for. first: the number of the first of them."""
     from pyspark.sql import functions as F
 
-    bits = " | ".join(f"IF({call.where or 'true'}, {1 << number}L, 0L)" for number, call in calls)
-    texts = calls[0][1].arguments
-    arguments = (f"CASE WHEN ({bits}) <> 0 THEN {text} END" for text in texts)
+    bits = " | ".join(
+        f"IF({where}, {1 << number}L, 0L)" for number, where in enumerate(conditions(members).values(), first)
+    )
+    arguments = (f"CASE WHEN ({bits}) <> 0 THEN {text} END" for text in members[0].distinct_arguments)
     named = (F.expr(text).alias(name) for name, text in zip(values, arguments, strict=True))
-    return F.struct(F.expr(bits).alias(PARTS), *named)
+    return F.struct(F.expr(bits).alias(COUNTS), *named)

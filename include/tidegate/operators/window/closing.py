@@ -8,16 +8,18 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.functions import Function, parsed_functions
+from tidegate.operators.functions import Function, given_by_workers, parsed_functions
 from tidegate.operators.inputs import Types, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import empty_if, select_sql
 from tidegate.state.columns import OWN
+from tidegate.state.keyed import Given
 from tidegate.state.lateness import Over, WindowLimits, ended_sql, open_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
 
     from tidegate.state.keyed import KeyedState
 
@@ -151,6 +153,10 @@ class Windowing:
         names = [quoted(name) for name in (START, END, *self.by)]
         results = [function.result(self.types.results[function.name]) for function in self.parsed]
         return empty_if(windows, select_sql(windows, [*names, *results]))
+
+    def given(self, stored: Sequence[StructField]) -> Given | None:
+        """Return the same as workers make it of stored windows with these columns. None: they cannot."""
+        return given_by_workers(self.parsed, self.types.results, [START, END, *self.by], stored)
 
     def count(self, **counted: int | None) -> None:
         """Count rows that no window took."""

@@ -89,7 +89,7 @@ class CountWindow(InOrderOperator):
 
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "event_time": [self.event_time], "the window": f"{self.count} rows"}
-        return meaning | meanings(self.functions)
+        return meaning | meanings(self.functions, in_windows=True)
 
     def problems(self) -> list[str]:
         problems = key_problems(self.by)

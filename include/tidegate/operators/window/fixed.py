@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.functions import RowPartials, lift, merges_of
+from tidegate.operators.functions import RowPartials, lift, merges_of, reduced
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
-from tidegate.spark.known import empty_like, is_known_empty
+from tidegate.spark.known import empty_like
 from tidegate.state.arrow.merging import WindowClosing
 from tidegate.state.lateness import closing_sql, ended, ended_micros_sql, ended_sql, open_sql
 
@@ -55,44 +55,46 @@ class FixedWindows:
         w = self.windowing
         if w.side:
             rows = w.context.persist(rows)
-        streams = self._by_workers(rows) or self._by_algebra(rows)
-        results = {name: w.results(frame) for name, frame in streams.items()}
+        results = self._by_workers(rows)
+        if results is None:
+            results = {name: w.results(frame) for name, frame in self._by_algebra(rows).items()}
         return {**results, "late": self._late_rows(rows)} if w.side else results
 
     # -- sums and extremes: in one go --------------------------------------------------------------
 
     def _by_workers(self, rows: DataFrame) -> dict[str, DataFrame] | None:
         """Return the streams if workers can merge the rows directly. None: they cannot, and nothing has been done."""
+        from pyspark.sql.types import StructField
+
         w = self.windowing
+        lifted = self._lift_rows(rows)
+        if lifted is None:
+            return None
         ending = WindowClosing(
             start=START,
             end=END,
             size=self.size,
             limits=w.limits,
             on_update=w.on_update,
-            weight=None if self.pane == self.size else "_rows",
+            weight="_rows" if "_rows" in lifted.rows.columns else None,
         )
-        lifted = self._lift_rows(rows)
-        closed = None if lifted is None else w.state.merge_ending(lifted.rows, lifted.ops, ending, lifted.fixed)
+        fields = list(lifted.rows.schema.fields)
+        end = StructField(END, next(field.dataType for field in fields if field.name == START))
+        given = w.given([*fields, end])
+        replaces = w.on_update or bool(w.allowed)
+        closed = w.state.merge_ending(
+            lifted.rows,
+            lifted.ops,
+            ending,
+            lifted.fixed,
+            given=given,
+            wants_replaced=replaces and w.context.replaced_is_taken,
+        )
         if closed is None:
             return None
         w.count(late=closed.late, without_time=closed.timeless)
-        if w.on_update:
-            staying = closed.staying()
-            changed = staying if w.limits.over is None else staying.unionByName(closed.given)
-            return {"": changed, "-": self._windows_at_base(changed)}
-        if w.allowed:
-            return {
-                "": closed.given,
-                "-": self._windows_at_base(closed.given.where(ended_sql(END, w.limits.closed_before))),
-            }
-        return {"": closed.given}
-
-    def _windows_at_base(self, changed: DataFrame) -> DataFrame:
-        """Return the changed windows as they were at the base."""
-        asked = self.windowing.context.replaced_is_taken and not is_known_empty(changed)
-        stored = self.windowing.held_of(changed) if asked else None
-        return empty_like(changed) if stored is None else stored
+        streams = {"": closed.given, "-": closed.replaced} if replaces else {"": closed.given}
+        return streams if given is not None else {name: w.results(frame) for name, frame in streams.items()}
 
     def _lift_rows(self, rows: DataFrame) -> RowPartials | None:
         """Return partial results per window, in possibly several rows for one window. Null: rows without a time.
@@ -103,7 +105,8 @@ class FixedWindows:
         if self.pane == self.size:
             micros = w.micros_sql(rows)
             start = f"timestamp_micros({micros} - pmod({micros}, {self.size}L)) AS {START}"
-            return lift(w.parsed, rows, w.by, w.types.partials, [start])
+            lifted = lift(w.parsed, rows, w.by, w.types.partials, [start])
+            return reduced(lifted, w.keys, "_rows") if lifted is not None and w.state.has_few_rows else lifted
         ops = merges_of(w.parsed)
         return None if ops is None else RowPartials(self._repeat_per_window(self._partials_per_pane(rows)), ops)
 

@@ -47,12 +47,14 @@ class SessionWindows:
             rows = w.context.persist(rows)
         late = self._judge_rows(rows).where("_fate > 0").drop("_time", "_fate") if w.side else None
         closed = self._by_workers(rows)
-        streams = self._by_algebra(rows) if closed is None else {"": closed}
-        results = {name: w.results(frame) for name, frame in streams.items()}
+        if closed is None:
+            results = {name: w.results(frame) for name, frame in self._by_algebra(rows).items()}
+        else:
+            results = {"": closed}
         return results if late is None else {**results, "late": late}
 
     def _by_workers(self, rows: DataFrame) -> DataFrame | None:
-        """Return the sessions that are complete, as workers compute them. None: they cannot."""
+        """Return the results of the sessions that are complete, as workers compute them. None: they cannot."""
         from pyspark.sql import types as T
 
         w = self.windowing
@@ -78,7 +80,8 @@ class SessionWindows:
         )
         work = MergedSessions(w.by, START, END, lifted.ops, self.gap, limits)
         arriving = [*keys, T.StructField("_at", T.LongType()), *partials]
-        given = [start, end, *keys, *partials]
+        stored = [start, end, *keys, *partials]
+        given = w.given(stored)
         batch = lifted.rows.select(*(quoted(field.name) for field in arriving))
         folded = fold_rows(
             batch,
@@ -86,13 +89,14 @@ class SessionWindows:
             w.by,
             [held],
             work,
-            given,
+            stored if given is None else given.fields,
             is_empty=is_known_empty(rows),
+            made=None if given is None else given.made,
         )
         if folded is None:
             return None
         w.count(**folded.counts)
-        return folded.rows
+        return w.results(folded.rows) if given is None else folded.rows
 
     def _by_algebra(self, rows: DataFrame) -> dict[str, DataFrame]:
         w = self.windowing

@@ -84,6 +84,12 @@ class Window(Operator):
     def updates(self) -> bool:
         return self.emit == "update" or (not self._duration_problems() and micros_in(self.allowed_lateness) > 0)
 
+    def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
+        """A fixed window stays where it is; the start of a session moves."""
+        others = set(keys) - set(self.by)
+        in_place = self.session is None and not over_updates
+        return in_place and len(keys) == len(self.by) + len(others) and bool(others) and others <= {START, END}
+
     @property
     def whole_by(self) -> frozenset[str]:
         """A fixed window's rows come when the watermark has come to its end: those of all keys at once."""
@@ -163,7 +169,7 @@ class Window(Operator):
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "the window": self._shape}
         meaning |= {} if self._by_clock else {"event_time": [self.event_time]}
-        return meaning | meanings(self.functions)
+        return meaning | meanings(self.functions, in_windows=True)
 
     @property
     def _shape(self) -> str:

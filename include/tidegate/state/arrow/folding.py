@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.delta import WrittenFile
 from tidegate.spark.row_id import with_row_ids
-from tidegate.state.arrow.merging import ADDED, GIVEN, TOO_MANY, Line, MergePlan, compact, living_mask
+from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, TOO_MANY, Line, MergePlan, compact, living_mask
 from tidegate.state.arrow.sorted_files import (
     Matcher,
     SortedFile,
@@ -36,12 +36,10 @@ from tidegate.state.columns import CHECKPOINT, TOUCHED
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COUNTED", "REPLACED", "Fold", "FoldPlan", "Folded", "Lookup", "TooMany", "fold"]
+__all__ = ["COUNTED", "Fold", "FoldPlan", "Folded", "Lookup", "TooMany", "fold"]
 
 COUNTED: Final = -6
 """The kind of a line with a number of rows that the operator has counted; its name is the counter's."""
-REPLACED: Final = -7
-"""The kind of a line with a file of rows that the operator emitted before, and that others have replaced."""
 
 
 class TooMany(Exception):
@@ -237,6 +235,8 @@ class FoldPlan:
     """The column of the rows to emit that is false where a row, emitted before, is replaced. None: none is."""
     replaced: str | None = None
     """The folder for those. None: nobody asks for them."""
+    made: Callable[[pa.Table], pa.Table] | None = None
+    """Makes what is written of the rows to emit. None: they are written as they are."""
 
 
 def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
@@ -338,7 +338,8 @@ def _write_given(plan: FoldPlan, given: Iterable[pa.Table], split: int, name: st
         came, went = (rows, None) if plan.enters is None else _parted(rows, plan.enters)
         for some, into in ((came, writer), (went, replaced)):
             if some is not None and into is not None:
-                into.write(plan.given.table({n: some[n] for n in some.column_names}, some.num_rows))
+                made = some if plan.made is None else plan.made(some)
+                into.write(plan.given.table({n: made[n] for n in made.column_names}, made.num_rows))
     lines = [Line.of(name, GIVEN, split, writer.close())]
     return lines if replaced is None else [*lines, Line.of(name, REPLACED, split, replaced.close())]
 

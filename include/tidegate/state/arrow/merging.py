@@ -2,7 +2,7 @@
 
 the batch's rows, each with what its key had   →  one more file
 files that are to become one                   →  that one
-rows that have ended                           →  a file beside the state, to be given out
+rows to give out: changed, or ended            →  a file beside the state, and one of those that they replace
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ __all__ = [
     "ADDED",
     "GIVEN",
     "LATE",
+    "REPLACED",
     "TIMELESS",
     "TOO_MANY",
     "ClosedWindows",
+    "Giving",
     "Line",
     "MergePlan",
     "WindowClosing",
@@ -64,7 +66,7 @@ class WindowClosing:
     """Microseconds from the start to the end."""
     limits: WindowLimits
     on_update: bool = False
-    """Whether every changed row is emitted. Then `given` returns those that do not stay."""
+    """Whether every changed row is emitted."""
     weight: str | None = None
     """The column with the number of input rows that a row counts for; by default one."""
 
@@ -95,9 +97,12 @@ class WindowClosing:
         return _where(rows, ~ended_mask(rows[self.end], self.limits.over))
 
     def given(self, rows: pa.Table) -> pa.Table:
-        """Return the changed rows that are emitted, apart from those that stay."""
-        limit = self.limits.over if self.on_update else self.limits.closed
-        return _where(rows, ended_mask(rows[self.end], limit))
+        """Return the changed rows that are emitted."""
+        return rows if self.on_update else _where(rows, ended_mask(rows[self.end], self.limits.closed))
+
+    def given_before(self, rows: pa.Table) -> pa.Table:
+        """Return those of the rows, as they were at the base, that were emitted."""
+        return rows if self.on_update else _where(rows, ended_mask(rows[self.end], self.limits.closed_before))
 
     def not_over(self, rows: pa.Table) -> pa.Table:
         """Return the rows that still count."""
@@ -119,11 +124,37 @@ def _where(rows: pa.Table, mask: Any) -> pa.Table:
 class ClosedWindows:
     """The result of a merge that closes windows."""
 
-    staying: Callable[[], DataFrame]
-    """Returns the rows as they were put into the state: most windows need not read them again."""
     given: DataFrame
+    replaced: DataFrame
+    """The rows, given before, that these replace: none, if nobody asked for them."""
     late: int
     timeless: int
+
+
+@dataclass(frozen=True)
+class Giving:
+    """The rows that workers give out, in files beside the state."""
+
+    layout: StateLayout
+    folder: str
+    made: Callable[[pa.Table], pa.Table] | None = None
+    """Makes them of the state's rows. None: they are as in the state."""
+    replaced: str | None = None
+    """The folder for the rows, given before, that these replace. None: nobody asks for them."""
+
+    def write(self, rows: pa.Table, name: str) -> WrittenFile:
+        """Write rows of the state as they are given out."""
+        return self._written(rows, f"{self.folder}/{name}")
+
+    def write_replaced(self, rows: pa.Table, name: str) -> WrittenFile:
+        """Write rows as they were given out before."""
+        return self._written(rows, f"{self.replaced}/{name}")
+
+    def _written(self, rows: pa.Table, path: str) -> WrittenFile:
+        made = rows if self.made is None else self.made(rows)
+        writer = Writer(self.layout, path)
+        writer.write(self.layout.table({name: made[name] for name in made.column_names}, made.num_rows))
+        return writer.close()
 
 
 @dataclass(frozen=True)
@@ -147,8 +178,8 @@ class MergePlan:
     """Files to be compacted in passing, and whether rows that hide older ones are forgotten."""
     ending: WindowClosing | None = None
     """If rows close: when they do."""
-    aside: str = ""
-    """The folder for rows that have closed."""
+    giving: Giving | None = None
+    """If rows are given out: how."""
 
     def range_of(self, split: int) -> range:
         """Return the key groups of a partition."""
@@ -172,6 +203,7 @@ GIVEN: Final = -2
 LATE: Final = -3
 TIMELESS: Final = -4
 TOO_MANY: Final = -5
+REPLACED: Final = -7
 """The kinds of a line: a file, or a number of rows. Numbers from 0 stand for a set of files that was compacted."""
 
 
@@ -202,34 +234,53 @@ class Line(NamedTuple):
 
 def merge(plan: MergePlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
     """Merge the batch's rows with the stored rows of their keys."""
-    ending, groups = plan.ending, plan.range_of(split)
-    if ending is None:
-        return [Line.of(name, ADDED, split, _write(plan, _merge_batch(plan, batches, groups), f"{plan.folder}/{name}"))]
+    ending, giving, groups = plan.ending, plan.giving, plan.range_of(split)
     counts: Counter[str] = Counter()
-    rows = _merge_batch(plan, ending.taken(batches, counts), groups)
-    staying = _write(plan, ending.staying(rows), f"{plan.folder}/{name}")
-    emitted = _write(plan, _rows_to_emit(plan, ending, rows, groups), f"{plan.aside}/{name}")
-    lines = [Line.of(name, ADDED, split, staying), Line.of(name, GIVEN, split, emitted)]
-    return [*lines, Line(name, LATE, split, counts["late"]), Line(name, TIMELESS, split, counts["timeless"])]
+    rows, before = _merge_batch(plan, batches if ending is None else ending.taken(batches, counts), groups)
+    staying = rows if ending is None else ending.staying(rows)
+    lines = [Line.of(name, ADDED, split, _write(plan, staying, f"{plan.folder}/{name}"))]
+    if giving is not None:
+        emitted = rows if ending is None else _rows_to_emit(plan, ending, rows, groups)
+        lines.append(Line.of(name, GIVEN, split, giving.write(emitted, name)))
+        if giving.replaced is not None:
+            assert before is not None
+            given_before = before if ending is None else ending.given_before(before)
+            lines.append(Line.of(name, REPLACED, split, giving.write_replaced(given_before, name)))
+    if ending is not None:
+        lines += [Line(name, LATE, split, counts["late"]), Line(name, TIMELESS, split, counts["timeless"])]
+    return lines
 
 
-def _merge_batch(plan: MergePlan, batches: Iterable[pa.RecordBatch], groups: range) -> pa.Table:
-    """Return the keys of the batch as they are from now on, sorted."""
+def _merge_batch(plan: MergePlan, batches: Iterable[pa.RecordBatch], groups: range) -> tuple[pa.Table, pa.Table | None]:
+    """Return the keys of the batch as they are from now on, sorted; and, if those are to be given, as they were."""
     import pyarrow as pa
 
-    layout = plan.layout
+    layout, none = plan.layout, plan.layout.schema.empty_table()
+    wants_before = plan.giving is not None and plan.giving.replaced is not None
     now = reduced(_add_fixed(plan, batches), layout.keys, plan.ops)
     if now is None:
-        return layout.schema.empty_table()
+        return none, none
     now = pa.table({name: now[name].cast(layout.schema.field(name).type) for name in now.column_names})
-    values = {name: now[name] for name in plan.ops}
+    values, before = {name: now[name] for name in plan.ops}, none
     hits = found(layout, plan.runs_in(plan.runs, groups), Matcher(now, layout.keys))
     if hits is not None:
         values = _merge_stored(plan, values, now.num_rows, *hits)
+        before = _as_before(plan, now, *hits) if wants_before else none
     fixed = {CHECKPOINT: plan.checkpoint, DELETED: False, TOUCHED: plan.touched_at(now)}
     keys = {name: now[name] for name in layout.keys}
     ends = {} if plan.ending is None else {plan.ending.end: plan.ending.ends_of(now[plan.ending.start])}
-    return layout.table({**keys, **values, **fixed, **ends, GROUP: now[GROUP]}, now.num_rows)
+    return layout.table({**keys, **values, **fixed, **ends, GROUP: now[GROUP]}, now.num_rows), before
+
+
+def _as_before(plan: MergePlan, now: pa.Table, places: Any, before: pa.Table) -> pa.Table:
+    """Return the living rows among those that were found, with their keys."""
+    import pyarrow as pa
+
+    lives = living_mask(before, plan.limit)
+    keys = now.select([GROUP, *plan.layout.keys]).take(pa.array(places[lives]))
+    values = before.filter(pa.array(lives))
+    columns = {name: values[name] for name in values.column_names}
+    return plan.layout.table({**columns, **{name: keys[name] for name in keys.column_names}}, keys.num_rows)
 
 
 def _add_fixed(plan: MergePlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

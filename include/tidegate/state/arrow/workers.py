@@ -22,7 +22,7 @@ from tidegate.records.records import Json
 from tidegate.spark.known import renamed, with_fields
 from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.same_disk import is_shared, on_one_machine, started_by_tidegate
-from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, TIMELESS, Line, MergePlan, compact, merge
+from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, REPLACED, TIMELESS, Line, MergePlan, compact, merge
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, sorted_chunks
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
@@ -155,17 +155,19 @@ class Merged:
 
     added: Mapping[str, WrittenFile]
     """The files with the batch's rows, by their names."""
-    replaced: Mapping[int, Mapping[str, WrittenFile]]
+    compacted: Mapping[int, Mapping[str, WrittenFile]]
     """The files in place of each set of files that was compacted."""
     given: Mapping[str, WrittenFile]
-    """The files with rows that have closed, outside the state."""
+    """The files with rows to give out, outside the state."""
+    replaced: Mapping[str, WrittenFile]
+    """The files with rows, given before, that those replace."""
     late: int
     timeless: int
 
     @property
     def files(self) -> dict[str, WrittenFile]:
         """All files of the state that were written."""
-        return {name: file for names in (self.added, *self.replaced.values()) for name, file in names.items()}
+        return {name: file for names in (self.added, *self.compacted.values()) for name, file in names.items()}
 
 
 def runs_of(files: Sequence[StateFile], location: Location) -> list[SortedFile]:
@@ -196,8 +198,8 @@ def run(plan: MergePlan, rows: DataFrame, fields: Sequence[StructField], *, ligh
         counts[line.kind] += line.rows
         if line.rows:
             names[line.kind][line.name] = line.file
-    replaced = {n: names[n] for n in range(len(plan.batches)) if len(splits[n]) == plan.count}
-    return Merged(names[ADDED], replaced, names[GIVEN], counts[LATE], counts[TIMELESS])
+    compacted = {n: names[n] for n in range(len(plan.batches)) if len(splits[n]) == plan.count}
+    return Merged(names[ADDED], compacted, names[GIVEN], names[REPLACED], counts[LATE], counts[TIMELESS])
 
 
 def _lines(
