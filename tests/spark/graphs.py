@@ -184,9 +184,8 @@ def kept(pipeline: Pipeline) -> None:
     totals.sink("totals", DeltaUpsert("tables/totals", keys=["k"]))
     plain = orders.aggregate(by=["k", "v"], uid="plain", n="count(*)", last="max(at)", s="sum(id)")
     plain.sink("plain", DeltaUpsert("tables/plain", keys=["k", "v"]))
-    sizes = plain.aggregate(
-        by="n", uid="sizes", keys="count(*)", m="avg(v)", ks="count(distinct k)", odd="bool_or(v % 2 = 1)"
-    )
+    distinct = {"ks": "count(distinct k)", "even_ks": "count(distinct k) filter (where v % 2 = 0)"}
+    sizes = plain.aggregate(by="n", uid="sizes", keys="count(*)", m="avg(v)", odd="bool_or(v % 2 = 1)", **distinct)
     sizes.sink("sizes", DeltaUpsert("tables/sizes", keys=["n"]))
     alone = {name: call for name, call in calls.items() if name in "nsmd"}
     orders.aggregate(by=[], uid="all", **alone).sink("all", DeltaUpsert("tables/all", keys=["n"]))
@@ -271,6 +270,7 @@ def kept_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
                     "keys": len(keys),
                     "m": sum(v for _, v in keys) / len(keys),
                     "ks": len({k for k, _ in keys if k is not None}),
+                    "even_ks": len({k for k, v in keys if k is not None and v % 2 == 0}),
                     "odd": any(v % 2 for _, v in keys),
                 }
                 for n, keys in sizes.items()
@@ -311,7 +311,8 @@ KEPT_BATCH = {
     "quick": "SELECT count(*) AS n, max(v) AS most FROM orders",
     "plain": "SELECT k, v, count(*) AS n, max(at) AS last, sum(id) AS s FROM orders GROUP BY k, v",
     "sizes": (
-        "SELECT n, count(*) AS keys, avg(v) AS m, count(distinct k) AS ks, bool_or(v % 2 = 1) AS odd FROM "
+        "SELECT n, count(*) AS keys, avg(v) AS m, count(distinct k) AS ks, count(distinct k) FILTER (WHERE v "
+        "% 2 = 0) AS even_ks, bool_or(v % 2 = 1) AS odd FROM "
         "(SELECT k, v, count(*) AS n FROM orders GROUP BY k, v) GROUP BY n"
     ),
     "top": (

@@ -97,6 +97,7 @@ OF_VISITS = {
     "visits": "count(*)",
     "visitors": "count(distinct visitor)",
     "early": "count(distinct visitor) filter (where visitor < 2)",
+    "here": "count(distinct visitor) filter (where city = 'c1')",
     "cities": "count(distinct city)",
     "both": "count(distinct visitor, city)",
     "last_city": "max(city)",
@@ -127,7 +128,8 @@ def test_distinct_values_are_counted_by_workers_as_by_the_algebra_and_by_plain_p
         both = {(visit["visitor"], visit["city"]) for visit in visits if visit["visitor"] is not None}
         cities = {visit["city"] for visit in visits}
         early = len([visitor for visitor in visitors if visitor < 2])
-        row = {"page": page, "visits": len(visits), "visitors": len(visitors), "early": early}
+        here = len({visit["visitor"] for visit in visits if visit["city"] == "c1"} - {None})
+        row = {"page": page, "visits": len(visits), "visitors": len(visitors), "early": early, "here": here}
         wanted.append(row | {"cities": len(cities), "both": len(both), "last_city": max(cities)})
     wanted.sort(key=str)
     with monkeypatch.context() as only_workers:

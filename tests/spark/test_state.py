@@ -15,7 +15,7 @@ from tidegate import Pipeline
 from tidegate.delta import Location
 from tidegate.errors import Invalid
 from tidegate.operators.aggregate import Aggregate
-from tidegate.sinks import DeltaUpsert
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.table import view_sql
 
@@ -201,3 +201,33 @@ def test_distinct_counts_that_an_earlier_version_began_take_back_the_0_that_they
     assert play.rows("tables/groups") == [{"g": "a", "total": None, "mean": 0.0}]
     play.play([[{"id": 1, "g": "a", "v": 7}, {"id": 2, "g": "a", "v": 7}]])
     assert play.rows("tables/groups") == [{"g": "a", "total": 14, "mean": 1.0}]
+
+
+@pytest.mark.parametrize("rows_between", [[], [{"id": 2, "g": "a", "v": 7}]])
+def test_a_condition_that_comes_back_counts_on_if_nothing_happened_meanwhile_and_else_afresh(
+    tmp_path: Path, spark: Any, rows_between: list[dict[str, Any]]
+) -> None:
+    """The values and the numbers are forgotten together, or not at all."""
+
+    def counted(**more: str) -> Any:
+        def build(pipeline: Any) -> None:
+            rows = sources(pipeline, "id long, g string, v long")
+            totals = rows.aggregate(by="g", uid="totals", kinds="count(distinct v)", **more)
+            totals.sink("totals", DeltaUpsert("tables/totals", keys=["g"], schema_evolution="add"))
+            sources(pipeline, "x long", "other").sink("other", DeltaAppend("tables/other"))
+
+        return build
+
+    few = {"few": "count(distinct v) filter (where v < 9)"}
+    play = SmallPipeline(tmp_path, spark, counted(**few))
+    play.feed([{"x": 0}], "other")
+    play.play([[{"id": 1, "g": "a", "v": 7}]])
+    play.play([[{"id": 1, "g": "a", "v": 8}]])
+    play.build = counted()
+    if rows_between:
+        play.feed(rows_between)
+    play.play([[{"x": 1}]], "other")
+    play.build = counted(**few)
+    play.play([[{"id": 3, "g": "a", "v": 7}, {"id": 4, "g": "a", "v": 5}]])
+    (row,) = play.rows("tables/totals")
+    assert (row["kinds"], row["few"]) == (3, 2 if rows_between else 3)

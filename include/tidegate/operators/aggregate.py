@@ -23,6 +23,7 @@ from tidegate.operators.functions import (
     Function,
     RowPartials,
     arguments,
+    clashes,
     given_by_workers,
     lift,
     meanings,
@@ -110,17 +111,26 @@ class Aggregate(ExpiringOperator):
     def meaning(self, over_updates: bool) -> Json:
         return {"by": self.by, "over a stream that replaces rows": over_updates} | meanings(self.functions)
 
+    def misread(self, before: Json) -> list[str]:
+        now = self.meaning(over_updates=False)
+        same = {
+            function.name: sorted(name for name in before if before[name] == now[function.name])
+            for function in self._parsed()
+            if function.distinct_part and function.name not in before
+        }
+        return [
+            f"{name} counts what {' and '.join(others)} did: values that are there already would not count for it"
+            for name, others in same.items()
+            if others
+        ]
+
     def problems(self) -> list[str]:
         problems = key_problems(self.by) if self.by else []
         if not self.functions:
             problems.append('it computes nothing: name at least one, such as orders="count(*)"')
         problems += [problem for name, text in self.functions.items() if isinstance(problem := parse(name, text), str)]
         used_as = {name.casefold(): "a key" for name in self.by} | dict.fromkeys(OURS, "tidegate's own")
-        for function in self._parsed():
-            for column in {function.name, *function.columns}:
-                if (use := used_as.get(column.casefold())) is not None:
-                    problems.append(f"{function.name!r} needs a column {column!r}, which is {use}: name it differently")
-                used_as[column.casefold()] = f"of {function.name!r}"
+        problems += clashes(self._parsed(), used_as)
         if self.expiry.after is not None:
             problems += [
                 f"{function.name}={function.call.text!r}: what it has counted cannot expire together with the key; "
@@ -191,16 +201,20 @@ class Aggregate(ExpiringOperator):
         rows = self._with_key(rows)
         withdrawn = withdrawn if withdrawn is None else self._with_key(withdrawn)
         state = context.state(self._keys, ttl=self.ttl("", context))
+        if all(is_known_empty(frame) for frame in (rows, withdrawn) if frame is not None):
+            state.drop_expired()  # and no state takes or forgets a column: all of them do, or none
+            nothing = self._nothing(rows, functions, results)
+            return {"": nothing, "-": nothing}
         if withdrawn is not None or (context.replaced_is_taken and not state.is_empty):
             folded = self._by_workers(rows, withdrawn, functions, results, types, context)
             if folded is not None:
                 return folded
         distinct = self._new_values(rows, functions, context) if withdrawn is None else NO_NEW_DISTINCT
         if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
-            was_empty = state.is_empty
-            if not self.by or state.has_few_rows:
+            if not self.by or state.gets_many_per_key:
                 lifted = reduced(lifted, self._keys)
-            if was_empty or not context.replaced_is_taken:
+            was_empty = state.is_empty
+            if not was_empty and not context.replaced_is_taken:
                 given = given_by_workers(functions, types.results, self.by, lifted.rows.schema.fields)
                 new = None if given is None else state.merge_giving(lifted.rows, lifted.ops, lifted.fixed, given)
                 if new is not None:
@@ -223,6 +237,16 @@ class Aggregate(ExpiringOperator):
             changed = state.put(merged.withColumn(DELETED, merged[ROWS] <= 0), deletes=True).where(f"NOT {DELETED}")
         new = changed.selectExpr(*results)
         return {"": new, "-": new.where("false") if before is None else before.selectExpr(*results)}
+
+    def _nothing(self, rows: DataFrame, functions: Sequence[Function], results: Sequence[str]) -> DataFrame:
+        """Return no results."""
+        from pyspark.sql import functions as F
+
+        counts = [F.lit(None).cast("long").alias(n) for each in functions if each.distinct_part for n in each.columns]
+        partials = (column for function in functions for column in function.partials())
+        return empty_like(
+            rows.groupBy(*map(quoted, self._keys)).agg(*partials, *counts, F.count("*")).selectExpr(*results)
+        )
 
     def _by_workers(
         self,
@@ -265,7 +289,7 @@ class Aggregate(ExpiringOperator):
             [state],
             work,
             fields if given is None else given.fields,
-            is_empty=all(is_known_empty(frame) for frame in (rows, withdrawn) if frame is not None),
+            is_empty=False,
             enters=IS_NOW,
             wants_replaced=context.replaced_is_taken,
             made=None if given is None else given.made,

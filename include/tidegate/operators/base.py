@@ -279,6 +279,10 @@ class Operator(ABC):
         """True if it forgets rows that it emitted, and later emits others without taking those back."""
         return False
 
+    def misread(self, before: Json) -> list[str]:
+        """Return why new results would misread a state with this meaning, though each of those there is the same."""
+        return []
+
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         """Return whether a row with such a key, once emitted, is only ever replaced by one with the same key.
 

@@ -28,6 +28,7 @@ __all__ = [
     "Function",
     "RowPartials",
     "arguments",
+    "clashes",
     "given_by_workers",
     "lift",
     "meanings",
@@ -325,6 +326,18 @@ def parsed_functions(functions: Mapping[str, str]) -> list[Function]:
     return [function for function in parsed if isinstance(function, Function)]
 
 
+def clashes(functions: Sequence[Function], used_as: Mapping[str, str]) -> list[str]:
+    """Return which columns of partial values would have the name of another column. used_as: what names in lower case
+    are already."""
+    used, problems = dict(used_as), []
+    for function in functions:
+        for column in sorted({function.name, *function.columns}):
+            if (use := used.get(column.casefold())) is not None:
+                problems.append(f"{function.name!r} needs a column {column!r}, which is {use}: name it differently")
+            used[column.casefold()] = f"of {function.name!r}"
+    return problems
+
+
 def meanings(functions: Mapping[str, str], *, in_windows: bool = False) -> dict[str, object]:
     """Return the identity of each result, independent of how it is written, to compare with an earlier one."""
     return {function.name: _identity(function, in_windows) for function in parsed_functions(functions)}
@@ -334,7 +347,9 @@ def _identity(function: Function, in_windows: bool) -> str:
     call = function.call
     if call.distinct and function.distinct_where is not None and not in_windows:
         # Its values are kept together with those of other conditions. An earlier version kept them apart.
-        return f"count(distinct {', '.join(function.distinct_arguments)}) filter (where {function.distinct_where})"
+        return (
+            f"count(distinct {', '.join(function.distinct_arguments)}) filter (where {function.distinct_where[1:-1]})"
+        )
     return f"{call.name}({'distinct ' if call.distinct else ''}{', '.join(call.arguments)})"
 
 

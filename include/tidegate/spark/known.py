@@ -156,7 +156,7 @@ def constant_setting(spark: SparkSession, key: str) -> str:
     """Return the value of a setting that does not change while the session lives; empty: it has none."""
     answers: dict[str, str] = vars(spark).setdefault(_ANSWERS, {})
     if key not in answers:
-        answers[key] = str(spark.conf.get(key, "") or "")
+        answers[key] = str(spark.conf.get(key, None) or "")
     return answers[key]
 
 

@@ -104,12 +104,12 @@ def fold_rows(
     arriving = schema_of(fields)
     if not _can_be_done(batch.sparkSession, states, schemas, emitted, arriving):
         return None
+    nothing = partial(no_rows, batch.sparkSession, StructType(list(given)))
+    if is_empty and not any(_has_work(remembered) for remembered in states):
+        return FoldedRows(nothing(), {})  # nor does it take new columns: the operator's other states do not, either
     for remembered, schema in zip(states, schemas, strict=True):
         remembered.state.checked(schema)
         remembered.state.regroup(grouped_by)
-    nothing = partial(no_rows, batch.sparkSession, StructType(list(given)))
-    if is_empty and not any(_has_work(remembered) for remembered in states):
-        return FoldedRows(nothing(), {})
     first = states[0].state
     folders = [remembered.state.new_folder("fold") for remembered in states]
     aside = f"{folders[0]}-given"

@@ -40,7 +40,7 @@ from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.files.reading import escaped, exact_reader
-from tidegate.spark.known import empty_like, is_known_empty, no_rows, select_sql, with_fields
+from tidegate.spark.known import constant_setting, empty_like, is_known_empty, no_rows, select_sql, with_fields
 from tidegate.spark.materialize import StoredRows, mark_stored, materialized
 from tidegate.spark.storage.writing import write_files
 from tidegate.state import versions
@@ -143,9 +143,11 @@ class KeyedState:
         return self.base is None or not self.base.files
 
     @property
-    def has_few_rows(self) -> bool:
-        """Whether there are some rows at the base, but so few that a batch is likely to have many for each key."""
-        return 0 < sum(file.file.rows for file in self.begun) <= FEW_ROWS
+    def gets_many_per_key(self) -> bool:
+        """Whether a batch is likely to have many rows for each key, as there are some at the base, but few; and Spark
+        would reduce them as workers do: with an error for a sum that does not fit."""
+        fails = constant_setting(self.spark, "spark.sql.ansi.enabled") != "false"
+        return fails and 0 < sum(file.file.rows for file in self.begun) <= FEW_ROWS
 
     # -- read ----------------------------------------------------------------------------------------
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+import pyarrow as pa
 import pytest
 
 from tidegate.operators import Aggregate, Window
+from tidegate.operators.by_workers.results import Result, Results
 from tidegate.operators.calls import parse_call
 from tidegate.operators.functions import Function, parse
+from tidegate.operators.window.counted import CountWindow
 
 
 @pytest.mark.parametrize(
@@ -86,8 +91,59 @@ def test_a_filtered_count_that_an_earlier_version_kept_apart_is_another_one() ->
     now = Aggregate(["k"], {"all": "count(distinct v)", "dear": dear}).meaning(over_updates=False)
     assert now["all"] == before["all"]
     assert now["dear"] != before["dear"]
+    (total, case) = (Aggregate(["k"], {"d": text}).parts[1] for text in ("count(distinct v)", before["dear"]))
+    assert Aggregate(["k"], before).parts == ("", *sorted([total, case])), "written so, it has the state that it had"
     in_window = Window(["k"], {"dear": dear}, tumbling="1 hour").meaning(over_updates=False)
     assert in_window["dear"] == before["dear"], "a window keeps them with its own row, as it did"
+
+
+@pytest.mark.parametrize(
+    ("by", "keys", "never"),
+    [
+        (["k"], ["k", "window_start"], True),
+        (["k"], ["window_end", "k"], True),
+        (["k"], ["k", "window_start", "window_end"], True),
+        ([], ["window_start"], True),
+        (["k"], ["k"], False),
+        (["k"], ["window_start"], False),
+        (["k"], ["k", "window_start", "n"], False),
+        (["k", "l"], ["k", "k", "window_start"], False),
+    ],
+)
+def test_a_fixed_window_that_changes_keeps_its_key_and_a_session_may_begin_elsewhere(
+    by: list[str], keys: list[str], never: bool
+) -> None:
+    assert Window(by, {"n": "count(*)"}, tumbling="1 h").never_drops_keys(keys, over_updates=False) == never
+    assert not Window(by, {"n": "count(*)"}, session="1 h").never_drops_keys(keys, over_updates=False)
+
+
+@pytest.mark.parametrize(("mean", "count"), [("mean", "mean_count"), ("Mean", "MEAN_count")])
+def test_two_results_that_need_a_column_of_one_name_are_refused_everywhere(mean: str, count: str) -> None:
+    """They would be computed of one another."""
+    results = {mean: "avg(v)", count: "count(*)"}
+    for operator in (Aggregate(["k"], results), Window(["k"], results, tumbling="1 h"), CountWindow(["k"], results, 9)):
+        (problem,) = (text for text in operator.problems() if "name it differently" in text)
+        assert problem == f"{count!r} needs a column {count!r}, which is of {mean!r}: name it differently"
+
+
+SUM, COUNT = pa.array([None, 6.0, 0.0, math.inf, -2.0, None]), pa.array([0, 4, 0, 2, None, None])
+
+
+@pytest.mark.parametrize(
+    ("how", "wanted"),
+    [
+        ("same", [None, 6.0, 0.0, math.inf, -2.0, None]),
+        ("or zero", [0.0, 6.0, 0.0, math.inf, -2.0, 0.0]),
+        ("unless none", [None, 6.0, None, math.inf, -2.0, None]),
+        ("mean", [None, 1.5, None, math.inf, None, None]),
+    ],
+)
+def test_workers_compute_results_as_sql_does(how: str, wanted: list[float | None]) -> None:
+    rows = pa.table({"k": range(6), "x_sum": SUM, "x_n": COUNT})
+    of = ["x_sum"] if how in ("same", "or zero") else ["x_sum", "x_n"]
+    made = Results(["k"], {"x": Result(how, of)})(rows)
+    assert made.column_names == ["k", "x"]
+    assert made["x"].to_pylist() == wanted
 
 
 def test_totals_over_all_rows_need_no_key_and_keep_one_row() -> None:

@@ -87,6 +87,16 @@ def refusal(before: Build, now: Build, **left: Any) -> str:
             lambda rows, _: rows.process(by="k", state="n long", output="k string", in_order=True, uid="u")(print),
             "process 'u': in order of event time is True, and was False",
         ),
+        (
+            lambda rows, _: rows.aggregate(by="k", uid="u", d="count(distinct CASE WHEN (w) THEN v END)"),
+            lambda rows, _: rows.aggregate(by="k", uid="u", d="count(distinct v) filter (where w)"),
+            "aggregate 'u': d is count(distinct v) filter (where w), and was count(distinct CASE WHEN (w) THEN v END)",
+        ),
+        (
+            lambda rows, _: rows.aggregate(by="k", uid="u", n="count(*)", old="count(distinct v)"),
+            lambda rows, _: rows.aggregate(by="k", uid="u", n="count(*)", new="count(distinct v)"),
+            "aggregate 'u': new counts what old did: values that are there already would not count for it",
+        ),
     ],
 )
 def test_a_state_is_not_taken_for_something_else(before: Build, now: Build, said: str) -> None:

@@ -34,7 +34,8 @@ class NewValues:
     values: Sequence[str]
     """The columns that are one value together. None of them is null."""
     states: Sequence[Sequence[str]]
-    """For each state its columns: how often a value is there, by count."""
+    """For each state its columns: above 0 if a value is there, by count. Of values that nothing takes back it does not
+    matter how often they are."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         import numpy as np

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.functions import Function, given_by_workers, parsed_functions
+from tidegate.operators.functions import Function, clashes, given_by_workers, parse, parsed_functions
 from tidegate.operators.inputs import Types, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tidegate.state.keyed import KeyedState
 
-__all__ = ["END", "START", "Windowing"]
+__all__ = ["END", "START", "Windowing", "result_problems"]
 
 START: Final = "window_start"
 END: Final = "window_end"
@@ -42,6 +42,20 @@ TAKEN: Final = (
     *OWN,
 )
 """Names that windows use in addition to the keys and partial results."""
+
+
+def result_problems(by: Sequence[str], functions: Mapping[str, str]) -> list[str]:
+    """Return what is wrong with the results of a window."""
+    problems, fit = [], {}
+    for name, text in functions.items():
+        if name in (*by, START, END) or name.startswith("_"):
+            problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
+        elif isinstance(parsed := parse(name, text), str):
+            problems.append(parsed)
+        else:
+            fit[name] = parsed
+    used_as = {name.casefold(): "a key" for name in by} | dict.fromkeys((START, END), "tidegate's own")
+    return problems + clashes(list(fit.values()), used_as)
 
 
 @dataclass(frozen=True)

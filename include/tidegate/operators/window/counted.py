@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.functions import Function, arguments, meanings, parse, parsed_functions
+from tidegate.operators.functions import Function, arguments, meanings, parsed_functions
 from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same, types_of
 from tidegate.operators.join.time_bounds import LATE, need_time
 from tidegate.operators.waiting import WAITING, InOrderOperator, ready_rows
-from tidegate.operators.window.closing import END, START, TAKEN
+from tidegate.operators.window.closing import END, START, TAKEN, result_problems
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 
@@ -100,11 +100,7 @@ class CountWindow(InOrderOperator):
         for name in self.by:
             if name in (START, END) or name.startswith("_"):
                 problems.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
-        for name, text in self.functions.items():
-            if name in (*self.by, START, END) or name.startswith("_"):
-                problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
-            parsed = parse(name, text)
-            problems += [parsed] if isinstance(parsed, str) else []
+        problems += result_problems(self.by, self.functions)
         return problems + self.expiry.problems()
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:

@@ -67,7 +67,7 @@ class FixedWindows:
         from pyspark.sql.types import StructField
 
         w = self.windowing
-        lifted = self._lift_rows(rows)
+        lifted = self._lift_rows(rows) if w.state.is_kept else None
         if lifted is None:
             return None
         ending = WindowClosing(
@@ -106,7 +106,7 @@ class FixedWindows:
             micros = w.micros_sql(rows)
             start = f"timestamp_micros({micros} - pmod({micros}, {self.size}L)) AS {START}"
             lifted = lift(w.parsed, rows, w.by, w.types.partials, [start])
-            return reduced(lifted, w.keys, "_rows") if lifted is not None and w.state.has_few_rows else lifted
+            return reduced(lifted, w.keys, "_rows") if lifted is not None and w.state.gets_many_per_key else lifted
         ops = merges_of(w.parsed)
         return None if ops is None else RowPartials(self._repeat_per_window(self._partials_per_pane(rows)), ops)
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.config.keys import duration_text, seconds_in
 from tidegate.operators.base import Operator, OperatorContext, Watermarks
-from tidegate.operators.functions import arguments, meanings, parse
+from tidegate.operators.functions import arguments, meanings
 from tidegate.operators.inputs import key_problems, refuse_own
-from tidegate.operators.window.closing import END, START, Windowing
+from tidegate.operators.window.closing import END, START, Windowing, result_problems
 from tidegate.operators.window.fixed import FixedWindows
 from tidegate.operators.window.sessions import SessionWindows
 from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
@@ -86,9 +86,9 @@ class Window(Operator):
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         """A fixed window stays where it is; the start of a session moves."""
-        others = set(keys) - set(self.by)
+        moments = {START, END}
         in_place = self.session is None and not over_updates
-        return in_place and len(keys) == len(self.by) + len(others) and bool(others) and others <= {START, END}
+        return in_place and set(keys) - moments == set(self.by) and not moments.isdisjoint(keys)
 
     @property
     def whole_by(self) -> frozenset[str]:
@@ -199,13 +199,7 @@ class Window(Operator):
         for name in self.by:
             if name in (START, END) or name.startswith("_"):
                 problems.append(f"by names {name!r}, which is tidegate's own: rename the column in a stage before")
-        for name, text in self.functions.items():
-            if name in (*self.by, START, END) or name.startswith("_"):
-                problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
-            parsed = parse(name, text)
-            if isinstance(parsed, str):
-                problems.append(parsed)
-        return problems
+        return problems + result_problems(self.by, self.functions)
 
     def _duration_problems(self) -> list[str]:
         sizes = [duration for duration in (self.tumbling, self.hopping, self.session) if duration is not None]

@@ -150,6 +150,7 @@ def _differences(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) 
         for name in was
         if name in now and name not in (ROWS, BACK) and now[name] != was[name]
     ]
+    problems += [f"{subject}: {problem}" for problem in stage.operator.misread(was)]
     results = set(stage.operator.results)
     missing = sorted(set(was) - set(now))
     if results and missing and results.isdisjoint(was):

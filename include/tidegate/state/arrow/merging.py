@@ -243,7 +243,6 @@ def merge(plan: MergePlan, batches: Iterable[pa.RecordBatch], split: int, name: 
         emitted = rows if ending is None else _rows_to_emit(plan, ending, rows, groups)
         lines.append(Line.of(name, GIVEN, split, giving.write(emitted, name)))
         if giving.replaced is not None:
-            assert before is not None
             given_before = before if ending is None else ending.given_before(before)
             lines.append(Line.of(name, REPLACED, split, giving.write_replaced(given_before, name)))
     if ending is not None:

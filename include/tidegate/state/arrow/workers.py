@@ -164,11 +164,6 @@ class Merged:
     late: int
     timeless: int
 
-    @property
-    def files(self) -> dict[str, WrittenFile]:
-        """All files of the state that were written."""
-        return {name: file for names in (self.added, *self.compacted.values()) for name, file in names.items()}
-
 
 def runs_of(files: Sequence[StateFile], location: Location) -> list[SortedFile]:
     """Return the files as workers read them."""
