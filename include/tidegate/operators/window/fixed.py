@@ -106,7 +106,9 @@ class FixedWindows:
             micros = w.micros_sql(rows)
             start = f"timestamp_micros({micros} - pmod({micros}, {self.size}L)) AS {START}"
             lifted = lift(w.parsed, rows, w.by, w.types.partials, [start])
-            return reduced(lifted, w.keys, "_rows") if lifted is not None and w.state.gets_many_per_key else lifted
+            # Of keys in windows the state does not tell how many come: it only has the windows that are open.
+            is_few = not w.by and w.state.gets_many_per_key
+            return reduced(lifted, w.keys, "_rows") if lifted is not None and is_few else lifted
         ops = merges_of(w.parsed)
         return None if ops is None else RowPartials(self._repeat_per_window(self._partials_per_pane(rows)), ops)
 
