@@ -211,7 +211,7 @@ def test_rows_that_are_replaced_are_written_only_if_somebody_takes_them(
         sums.sink("out", DeltaUpsert("tables/out", keys=["ids"]))
 
     plans = []
-    monkeypatch.setattr(folding, "FoldPlan", lambda **told: (plans.append(told["replaced"]), plan(**told))[1])
+    monkeypatch.setattr(folding, "FoldPlan", lambda **told: (plans.append(told["giving"].replaced), plan(**told))[1])
     told(tmp_path / "nobody", spark, newest)
     assert plans == [None, None]
     (row,) = by_spark(spark, told(tmp_path / "taken", spark, taken))

@@ -22,8 +22,7 @@ from tidegate.records.records import Json
 from tidegate.spark.known import empty_like, no_rows, select_sql
 from tidegate.state.arrow import workers
 from tidegate.state.arrow.folding import COUNTED, Fold, FoldPlan, Lookup, fold
-from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, TOO_MANY, Line
-from tidegate.state.arrow.sorted_files import StateLayout
+from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, TOO_MANY, Giving, Line
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
 from tidegate.state.keyed import key_group, schema_of
@@ -112,7 +111,7 @@ def fold_rows(
         remembered.state.regroup(grouped_by)
     first = states[0].state
     folders = [remembered.state.new_folder("fold") for remembered in states]
-    aside = f"{folders[0]}-given"
+    aside, location = f"{folders[0]}-given", first.to.location
     due = [remembered.state.due_batches() for remembered in states]
     grouped = select_sql(batch, ["*", f"{key_group(grouped_by, first.groups)} AS {GROUP}"])
     with first.split_by_group(empty_like(grouped) if is_empty else grouped) as (rows, count):
@@ -131,12 +130,14 @@ def fold_rows(
             ],
             work=work,
             arriving=arrow_schema(arriving, list(columns(arriving))),
-            given=StateLayout((), arrow_schema(emitted, list(columns(emitted))), first.to.location.options),
-            folder=first.to.location.full(aside),
+            giving=Giving(
+                workers.layout_of(emitted, (), location),
+                location.full(aside),
+                made,
+                location.full(f"{aside}-replaced") if wants_replaced else None,
+            ),
             most_bytes=MOST_BYTES,
             enters=enters,
-            replaced=first.to.location.full(f"{aside}-replaced") if wants_replaced else None,
-            made=made,
         )
         alike = states if keeps_rows and all(each.state.little_arrives for each in states) else ()
         light = workers.are_light(fields, [file for each in alike for file in each.state.begun])
@@ -145,7 +146,7 @@ def fold_rows(
         for remembered, folder in zip(states, folders, strict=True):
             remembered.state.to.location.remove_folder(folder)
         for folder in (aside, f"{aside}-replaced"):
-            first.to.location.remove_folder(folder)
+            location.remove_folder(folder)
         return None
     for number, remembered in enumerate(states):
         added, replaced = outcome.files(number, due[number])

@@ -72,6 +72,7 @@ FEW = 8
 """Up to this number of partitions, each checkpoint writes a file for each. Above it, as many as its rows need."""
 SPLIT_ROWS = 100_000
 FEW_ROWS = 1_000
+"""A state with up to so many rows gets several of each key in a batch, or is too small for anybody to notice."""
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -280,6 +281,8 @@ class KeyedState:
         """
         from pyspark.sql.types import StructField
 
+        if not self.is_kept:
+            return None
         columns = _columns(rows, [*self.keys, *ops, *([ending.weight] if ending.weight else [])])
         of = {field.name: field for field in columns}
         end = StructField(ending.end, of[ending.start].dataType)
@@ -657,23 +660,6 @@ class TemporaryState(KeyedState):
         types = {field.name: field.dataType for field in rows.schema.fields}
         merged = rows.groupBy(*map(quoted, self.keys)).agg(*_merging(ops, types))
         return merged.select(*map(quoted, names))
-
-    def merge_giving(
-        self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int], given: Given
-    ) -> DataFrame | None:
-        return None
-
-    def merge_ending(
-        self,
-        rows: DataFrame,
-        ops: Mapping[str, str],
-        ending: WindowClosing,
-        fixed: Mapping[str, int] = _NONE,
-        *,
-        given: Given | None = None,
-        wants_replaced: bool = False,
-    ) -> ClosedWindows | None:
-        return None
 
     def finish(self) -> StateTable | None:
         return None

@@ -14,7 +14,7 @@ import pytest
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 from tidegate.state.arrow import folding
 from tidegate.state.arrow.folding import FoldPlan, Lookup, fold
-from tidegate.state.arrow.merging import GIVEN, MergePlan
+from tidegate.state.arrow.merging import GIVEN, Giving, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 from tidegate.state.record import RowTtl
@@ -86,7 +86,7 @@ class Kept:
             for right, k, at, v in rows
         ]
         batches = pa.Table.from_pylist(told, self.arriving).to_batches()
-        plan_of_all = FoldPlan(lookups, work, self.arriving, self.given, str(self.folder / "given"), 1 << 30)
+        plan_of_all = FoldPlan(lookups, work, self.arriving, Giving(self.given, str(self.folder / "given")), 1 << 30)
         given: Counter[Any] = Counter()
         added: list[list[SortedFile]] = [[], []]
         for line in fold(plan_of_all, batches, 0, f"{self.checkpoint}.parquet"):

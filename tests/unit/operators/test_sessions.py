@@ -13,7 +13,7 @@ import pytest
 
 from tidegate.operators.by_workers.sessions import MergedSessions
 from tidegate.state.arrow.folding import COUNTED, FoldPlan, Lookup, fold
-from tidegate.state.arrow.merging import GIVEN, MergePlan
+from tidegate.state.arrow.merging import GIVEN, Giving, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.lateness import WindowLimits
@@ -64,7 +64,7 @@ class Kept:
             moves=True,
         )
         work = MergedSessions(["k"], "start", "end", {"n": "sum", "m": "max"}, GAP, limits)
-        plan = FoldPlan([lookup], work, self.arriving, self.given, f"{self.folder}/given", 1 << 30)
+        plan = FoldPlan([lookup], work, self.arriving, Giving(self.given, f"{self.folder}/given"), 1 << 30)
         told = [{"k": k, "_at": at, "n": 1, "m": value, GROUP: 0} for at, k, value in rows]
         batches = pa.Table.from_pylist(told, self.arriving).to_batches()
         given: Counter[Any] = Counter()

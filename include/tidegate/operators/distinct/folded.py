@@ -128,6 +128,5 @@ def _value(values: Sequence[str], members: Sequence[Function], first: int) -> Co
     bits = " | ".join(
         f"IF({where}, {1 << number}L, 0L)" for number, where in enumerate(conditions(members).values(), first)
     )
-    arguments = (f"CASE WHEN ({bits}) <> 0 THEN {text} END" for text in members[0].distinct_arguments)
-    named = (F.expr(text).alias(name) for name, text in zip(values, arguments, strict=True))
+    named = (F.expr(text).alias(name) for name, text in zip(values, computed_if_any(members), strict=True))
     return F.struct(F.expr(bits).alias(COUNTS), *named)

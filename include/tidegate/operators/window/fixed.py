@@ -67,7 +67,7 @@ class FixedWindows:
         from pyspark.sql.types import StructField
 
         w = self.windowing
-        lifted = self._lift_rows(rows) if w.state.is_kept else None
+        lifted = self._lift_rows(rows)
         if lifted is None:
             return None
         ending = WindowClosing(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.delta import WrittenFile
 from tidegate.spark.row_id import with_row_ids
-from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, TOO_MANY, Line, MergePlan, compact, living_mask
+from tidegate.state.arrow.merging import ADDED, TOO_MANY, Giving, Line, MergePlan, compact, living_mask
 from tidegate.state.arrow.sorted_files import (
     Matcher,
     SortedFile,
@@ -226,17 +226,11 @@ class FoldPlan:
     work: Fold
     arriving: pa.Schema
     """The columns of the batch."""
-    given: StateLayout
-    folder: str
-    """The folder for rows to emit."""
+    giving: Giving
     most_bytes: int
     """The most that a worker holds of the batch."""
     enters: str | None = None
     """The column of the rows to emit that is false where a row, emitted before, is replaced. None: none is."""
-    replaced: str | None = None
-    """The folder for those. None: nobody asks for them."""
-    made: Callable[[pa.Table], pa.Table] | None = None
-    """Makes what is written of the rows to emit. None: they are written as they are."""
 
 
 def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
@@ -257,7 +251,7 @@ def _folded(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name:
         written = _write_changes(state, changes, f"{state.folder}/{name}")
         lines.append(Line.of(name, ADDED, split, written, number))
         lines += [compact(state, batch, split, name, number) for batch in range(len(state.batches))]
-    lines += _write_given(plan, folded.given, split, name)
+    lines += plan.giving.write((_parted(rows, plan.enters) for rows in folded.given), split, name)
     return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
 
 
@@ -331,22 +325,11 @@ def _write_changes(state: MergePlan, changes: pa.Table, path: str) -> WrittenFil
     return writer.close()
 
 
-def _write_given(plan: FoldPlan, given: Iterable[pa.Table], split: int, name: str) -> list[Line]:
-    writer = Writer(plan.given, f"{plan.folder}/{name}")
-    replaced = Writer(plan.given, f"{plan.replaced}/{name}") if plan.replaced is not None else None
-    for rows in given:
-        came, went = (rows, None) if plan.enters is None else _parted(rows, plan.enters)
-        for some, into in ((came, writer), (went, replaced)):
-            if some is not None and into is not None:
-                made = some if plan.made is None else plan.made(some)
-                into.write(plan.given.table({n: made[n] for n in made.column_names}, made.num_rows))
-    lines = [Line.of(name, GIVEN, split, writer.close())]
-    return lines if replaced is None else [*lines, Line.of(name, REPLACED, split, replaced.close())]
-
-
-def _parted(rows: pa.Table, column: str) -> tuple[pa.Table, pa.Table]:
-    """Return the rows for which a column is true, and those for which it is false."""
+def _parted(rows: pa.Table, column: str | None) -> tuple[pa.Table, pa.Table]:
+    """Return the rows for which a column is true, and those for which it is false. None: all are in the first part."""
     import pyarrow.compute as pc
 
+    if column is None:
+        return rows, rows.slice(0, 0)
     mask = rows[column]
     return rows.filter(mask), rows.filter(pc.invert(mask))

@@ -142,19 +142,20 @@ class Giving:
     replaced: str | None = None
     """The folder for the rows, given before, that these replace. None: nobody asks for them."""
 
-    def write(self, rows: pa.Table, name: str) -> WrittenFile:
-        """Write rows of the state as they are given out."""
-        return self._written(rows, f"{self.folder}/{name}")
+    def write(self, parts: Iterable[tuple[pa.Table, pa.Table]], split: int, name: str) -> list[Line]:
+        """Write rows to give out, each part with those that it replaces, and tell of the files."""
+        given = Writer(self.layout, f"{self.folder}/{name}")
+        replaced = Writer(self.layout, f"{self.replaced}/{name}") if self.replaced is not None else None
+        for came, went in parts:
+            self._put(given, came)
+            if replaced is not None:
+                self._put(replaced, went)
+        lines = [Line.of(name, GIVEN, split, given.close())]
+        return lines if replaced is None else [*lines, Line.of(name, REPLACED, split, replaced.close())]
 
-    def write_replaced(self, rows: pa.Table, name: str) -> WrittenFile:
-        """Write rows as they were given out before."""
-        return self._written(rows, f"{self.replaced}/{name}")
-
-    def _written(self, rows: pa.Table, path: str) -> WrittenFile:
+    def _put(self, writer: Writer, rows: pa.Table) -> None:
         made = rows if self.made is None else self.made(rows)
-        writer = Writer(self.layout, path)
         writer.write(self.layout.table({name: made[name] for name in made.column_names}, made.num_rows))
-        return writer.close()
 
 
 @dataclass(frozen=True)
@@ -240,17 +241,16 @@ def merge(plan: MergePlan, batches: Iterable[pa.RecordBatch], split: int, name: 
     staying = rows if ending is None else ending.staying(rows)
     lines = [Line.of(name, ADDED, split, _write(plan, staying, f"{plan.folder}/{name}"))]
     if giving is not None:
-        emitted = rows if ending is None else _rows_to_emit(plan, ending, rows, groups)
-        lines.append(Line.of(name, GIVEN, split, giving.write(emitted, name)))
-        if giving.replaced is not None:
-            given_before = before if ending is None else ending.given_before(before)
-            lines.append(Line.of(name, REPLACED, split, giving.write_replaced(given_before, name)))
+        part = (rows, before)
+        if ending is not None:
+            part = _rows_to_emit(plan, ending, rows, groups), ending.given_before(before)
+        lines += giving.write([part], split, name)
     if ending is not None:
         lines += [Line(name, LATE, split, counts["late"]), Line(name, TIMELESS, split, counts["timeless"])]
     return lines
 
 
-def _merge_batch(plan: MergePlan, batches: Iterable[pa.RecordBatch], groups: range) -> tuple[pa.Table, pa.Table | None]:
+def _merge_batch(plan: MergePlan, batches: Iterable[pa.RecordBatch], groups: range) -> tuple[pa.Table, pa.Table]:
     """Return the keys of the batch as they are from now on, sorted; and, if those are to be given, as they were."""
     import pyarrow as pa
 
