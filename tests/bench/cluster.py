@@ -46,9 +46,9 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 from tidegate.spark.local_session import opened
 from tidegate.spark.session import SparkSettings
-from tidegate.spark.shipping import ship_code
 from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.object_storage import hadoop_options
+from tidegate.spark.workers.shipping import ship_code
 
 FILES = 4
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

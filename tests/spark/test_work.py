@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +16,9 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.spark.server import server
 from tidegate.spark.session import SparkSettings, session
 from tidegate.spark.work import metered
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def small(pipeline: Pipeline) -> None:
@@ -74,6 +78,36 @@ def test_a_small_pipeline_in_this_process(tmp_path: Path, spark: Any) -> None:
     check(stats)
     assert (stats.spark.analyses, stats.spark.analysis_s) == (None, None)
     assert not any(tag.startswith("tidegate") for tag in spark.sparkContext.getJobTags())
+
+
+def test_names_that_each_frame_needs_are_looked_up_once(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java looks through its packages and jars for each, a millisecond or two."""
+    from py4j.java_gateway import JVMView
+
+    asked: list[str] = []
+    real: Any = JVMView.__getattr__
+    monkeypatch.setattr(JVMView, "__getattr__", lambda view, name: (asked.append(name), real(view, name))[1])
+    play = SmallPipeline(tmp_path, spark, small)
+    for _ in range(2):
+        asked.clear()
+        play.play([[{"k": n % 7, "v": n} for n in range(40)]])
+    assert set(asked) == {"org.apache.spark.sql.Observation"}
+
+
+def test_workers_do_not_look_at_their_modules_again_after_each_task(tmp_path: Path, spark: Any) -> None:
+    def spared(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import gc
+
+        import pyarrow as pa
+
+        list(batches)
+        yield pa.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()]})
+
+    third_checkpoint(tmp_path, spark)
+    asked = spark.range(0, 4, 1, 2).mapInArrow(spared, "objects long").collect()
+    assert min(row.objects for row in asked) > 10_000
 
 
 def test_spark_is_asked_to_forget_only_tags_that_it_was_given(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,9 +32,9 @@ from tidegate.records import typed
 from tidegate.records.records import Plan
 from tidegate.spark.errors import translated
 from tidegate.spark.server.processes import ProcessId, is_alive
-from tidegate.spark.shipping import ship_code
 from tidegate.spark.storage.same_disk import on_one_machine
 from tidegate.spark.submit import ERROR_FILE, REQUEST_FILE, DriverFailure, DriverRequest
+from tidegate.spark.workers.shipping import ship_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -26,6 +26,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["opened"]
+
+_ASKED_FOR: Mapping[str, tuple[str, ...]] = {
+    "PythonUtils": ("getBroadcastThreshold", "toSeq"),
+    "SimplePythonFunction": (),
+    "functions": ("col", "lit"),
+    "org.apache.spark.sql.api.python.PythonSQLUtils": ("toPyRow",),
+    "org.apache.spark.sql.classic.SparkSession": ("getActiveSession",),
+    "org.apache.spark.sql.execution.python.UserDefinedPythonFunction": (),
+    "org.apache.spark.sql.functions": ("col", "count", "expr", "lit"),
+}
+"""Java classes, and their static methods, that pyspark asks for by name with every frame."""
 
 _lock = threading.RLock()
 _root: SparkSession | None = None
@@ -118,11 +129,23 @@ def _start_jvm(settings: SparkSettings, conf: dict[str, str]) -> None:
             os.environ.clear()  # pyspark hands its own environment to the JVM
             os.environ.update(variables)
             SparkContext._gateway = cast(Any, launch_gateway)(popen_kwargs={"stdout": log, "stderr": log})
-            SparkContext._jvm = SparkContext._gateway.jvm
+            SparkContext._jvm = _with_classes(SparkContext._gateway.jvm)
         finally:
             os.environ.clear()
             os.environ.update(before)
             file.unlink()
+
+
+def _with_classes(jvm: Any) -> Any:
+    """Return this door to Java, which knows some classes now. For each name that it does not know, it asks Java, which
+    looks through its packages and jars: a twentieth of a small checkpoint."""
+    for name, methods in _ASKED_FOR.items():
+        with contextlib.suppress(Exception):  # Java's own; another Spark may not have it
+            found = getattr(jvm, name)
+            for method in methods:
+                setattr(found, method, getattr(found, method))
+            setattr(jvm, name, found)
+    return jvm
 
 
 @cache

@@ -29,9 +29,9 @@ from tidegate.spark.conf import SparkSettings, session_conf
 from tidegate.spark.errors import translate, translated
 from tidegate.spark.server import client
 from tidegate.spark.server import server as connect_server
-from tidegate.spark.shipping import ship_code
 from tidegate.spark.storage.object_storage import address_in, hadoop_options
 from tidegate.spark.storage.same_disk import on_one_machine, started_by_tidegate
+from tidegate.spark.workers.shipping import ship_code
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.spark.shipping import code_archive
+from tidegate.spark.workers.shipping import code_archive
 
 
 @pytest.fixture

@@ -57,6 +57,7 @@ from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.files.reading import empty_frame
 from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.row_id import row_id
+from tidegate.spark.workers.garbage import spare_modules
 from tidegate.state.keyed import key_group
 
 if TYPE_CHECKING:
@@ -582,8 +583,14 @@ class Process(Operator):
             order_by=self.order_by or by_time,
         )
         grouped = _numbered(rows, self.by).cogroup(_numbered(with_state, self.by))
-        # Spark counts the arguments, that of a method's own object too.
-        return grouped.applyInArrow(lambda rows, state_rows: call(rows, state_rows), shape.schema)
+
+        def called(rows: pa.Table, state_rows: pa.Table) -> pa.Table:
+            # Spark counts the arguments, that of a method's own object too.
+            made = call(rows, state_rows)
+            spare_modules()
+            return made
+
+        return grouped.applyInArrow(called, shape.schema)
 
     def _work(
         self, streams: Sequence[Mapping[str, str]], table: pa.Table | None, context: OperatorContext

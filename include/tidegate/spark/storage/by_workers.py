@@ -5,8 +5,8 @@ renames once more. An object store has no renames: each is a copy and some reque
 leaves half of a folder. Here each attempt at a task writes an object under a name of its own, and tells its rows and
 bytes with the task's result. So there is nothing to rename, and what no successful task has told is no one's file.
 
-Workers need tidegate and what it needs (spark/shipping.py brings tidegate itself), and must reach the store. This is
-found out by asking some of them, once per session and store.
+Workers need tidegate and what it needs (spark/workers/shipping.py brings tidegate itself), and must reach the store.
+This is found out by asking some of them, once per session and store.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tidegate.delta.rewrite import write_parquet
 from tidegate.records.names import quoted
 from tidegate.records.place import store_of
 from tidegate.records.records import Json
+from tidegate.spark.workers.garbage import sparing_modules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -163,7 +164,7 @@ def _write(
     told = T.StructType([T.StructField(name, kind) for name, kind in kinds.items()])
     return {
         name: FileAndMarks(WrittenFile(rows, size), pq.read_table(pa.BufferReader(bytes(marks))) if marks else None)
-        for name, rows, size, marks in rows.mapInArrow(work, told).collect()
+        for name, rows, size, marks in rows.mapInArrow(sparing_modules(work), told).collect()
     }
 
 
@@ -214,7 +215,7 @@ def on_workers(spark: SparkSession, function: Callable[[Item], Result], items: S
     if not given:
         return []
     numbers = spark.range(0, len(given), 1, len(given))
-    found: dict[int, bytes] = dict(numbers.mapInArrow(work, "number long, result binary").collect())
+    found: dict[int, bytes] = dict(numbers.mapInArrow(sparing_modules(work), "number long, result binary").collect())
     return [wire.loads(bytes(found[number])) for number in range(len(given))]
 
 

@@ -22,6 +22,7 @@ from tidegate.records.records import Json
 from tidegate.spark.known import renamed, with_fields
 from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.same_disk import is_shared, on_one_machine, started_by_tidegate
+from tidegate.spark.workers.garbage import sparing_modules
 from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, REPLACED, TIMELESS, Line, MergePlan, compact, merge
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, sorted_chunks
 from tidegate.state.columns import GROUP
@@ -256,7 +257,7 @@ def reported(
     kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType(), T.LongType())
     lines = T.StructType([T.StructField(name, kind) for name, kind in zip(Line._fields, kinds, strict=True)])
     with _unweighed(rows.sparkSession) if light else contextlib.nullcontext():
-        return [Line(*row) for row in numbered.mapInArrow(named, lines).collect()]
+        return [Line(*row) for row in numbered.mapInArrow(sparing_modules(named), lines).collect()]
 
 
 # -- inside a worker ------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["code_archive", "ship_code"]
 
-_OURS: Final = Path(__file__).resolve().parents[1]
+_OURS: Final = Path(__file__).resolve().parents[2]
 _BEGINNING: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip file knows: the same modules make the same file."""
 _NOT_FOR_WORKERS: Final = ("cli", "dag", "testing", "ui", "verify")

@@ -1,0 +1,1 @@
+"""Spark's Python workers: the code that they need, and what they do besides their work."""
