@@ -157,6 +157,25 @@ def test_what_spark_refuses_is_told_with_the_operator_and_what_its_input_has(tmp
     )
 
 
+def test_workers_refuse_a_sum_that_does_not_fit_also_where_spark_would_let_it_wrap_around(
+    tmp_path: Path, spark: Any
+) -> None:
+    """A state with few rows lets Spark reduce a batch before workers see it: not with a setting of Spark's by which it
+    goes on with a wrong number."""
+    own = spark.newSession()
+    own.conf.set("spark.sql.ansi.enabled", "false")
+
+    def declare(pipeline: Pipeline) -> None:
+        totals = sources(pipeline, "k string, v long").aggregate(by="k", total="sum(v)", uid="sums")
+        totals.sink("told", DeltaUpsert("tables/told", keys=["k"]))
+
+    play = SmallPipeline(tmp_path, own, declare)
+    play.play([[{"k": "a", "v": 1}]])
+    play.feed([{"k": "a", "v": 2**62}, {"k": "a", "v": 2**62}])
+    with pytest.raises(Invalid, match="overflow"):
+        play.checkpoint()
+
+
 def test_the_least_and_the_greatest_text_are_sparks_whatever_its_letters(tmp_path: Path, spark: Any) -> None:
     """In UTF-8 letters above U+FFFF come last, in UTF-16 they do not: workers and Spark must agree."""
     letters = ["", "Z", "a", "ab", "ü", "\uffff", "😀", None]

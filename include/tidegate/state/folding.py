@@ -22,7 +22,7 @@ from tidegate.records.records import Json
 from tidegate.spark.known import empty_like, no_rows, select_sql
 from tidegate.state.arrow import workers
 from tidegate.state.arrow.folding import COUNTED, Fold, FoldPlan, Lookup, fold
-from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, TOO_MANY, Giving, Line
+from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, TOO_MANY, Giving, Line, MergePlan
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
 from tidegate.state.keyed import key_group, schema_of
@@ -54,6 +54,18 @@ class Remembered:
     """Of these only the ones from this on: what is below has ended before, and no longer counts."""
     moves: bool = False
     """Whether a row's `time` may grow from checkpoint to checkpoint."""
+
+    def lookup(self, grouped_by: Sequence[str], merging: MergePlan) -> Lookup:
+        """Return how workers look up its rows. merging: how they write it."""
+        return Lookup(
+            merging,
+            grouped_by,
+            time=self.time,
+            ends=self.ends,
+            since=self.since,
+            moves=self.moves,
+            most_bytes=MOST_BYTES,
+        )
 
 
 @dataclass(frozen=True)
@@ -117,15 +129,7 @@ def fold_rows(
     with first.split_by_group(empty_like(grouped) if is_empty else grouped) as (rows, count):
         plan = FoldPlan(
             lookups=[
-                Lookup(
-                    each.state.merge_plan(schema, folder, count, batches),
-                    grouped_by,
-                    time=each.time,
-                    ends=each.ends,
-                    since=each.since,
-                    moves=each.moves,
-                    most_bytes=MOST_BYTES,
-                )
+                each.lookup(grouped_by, each.state.merge_plan(schema, folder, count, batches))
                 for each, schema, folder, batches in zip(states, schemas, folders, due, strict=True)
             ],
             work=work,

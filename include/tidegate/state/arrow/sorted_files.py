@@ -12,6 +12,7 @@ The results are those of the DataFrame algebra of state/keyed.py, which works fo
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.delta import WrittenFile
 from tidegate.delta.arrow_types import dictionary_columns
 from tidegate.delta.files.access import create_path, open_path
+from tidegate.errors import Invalid
 from tidegate.records.place import is_url
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 
@@ -415,8 +417,22 @@ def _segments(column: Any, op: str, starts: Any) -> Any:
     if op == "sum" and pa.types.is_integer(kind):
         column = column.cast(pa.decimal128(38, 0))  # Arrow's own sum wraps around; the cast back does not
     segment = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, rows)))
-    grouped = pa.table({"s": segment, "v": column}).group_by("s", use_threads=False).aggregate([("v", op)])
-    return grouped[f"v_{op}"].cast(kind)
+    with _fitting(kind):
+        grouped = pa.table({"s": segment, "v": column}).group_by("s", use_threads=False).aggregate([("v", op)])
+        return grouped[f"v_{op}"].cast(kind)
+
+
+@contextlib.contextmanager
+def _fitting(kind: pa.DataType) -> Iterator[None]:
+    """Say what is wrong where a sum does not fit into its type."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise Invalid(
+            f"overflow: a sum is more than its type {kind} holds", help="Sum a wider type, such as decimal(38,0)."
+        ) from error
 
 
 def _may_overflow(plain: Any) -> bool:
@@ -428,7 +444,8 @@ def combined(before: Any, now: Any, op: str) -> Any:
     import pyarrow.compute as pc
 
     if op == "sum":
-        both = pc.add_checked(before, now).cast(now.type)
+        with _fitting(now.type):
+            both = pc.add_checked(before, now).cast(now.type)
     else:  # not Arrow's min_element_wise: it knows no timestamps with a zone
         keeps = {"min": pc.less, "max": pc.greater}[op](before, now)
         both = pc.if_else(keeps, before, now)
