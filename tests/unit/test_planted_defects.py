@@ -124,11 +124,12 @@ def _nobody_counts(patch: Patch) -> None:
 
 def _log_checkpoints_by_delta_rs(patch: Patch) -> None:
     """Right behind a commit; nobody syncs them."""
-    from deltalake import PostCommitHookProperties
 
-    made = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-    patch.setattr(commits, "hooks", lambda location: made)
-    patch.setattr(commits, "checkpoint_if_due", lambda *_: None)
+    def made(location: Location, version: int, *_: object) -> None:
+        if version == 2:
+            snapshots.handle(location, version).create_checkpoint()
+
+    patch.setattr(commits, "checkpoint_if_due", made)
 
 
 class _Nothing(Exception):

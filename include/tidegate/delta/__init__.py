@@ -1,4 +1,4 @@
-"""The Delta log through delta-rs: stage, commit by compare-and-swap, restore, read a version. No JVM."""
+"""The Delta log without a JVM: stage, commit by compare-and-swap, restore, read a version."""
 
 from tidegate.delta.files.access import Location, locate
 from tidegate.delta.files.footers import (

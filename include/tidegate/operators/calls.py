@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 __all__ = ["Call", "parse_call"]
 
@@ -34,8 +35,12 @@ class Call:
         return replace(self, arguments=(*wrapped, *surplus), where=None)
 
 
+@lru_cache(maxsize=1024)
 def parse_call(text: str) -> Call | str:
-    """Parse `text` as a call, or return what is wrong with it."""
+    """Parse `text` as a call, or return what is wrong with it.
+
+    The results are remembered: each checkpoint asks hundreds of times, and parsing goes letter by letter.
+    """
     match = _NAME.match(text)
     if match is None:
         return 'is no aggregate: write one call, such as "sum(amount)"'

@@ -36,6 +36,7 @@ from tidegate.delta import (
     create,
     find_commit,
     open_table,
+    overwrite,
     owner_of,
     refuse_owner,
     replace,
@@ -45,7 +46,7 @@ from tidegate.delta.files.access import told
 from tidegate.delta.log import commits
 from tidegate.delta.log import files as rawlog
 from tidegate.delta.log import snapshot as snapshots
-from tidegate.delta.log.files import read_commit
+from tidegate.delta.log.files import list_log, read_commit
 from tidegate.errors import Corrupt, Invalid, Unavailable
 
 
@@ -135,38 +136,128 @@ def test_our_own_commit_is_recognised_when_it_is_tried_again_on_the_old_version(
 def test_a_commit_that_landed_though_an_error_was_reported_is_a_success(tmp_path, monkeypatch):
     location = table_at(tmp_path)
     table = made(location, (1, "a"))
-    real = DeltaTable.create_write_transaction
+    real = Location.put_new
 
-    def lands_then_fails(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
-        real(self, *args, **kwargs)
+    def lands_then_fails(self: Location, path: str, data: bytes) -> str:
+        real(self, path, data)
         raise OSError("connection reset")
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", lands_then_fails)
+    monkeypatch.setattr(Location, "put_new", lands_then_fails)
     done = append(table, staged(location, "next", kv((2, "b"))), stamp(2))
     assert done is not None
     assert done.version == 1
     assert rows_of(location) == [(1, "a"), (2, "b")]
 
 
-@pytest.mark.parametrize("error", [OSError("no route"), CommitFailedError("odd")])
-def test_a_commit_that_did_not_land_and_was_not_raced_is_unavailable(tmp_path, monkeypatch, error):
-    location = table_at(tmp_path)
-    table = made(location, (1, "a"))
+def failing(error: Exception) -> Any:
+    """Return a method that raises this error."""
 
-    def fails(self: DeltaTable, *args: Any, **kwargs: Any) -> None:
+    def fails(self: object, *args: Any, **kwargs: Any) -> None:
         raise error
 
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", fails)
+    return fails
+
+
+def test_a_commit_that_did_not_land_and_was_not_raced_is_unavailable(tmp_path, monkeypatch):
+    location = table_at(tmp_path)
+    table = made(location, (1, "a"))
+    monkeypatch.setattr(Location, "put_new", failing(OSError("no route")))
     with pytest.raises(Unavailable, match="did not take commit 1"):
         append(table, [], stamp(2))
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), CommitFailedError("odd")])
+def test_a_commit_by_delta_rs_that_did_not_land_is_unavailable_too(tmp_path, monkeypatch, error):
+    location = table_at(tmp_path)
+    table = made(location, (1, "a"))
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", failing(error))
+    with pytest.raises(Unavailable, match="did not take commit 1"):
+        overwrite(table, table.schema, [], stamp(2))
 
 
 def test_a_reported_success_that_is_not_in_the_log_is_not_believed(tmp_path, monkeypatch):
     location = table_at(tmp_path)
     table = made(location, (1, "a"))
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", lambda *args, **kwargs: None)
+    monkeypatch.setattr(Location, "put_new", lambda *args: "")
     with pytest.raises(Unavailable, match="not in the log"):
         append(table, [], stamp(2))
+
+
+def test_after_a_commit_the_next_look_at_the_table_opens_nothing(tmp_path, monkeypatch):
+    location = table_at(tmp_path)
+    table = made(location, (1, "a"))
+    files = staged(location, "next", kv((2, "b")))
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "handle", failing(AssertionError("it was opened")))
+        assert append(table, files, stamp(2)) is not None
+        assert (head(location).version, head(location).txn("tidegate/u1/s")) == (1, 2)
+    assert rows_of(location) == [(1, "a"), (2, "b")]
+    by_foreigner(location)
+    assert head(location).version == 2, "what others commit is seen all the same"
+
+
+@pytest.mark.parametrize("versions", [1, 3, 5])
+def test_a_table_that_was_made_anew_meanwhile_gets_no_commit_of_the_one_before(tmp_path, versions):
+    location = table_at(tmp_path)
+    table = made(location, (1, "a"))
+    for id in (2, 3):
+        assert append(table, staged(location, f"part{id}", kv((id, "b"))), stamp(id)) is not None
+        table = head(location)
+    files = staged(location, "late", kv((9, "z")))
+    location.remove_folder("_delta_log")
+    for version in range(versions):
+        by_foreigner(location, (version, "other"))
+    assert append(table, files, stamp(4)) is None
+    assert {file.version for file in list_log(location)} == set(range(versions))
+    assert head(location).table_id != table.table_id
+    assert sorted(rows_of(location)) == [(version, "other") for version in range(versions)]
+
+
+def test_what_a_dead_writer_has_left_beside_the_log_is_removed_with_its_next_checkpoint(tmp_path, monkeypatch):
+    location = table_at(tmp_path)
+    first = staged(location, "first", kv((1, "a")))
+    assert create(location, KV, first, stamp(1), properties={"delta.checkpointInterval": "3"}) is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", lambda *args, **kwargs: None)
+        assert append(head(location), staged(location, "next", kv((2, "b"))), stamp(2)) is not None
+    left = [path for path, _ in location.walk("_delta_log") if path.endswith(".tmp")]
+    assert len(left) == 1
+    for id in range(3, 8):
+        assert append(head(location), staged(location, f"part{id}", kv((id, "b"))), stamp(id)) is not None
+    assert [path for path, _ in location.walk("_delta_log") if path.endswith(".tmp")] == []
+    assert len(rows_of(location)) == 7
+
+
+def test_a_commit_is_synced_before_it_has_its_name(tmp_path, monkeypatch):
+    location = table_at(tmp_path)
+    table = made(location, (1, "a"))
+    done: list[str] = []
+    sync, link = os.fsync, os.link
+    monkeypatch.setattr(os, "fsync", lambda fd: (done.append("synced"), sync(fd)))
+    monkeypatch.setattr(os, "link", lambda *names: (done.append("linked"), link(*names)))
+    assert append(table, [], stamp(2)) is not None
+    assert done[:2] == ["synced", "linked"]
+
+
+def test_disks_without_hard_links_are_left_to_delta_rs_if_it_is_told_to_rename(tmp_path, monkeypatch):
+    location = table_at(tmp_path)
+    made(location, (1, "a"))
+    renaming = Location(location.url, {"allow_unsafe_rename": "true"})
+    monkeypatch.setattr(os, "link", failing(OSError("no links here")))
+    assert append(head(renaming), staged(location, "next", kv((2, "b"))), stamp(2)) is not None
+    assert sorted(rows_of(location)) == [(1, "a"), (2, "b")]
+
+
+def test_a_commit_that_cannot_be_put_whole_is_not_there_at_all(tmp_path, monkeypatch):
+    location = table_at(tmp_path)
+    table = made(location, (1, "a"))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", failing(OSError("disk full")))
+        with pytest.raises(Unavailable, match="did not take commit 1"):
+            append(table, [], stamp(2))
+    assert [path for path, _ in location.walk("_delta_log") if not path.endswith(".json")] == []
+    assert head(location).version == 0
+    assert append(table, [], stamp(2)) is not None
 
 
 def test_a_commit_is_durable_before_it_is_reported(tmp_path, monkeypatch):

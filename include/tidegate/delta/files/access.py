@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url, store_of
 from tidegate.stores import bucket_client, delete_objects, refusal_of
@@ -30,6 +31,10 @@ _PART_BYTES = 8 << 20
 
 _LOCKS = {"aws_s3_locking_provider", "s3_locking_provider"}
 """Options that give delta-rs a lock, as it spells them."""
+
+
+_RENAMES = {"allow_unsafe_rename", "mount_allow_unsafe_rename"}
+"""Options by which delta-rs commits on disks without hard links, as it spells them."""
 
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -50,8 +55,15 @@ class Location:
     @property
     def has_lock(self) -> bool:
         """Return whether delta-rs commits there under a lock of its own, since the store has no conditional put."""
-        named = _LOCKS & {name.lower() for name in self.options}
-        return not self.is_local and bool(named or os.environ.get("AWS_S3_LOCKING_PROVIDER"))
+        return not self.is_local and bool(self._asks_for(_LOCKS) or os.environ.get("AWS_S3_LOCKING_PROVIDER"))
+
+    @property
+    def can_put_new(self) -> bool:
+        """Return whether `put_new` is the way to put a file that nobody else puts."""
+        return not self._asks_for(_RENAMES) if self.is_local else not self.has_lock
+
+    def _asks_for(self, names: set[str]) -> bool:
+        return bool(names & {name.lower() for name in self.options})
 
     def local(self, path: str) -> Path:
         """Return `path` on the local disk."""
@@ -94,8 +106,14 @@ class Location:
         return {name: tag for name, tag in names.items() if "/" not in name}
 
     def put_new(self, path: str, data: bytes) -> str | None:
-        """Put an object by one conditional request, and return its tag. None: there is one already. Raise OSError if
-        that is not known."""
+        """Put a whole file, and return the store's tag of it; "" on disks. None: there is one already. Raise OSError if
+        that is not known.
+
+        On an object store it is one conditional request. On a disk the file is written beside, synced, and linked: so
+        it is there whole or not at all, and only once.
+        """
+        if self.is_local:
+            return "" if _link_new(self.local(path), data) else None
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         with _in_bucket(self) as (client, prefix):
@@ -208,6 +226,22 @@ def told(error: BaseException) -> str:
     """Return an engine's error in one line: delta-rs draws trees in colour, and shows stack traces."""
     text = _COLOUR.sub("", str(error)).split("\n   0: ")[0]
     return " ".join(text.replace("↳", ":").split())[:_TOLD]
+
+
+def _link_new(path: Path, data: bytes) -> bool:
+    """Return False if there is such a file already."""
+    aside = path.with_name(f"{path.name}.{seams.new_id()}.tmp")
+    try:
+        with open(aside, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(aside, path)
+    except FileExistsError:
+        return False
+    finally:
+        aside.unlink(missing_ok=True)
+    return True
 
 
 def _fsync_all(paths: Collection[Path], threads_from: int) -> None:

@@ -4,7 +4,7 @@
     snapshot.py      a version through delta-rs: what sinks commit on
     active_files.py  its live files and their statistics, typed, through delta-rs
     table_log.py     versions and snapshots replayed from the files: what sources read
-    commits.py       compare-and-swap through delta-rs, and which commit is whose
+    commits.py       compare-and-swap, and which commit is whose
 
 delta-rs alone is not enough. It hides deletion vectors among the files of a version (it lists their names apart, so
 sinks can refuse them), does not open every table that Spark reads, returns partition values as types of its own

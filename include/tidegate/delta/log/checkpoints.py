@@ -46,7 +46,7 @@ _EVERY_IN_BUCKET = 20
 _HINT = "_last_checkpoint"
 _ASIDE = "torn-"
 """Prefix of the files that were put aside: no engine takes them for a part of the log."""
-_UNFINISHED = re.compile(r"([0-9]{20})\.checkpoint\.parquet\.[0-9a-z-]+\.tmp")
+_UNFINISHED = re.compile(r"([0-9]{20})\.(?:checkpoint\.parquet|json)\.[0-9a-z-]+\.tmp")
 
 
 def checkpoint_if_due(

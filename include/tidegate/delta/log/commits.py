@@ -1,4 +1,4 @@
-"""Commit to a Delta table through delta-rs: exactly the next version, with a known outcome.
+"""Commit to a Delta table: exactly the next version, with a known outcome.
 
 A commit has one of three outcomes, and an exception never hides which:
 
@@ -6,7 +6,8 @@ A commit has one of three outcomes, and an exception never hides which:
     None          somebody else's commit is version v + 1
     Unavailable   there is no version v + 1 and storage failed: nothing is known to have changed
 
-delta-rs neither syncs what it writes nor notices an empty commit file, so both are done here.
+Commits of files are put by us (commit_file.py), all others by delta-rs. That neither syncs what it writes nor notices
+an empty commit file, so both are done here.
 No I/O at import, and none may happen before a process forks.
 """
 
@@ -164,20 +165,27 @@ def replace(
 
 
 def _put(snapshot: Snapshot, data: bytes, stamp: CommitStamp) -> Committed | None:
-    """Put a commit's file right after `snapshot` by one conditional request, on an object store."""
+    """Put a commit's file right after `snapshot`, and remember the table as it is then.
+
+    On a disk, whether the version before is the one that was looked at is seen again: of a table that was dropped and
+    made again meanwhile, with fewer versions, the next one is free.
+    """
     location, version = snapshot.location, snapshot.version + 1
     tag: str | None = None
+    if location.is_local and not snapshot.is_in_log:
+        return None
 
     def attempt() -> Commit | None:
         nonlocal tag
         tag = location.put_new(log_path(version), data)
-        return Commit(location, version, data) if tag is not None else None
+        is_known = tag is not None and not location.is_local  # a disk is asked again: that costs nothing
+        return Commit(location, version, data) if is_known else None
 
     committed = commit_at(location, version, stamp, attempt, snapshot.configuration)
-    if committed is None or not tag:
+    if committed is None or tag is None or not (snapshot.is_in_log if location.is_local else tag):
         return committed
     since = snapshot.since
-    if checkpoint_if_due(location, version, snapshot.configuration, since):
+    if location.is_local or checkpoint_if_due(location, version, snapshot.configuration, since):
         since = last_checkpoint(location)
     advance(dataclasses.replace(snapshot, since=since), Commit(location, version, data), tag)
     return committed

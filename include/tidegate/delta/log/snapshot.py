@@ -141,12 +141,15 @@ def _followed(cached: _Cached, *, is_head: bool) -> Snapshot | None:
 
 
 def advance(snapshot: Snapshot, commit: Commit, tag: str) -> Snapshot | None:
-    """Remember the table after one more commit on an object store, and return it. None: it may look different now."""
+    """Remember the table after one more commit, and return it. None: it may look different now.
+
+    tag: what an object store calls the commit; on a disk none is needed.
+    """
     if commit.changes_layout:
         return None
     known = snapshot.known_txns | {txn["appId"]: txn["version"] for txn in commit.actions_of("txn")}
     after = replace(snapshot, version=commit.version, log_hash=commit.sha, known_txns=known, opened=[], _facts={})
-    _keep(_Cached(after, tag=tag))
+    _keep(_Cached(after, sizes=_sizes(after)) if after.location.is_local else _Cached(after, tag=tag))
     return after
 
 
@@ -257,7 +260,7 @@ class Snapshot:
 
     @property
     def handle(self) -> DeltaTable:
-        """delta-rs' view, shared with all who opened the same version: for reads, and commits of file actions."""
+        """delta-rs' view, shared with all who opened the same version: for reads, and commits that are not put."""
         if not self.opened:
             opened = handle(self.location, self.version)
             if str(opened.metadata().id) != self.table_id:
@@ -269,6 +272,12 @@ class Snapshot:
                 )
             self.opened.append(opened)
         return self.opened[0]
+
+    @property
+    def is_in_log(self) -> bool:
+        """Whether the log still has this version as it was."""
+        commit = read_commit(self.location, self.version)
+        return commit is not None and commit.sha == self.log_hash
 
     def own_handle(self) -> DeltaTable:
         """Return a handle of its own, for an operation that advances its handle."""

@@ -1,7 +1,7 @@
 """Append rows to a Delta table, visible exactly once.
 
 Spark writes Parquet files into a folder inside the table; nobody sees them, since no log names them. After
-the decision one metadata commit through delta-rs names them all, together with the checkpoint's id.
+the decision one commit of metadata names them all, together with the checkpoint's id.
 """
 
 from __future__ import annotations

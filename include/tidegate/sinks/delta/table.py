@@ -347,7 +347,7 @@ class DeltaSink(ExactlyOnceSink):
     def publish_next(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, folder: str
     ) -> Committed | None:
-        """Commit the batches right after `snapshot`, through delta-rs."""
+        """Commit the batches right after `snapshot`."""
 
     def trace(self, committables: Sequence[Json]) -> Json:
         return trace_of(file["path"] for committable in committables for file in committable["files"])
