@@ -213,6 +213,22 @@ def test_a_table_that_was_made_anew_meanwhile_gets_no_commit_of_the_one_before(t
     assert sorted(rows_of(location)) == [(version, "other") for version in range(versions)]
 
 
+def test_a_commit_that_comes_onto_a_table_made_anew_is_not_remembered_as_one_of_the_table_before(tmp_path, monkeypatch):
+    location = table_at(tmp_path)
+    table = made(location, (1, "a"))
+    put_new = Location.put_new
+
+    def comes_late(self: Location, path: str, data: bytes) -> str | None:
+        location.remove_folder("_delta_log")
+        by_foreigner(location, (7, "other"))
+        return put_new(self, path, data)
+
+    monkeypatch.setattr(Location, "put_new", comes_late)
+    assert append(table, [], stamp(2)) is not None
+    assert head(location).version == 1
+    assert head(location).table_id != table.table_id
+
+
 def test_what_a_dead_writer_has_left_beside_the_log_is_removed_with_its_next_checkpoint(tmp_path, monkeypatch):
     location = table_at(tmp_path)
     first = staged(location, "first", kv((1, "a")))

@@ -167,8 +167,8 @@ def replace(
 def _put(snapshot: Snapshot, data: bytes, stamp: CommitStamp) -> Committed | None:
     """Put a commit's file right after `snapshot`, and remember the table as it is then.
 
-    On a disk, whether the version before is the one that was looked at is seen again: of a table that was dropped and
-    made again meanwhile, with fewer versions, the next one is free.
+    On a disk, that needs a look at `snapshot` before and after: somebody may have dropped the table and made it again.
+    With fewer versions the name of this one is free there, and with as many the commit is one of the new table.
     """
     location, version = snapshot.location, snapshot.version + 1
     tag: str | None = None
@@ -178,13 +178,17 @@ def _put(snapshot: Snapshot, data: bytes, stamp: CommitStamp) -> Committed | Non
     def attempt() -> Commit | None:
         nonlocal tag
         tag = location.put_new(log_path(version), data)
-        is_known = tag is not None and not location.is_local  # a disk is asked again: that costs nothing
-        return Commit(location, version, data) if is_known else None
+        if tag is None or location.is_local:
+            return None  # the log is read: on a disk that costs nothing
+        return Commit(location, version, data)
 
     committed = commit_at(location, version, stamp, attempt, snapshot.configuration)
-    if committed is None or tag is None or not (snapshot.is_in_log if location.is_local else tag):
+    if committed is None or tag is None:
+        return committed
+    if not (snapshot.is_in_log if location.is_local else tag):
         return committed
     since = snapshot.since
+    # On a disk, commit_at has made the log's checkpoint, if one was due.
     if location.is_local or checkpoint_if_due(location, version, snapshot.configuration, since):
         since = last_checkpoint(location)
     advance(dataclasses.replace(snapshot, since=since), Commit(location, version, data), tag)
