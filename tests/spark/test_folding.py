@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,18 +104,33 @@ OF_VISITS = {
 }
 
 
-def pages(pipeline: Pipeline) -> None:
-    visits = sources(pipeline, "page string, visitor long, city string", "visits")
-    totals = visits.aggregate(by="page", uid="totals", **OF_VISITS)
-    totals.sink("totals", DeltaUpsert("tables/totals", keys=["page"]))
+def pages(by: list[str], functions: Mapping[str, str]) -> Callable[[Pipeline], None]:
+    def build(pipeline: Pipeline) -> None:
+        visits = sources(pipeline, "page string, visitor long, city string", "visits")
+        totals = visits.aggregate(by=by, uid="totals", **functions)
+        totals.sink("totals", DeltaUpsert("tables/totals", keys=by or ["visits"]))
+
+    return build
 
 
-def distinct_visits(root: Path, spark: Any) -> list[Any]:
-    play = SmallPipeline(root, spark, pages)
+def distinct_visits(root: Path, spark: Any, build: Callable[[Pipeline], None]) -> list[dict[str, Any]]:
+    """Play the visits in three checkpoints, and return the totals of each page; without pages, of each checkpoint."""
+    play = SmallPipeline(root, spark, build)
     for begin in range(0, len(VISITS), 8):
         play.feed(VISITS[begin : begin + 8], "visits")
         play.checkpoint()
     return sorted(play.rows("tables/totals"), key=str)
+
+
+def of_visits(visits: list[dict[str, Any]]) -> dict[str, Any]:
+    """The counts in plain Python."""
+    visitors = {visit["visitor"] for visit in visits} - {None}
+    both = {(visit["visitor"], visit["city"]) for visit in visits if visit["visitor"] is not None}
+    cities = {visit["city"] for visit in visits}
+    early = len([visitor for visitor in visitors if visitor < 2])
+    here = len({visit["visitor"] for visit in visits if visit["city"] == "c1"} - {None})
+    row = {"visits": len(visits), "visitors": len(visitors), "early": early, "here": here}
+    return row | {"cities": len(cities), "both": len(both), "last_city": max(cities)}
 
 
 def test_distinct_values_are_counted_by_workers_as_by_the_algebra_and_by_plain_python(
@@ -123,20 +138,38 @@ def test_distinct_values_are_counted_by_workers_as_by_the_algebra_and_by_plain_p
 ) -> None:
     wanted = []
     for page in {visit["page"] for visit in VISITS}:
-        visits = [visit for visit in VISITS if visit["page"] == page]
-        visitors = {visit["visitor"] for visit in visits} - {None}
-        both = {(visit["visitor"], visit["city"]) for visit in visits if visit["visitor"] is not None}
-        cities = {visit["city"] for visit in visits}
-        early = len([visitor for visitor in visitors if visitor < 2])
-        here = len({visit["visitor"] for visit in visits if visit["city"] == "c1"} - {None})
-        row = {"page": page, "visits": len(visits), "visitors": len(visitors), "early": early, "here": here}
-        wanted.append(row | {"cities": len(cities), "both": len(both), "last_city": max(cities)})
+        wanted.append({"page": page} | of_visits([visit for visit in VISITS if visit["page"] == page]))
     wanted.sort(key=str)
+    build = pages(["page"], OF_VISITS)
     with monkeypatch.context() as only_workers:
         only_workers.setattr(Aggregate, "_distinct", refuse_algebra)
-        assert distinct_visits(tmp_path / "workers", spark) == wanted
+        assert distinct_visits(tmp_path / "workers", spark, build) == wanted
     monkeypatch.setattr("tidegate.operators.distinct.folded.fold_rows", lambda *_, **__: None)
-    assert distinct_visits(tmp_path / "algebra", spark) == wanted
+    assert distinct_visits(tmp_path / "algebra", spark, build) == wanted
+
+
+@pytest.mark.parametrize("by", [["page"], []])
+def test_beside_counts_of_values_of_one_type_the_other_aggregates_come_along(
+    by: list[str], tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is read once. A row without any value counts, too."""
+    alike = {name: text for name, text in OF_VISITS.items() if name not in ("cities", "both")}
+    functions = alike | {"seen": "count(visitor)", "of_one": "count(distinct visitor % 2)", "mean": "avg(visitor)"}
+    wanted = []
+    for page in {visit["page"] for visit in VISITS} if by else [None]:
+        of_page = [visit for visit in VISITS if not by or visit["page"] == page]
+        seen = [visit["visitor"] for visit in of_page if visit["visitor"] is not None]
+        row = {name: value for name, value in of_visits(of_page).items() if name in alike}
+        more = {"seen": len(seen), "of_one": len({visitor % 2 for visitor in seen}), "mean": sum(seen) / len(seen)}
+        wanted.append(({"page": page} if by else {}) | row | more)
+    with monkeypatch.context() as once:
+        once.setattr("tidegate.operators.aggregate.lift", refuse_algebra)
+        once.setattr(Aggregate, "_distinct", refuse_algebra)
+        totals = distinct_visits(tmp_path / "workers", spark, pages(by, functions))
+    last = totals if by else [max(totals, key=lambda row: row["visits"])]
+    assert last == sorted(wanted, key=str)
+    monkeypatch.setattr("tidegate.operators.distinct.folded.fold_rows", lambda *_, **__: None)
+    assert distinct_visits(tmp_path / "algebra", spark, pages(by, functions)) == totals
 
 
 def test_more_rows_than_workers_can_hold_are_left_to_spark_and_nothing_of_the_attempt_is_left(

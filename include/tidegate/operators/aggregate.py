@@ -13,11 +13,19 @@ Without a key all rows have the same one, which is kept and not given.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
-from tidegate.operators.distinct.folded import Parts, computed_if_any, conditions, new_values, value_names
+from tidegate.operators.distinct.folded import (
+    NO_NEW_DISTINCT,
+    Along,
+    NewDistinct,
+    computed_if_any,
+    conditions,
+    new_values,
+    value_names,
+)
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.functions import (
     Function,
@@ -30,6 +38,7 @@ from tidegate.operators.functions import (
     parse,
     parsed_functions,
     reduced,
+    row_partials,
 )
 from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import listed, quoted
@@ -209,9 +218,9 @@ class Aggregate(ExpiringOperator):
             folded = self._by_workers(rows, withdrawn, functions, results, types, context)
             if folded is not None:
                 return folded
-        distinct = self._new_values(rows, functions, context) if withdrawn is None else NO_NEW_DISTINCT
+        distinct = self._new_values(rows, functions, types, context) if withdrawn is None else NO_NEW_DISTINCT
         if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
-            if not self.by or state.gets_many_per_key:
+            if distinct.along is None and (not self.by or state.gets_many_per_key):
                 lifted = reduced(lifted, self._keys)
             was_empty = state.is_empty
             if not was_empty and not context.replaced_is_taken:
@@ -312,10 +321,15 @@ class Aggregate(ExpiringOperator):
             context.remember["plain"] = plain
         return [function if function.name in plain else function.sparse() for function in functions]
 
-    def _new_values(self, rows: DataFrame, functions: Sequence[Function], context: OperatorContext) -> NewDistinct:
-        """Let workers keep distinct values that are new."""
-        parts = _distinct_parts(functions)
-        return NewDistinct(*new_values(rows, self._keys, parts, context)) if parts else NO_NEW_DISTINCT
+    def _new_values(
+        self, rows: DataFrame, functions: Sequence[Function], types: Types, context: OperatorContext
+    ) -> NewDistinct:
+        """Let workers keep distinct values that are new, and merge the partial values of other functions on the way."""
+        if not (parts := _distinct_parts(functions)):
+            return NO_NEW_DISTINCT
+        others = row_partials([function for function in functions if not function.distinct_part], types.partials)
+        state = context.state(self._keys, ttl=self.ttl("", context))
+        return new_values(rows, self._keys, parts, context, Along(*others, state) if others is not None else None)
 
     def _lifted(
         self, rows: DataFrame, functions: Sequence[Function], types: Types, distinct: NewDistinct
@@ -324,6 +338,8 @@ class Aggregate(ExpiringOperator):
         from pyspark.sql import functions as F
 
         names = [name for function in functions if function.distinct_part for name in function.columns]
+        if distinct.along is not None:
+            return RowPartials(distinct.grown[0], {**distinct.along, **dict.fromkeys(names, "sum")})
         plain = [function for function in functions if not function.distinct_part]
         lifted = lift(plain, rows, self._keys, types.partials)
         if distinct.left:
@@ -437,18 +453,6 @@ class Aggregate(ExpiringOperator):
         steps = {name: F.expr(f"sum(IF({name} > 0, 1L, 0L) - {was[name]})") for name in wheres}
         named = [steps[each.distinct_column].alias(name) for each in members for name in each.columns]
         return after.groupBy(*map(quoted, self._keys)).agg(*named)
-
-
-class NewDistinct(NamedTuple):
-    """What workers have made of the distinct values of a checkpoint's rows."""
-
-    grown: Sequence[DataFrame]
-    """By how much counts grow: the keys, any number of rows for each."""
-    left: Parts
-    """The counts that workers could not do."""
-
-
-NO_NEW_DISTINCT = NewDistinct((), {})
 
 
 def _distinct_parts(functions: Sequence[Function]) -> dict[str, list[Function]]:

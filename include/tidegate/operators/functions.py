@@ -413,16 +413,13 @@ def partials_of_rows(function: Function) -> dict[str, str] | None:
     return texts
 
 
-def lift(
-    functions: Sequence[Function],
-    rows: DataFrame,
-    by: Sequence[str],
-    types: Mapping[str, str],
-    before: Sequence[str] = (),
-) -> RowPartials | None:
-    """Return the rows as partial values; None: some function has another shape.
+def row_partials(
+    functions: Sequence[Function], types: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]] | None:
+    """Return the SQL of single rows' partial values, and the operation that merges each; None: some function has
+    another shape.
 
-    types: those of the partial values, by their SQL. before: the SQL of keys that are no columns yet.
+    types: those of the partial values, by their SQL.
     """
     ops = merges_of(functions)
     texts: dict[str, str] = {}
@@ -434,7 +431,24 @@ def lift(
     if not ops or ops.keys() != texts.keys():
         return None
     sql = {name: text for function in functions for name, text in function.partials_sql.items()}
-    columns = (f"CAST({text} AS {types[sql[name]]}) AS {quoted(name)}" for name, text in texts.items())
+    return {name: f"CAST({text} AS {types[sql[name]]})" for name, text in texts.items()}, ops
+
+
+def lift(
+    functions: Sequence[Function],
+    rows: DataFrame,
+    by: Sequence[str],
+    types: Mapping[str, str],
+    before: Sequence[str] = (),
+) -> RowPartials | None:
+    """Return the rows as partial values; None: some function has another shape.
+
+    types: those of the partial values, by their SQL. before: the SQL of keys that are no columns yet.
+    """
+    if (known := row_partials(functions, types)) is None:
+        return None
+    texts, ops = known
+    columns = (f"{text} AS {quoted(name)}" for name, text in texts.items())
     fixed = {function.name: 1 for function in functions if function.call.name == "count" and function.argument == "*"}
     return RowPartials(empty_if(rows, select_sql(rows, [*before, *map(quoted, by), *columns])), ops, fixed)
 

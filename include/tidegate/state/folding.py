@@ -93,6 +93,7 @@ def fold_rows(
     *,
     is_empty: bool,
     keeps_rows: bool = True,
+    beside: KeyedState | None = None,
     enters: str | None = None,
     wants_replaced: bool = False,
     made: Callable[[pa.Table], pa.Table] | None = None,
@@ -103,6 +104,7 @@ def fold_rows(
     grouped_by: columns of the batch, keys of each state: rows that agree in these come to one worker.
     given: the columns of the rows to emit. is_empty: the batch is known to have no rows.
     keeps_rows: the states hold whole rows of the batch, and not only a part of each.
+    beside: a state with what they do not hold of a row.
     enters: a column of what `work` gives, beside those of `given`: false where a row is replaced. wants_replaced: these
         are asked for.
     made: makes the rows to emit of what `work` gives. None: they are the same.
@@ -143,8 +145,9 @@ def fold_rows(
             most_bytes=MOST_BYTES,
             enters=enters,
         )
-        alike = states if keeps_rows and all(each.state.little_arrives for each in states) else ()
-        light = workers.are_light(fields, [file for each in alike for file in each.state.begun])
+        holding = [each.state for each in states] + ([beside] if beside is not None else [])
+        are_known = keeps_rows and all(state.little_arrives for state in holding) and (beside is None or beside.begun)
+        light = workers.are_light(fields, [file for state in holding for file in state.begun] if are_known else [])
         outcome = _Outcome(_run(plan, rows, fields, count, is_empty=is_empty, light=light), count)
     if outcome.too_many:
         for remembered, folder in zip(states, folders, strict=True):

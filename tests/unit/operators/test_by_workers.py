@@ -14,7 +14,7 @@ from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
 from tidegate.operators.by_workers.greatest import GreatestRow
 from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
 from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
-from tidegate.operators.distinct.by_workers import COUNTS, NewValues, new_column
+from tidegate.operators.distinct.by_workers import COUNTS, FIRST, NewValues, new_column
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 from tidegate.state.arrow.folding import TooMany
 
@@ -96,6 +96,36 @@ def test_each_distinct_value_counts_once(arriving: list[list[tuple[Any, ...]]]) 
             there = {(k, value): row[name] for (k, value), row in states[place].items() if row[name]}
             assert there.keys() == {(k, value) for k, at, value in known if at == count}
             assert all(there[k, value] == batch[k, at, value] for k, at, value in new if at == count)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(KEYS, st.one_of(st.none(), st.integers(0, 3)), st.integers(-9, 9)), max_size=12))
+def test_what_comes_along_with_values_is_merged_once_for_each_row(rows: list[tuple[Any, ...]]) -> None:
+    """Each row arrives twice, for two counts of other values; only the first time it brings its number and its word."""
+    brought = [("n", pa.int64()), ("word", pa.string()), (FIRST, pa.bool_())]
+    fields = [("_group", pa.int32()), ("k", pa.string()), ("_value0", pa.int64())]
+    first = [
+        {"k": k, "_value0": value, COUNTS: 1, "n": number, "word": f"{number}", FIRST: True}
+        for k, value, number in rows
+    ]
+    again = [{"k": k, "_value0": 7, COUNTS: 2, "n": None, "word": None, FIRST: False} for k, _, _ in rows]
+    arrived = table([*first, *again], [*fields, (COUNTS, pa.int64()), *brought])
+    nothing = [stored({}, [*fields, ("_n", pa.int64())])] * 2
+    folded = NewValues(["k"], ["_value0"], [["_n"], ["_n"]], {"n": "sum", "word": "max"})(arrived, nothing)
+    given_out = [row for chunk in folded.given for row in chunk.to_pylist()]
+    sums: Counter[Any] = Counter()
+    words: dict[Any, str] = {}
+    grown: Counter[Any] = Counter()
+    for row in given_out:
+        sums[row["k"]] += row["n"] or 0
+        words[row["k"]] = max(words.get(row["k"], ""), row["word"] or "")
+        grown.update({(row["k"], count): row[new_column(count)] or 0 for count in (0, 1)})
+    assert {k: sums[k] for k in words} == {k: sum(n for key, _, n in rows if key == k) for k, _, _ in rows}
+    assert words == {k: max(f"{n}" for key, _, n in rows if key == k) for k, _, _ in rows}
+    values = {(k, value) for k, value, _ in rows if value is not None}
+    assert +grown == Counter((k, 0) for k, _ in values) + Counter((k, 1) for k in words)
+    assert sum(row["word"] is not None for row in given_out) == len(words), "a row for each key"
+    assert all(rows["_value0"].null_count == 0 for rows in folded.changes)
 
 
 @settings(max_examples=300, deadline=None)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.state.arrow.folding import Folded
-from tidegate.state.arrow.sorted_files import codes_of, integers, order
+from tidegate.state.arrow.sorted_files import codes_of, integers, order, reduced
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COUNTS", "MOST_COUNTS", "NewValues", "new_column"]
+__all__ = ["COUNTS", "FIRST", "MOST_COUNTS", "NewValues", "new_column"]
 
 COUNTS: Final = "_tidegate_counts"
 """The column of the batch that says which of the counts a row's value is for: a bit for each."""
+FIRST: Final = "_tidegate_first"
+"""The column of the batch that is true in one of the rows that an input row has become: in that with the partial values
+of other aggregates. Its own value may be null."""
 MOST_COUNTS: Final = 60
 """The most counts that such a number has bits for."""
 
@@ -36,12 +40,18 @@ class NewValues:
     states: Sequence[Sequence[str]]
     """For each state its columns: above 0 if a value is there, by count. Of values that nothing takes back it does not
     matter how often they are."""
+    along: Mapping[str, str] = field(default_factory=dict)
+    """The columns with partial values of other aggregates, each with the operation that merges it. They are emitted, a
+    row for each key, so that nobody has to read the batch again for them."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         import numpy as np
         import pyarrow as pa
 
         keys = [*self.by, *self.values]
+        merged = self._merged(arrived)
+        if self.along:
+            arrived = _with_values(arrived, self.values)
         codes, *known = codes_of([rows.select(keys) for rows in (arrived, *stored)], keys, small=False)
         in_order = order(codes)
         ascending = codes[in_order]
@@ -62,9 +72,24 @@ class NewValues:
             same = {name: found[name] for name in found.column_names}
             changes.append(pa.table({**same, **counted, DELETED: pa.array(np.zeros(found.num_rows, bool))}))
             given.append((found, {count: mask[changed] for count, mask in is_new.items()}))
-        return Folded(changes, self._sums(given))
+        return Folded(changes, itertools.chain(self._sums(given, arrived.schema), merged))
 
-    def _sums(self, given: Sequence[tuple[pa.Table, dict[int, Any]]]) -> Iterator[pa.Table]:
+    def _merged(self, arrived: pa.Table) -> list[pa.Table]:
+        """Return the partial values of other aggregates by key, and that no count has grown."""
+        import numpy as np
+        import pyarrow as pa
+
+        if not self.along:
+            return []
+        rows = arrived.filter(arrived[FIRST]).select([*self.by, *self.along])
+        partials = reduced(rows.to_batches(), self.by, self.along)
+        if partials is None:
+            return []
+        none = pa.array(np.zeros(partials.num_rows, np.int64))
+        counts = {new_column(count): none for count in range(sum(map(len, self.states)))}
+        return [pa.table({**{name: partials[name] for name in partials.column_names}, **counts})]
+
+    def _sums(self, given: Sequence[tuple[pa.Table, dict[int, Any]]], schema: pa.Schema) -> Iterator[pa.Table]:
         import numpy as np
         import pyarrow as pa
 
@@ -81,7 +106,18 @@ class NewValues:
                     columns[new_column(count)] = pa.array(sums, pa.int64())
                 else:
                     columns[new_column(count)] = pa.nulls(len(first), pa.int64())
+            columns |= {name: pa.nulls(len(first), schema.field(name).type) for name in self.along}
             yield pa.table(columns)
+
+
+def _with_values(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the rows in which none of these columns is null."""
+    import pyarrow.compute as pc
+
+    for name in names:
+        if rows[name].null_count:
+            rows = rows.filter(pc.is_valid(rows[name]))
+    return rows.combine_chunks()
 
 
 def _places(codes: Any, values: Any) -> tuple[Any, Any]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from tidegate.operators.distinct.by_workers import COUNTS, MOST_COUNTS, NewValues, new_column
+from tidegate.operators.distinct.by_workers import COUNTS, FIRST, MOST_COUNTS, NewValues, new_column
 from tidegate.operators.functions import Function
 from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before, is_known_empty
+from tidegate.state.arrow.workers import merges
 from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.keyed import KeyedState, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -18,10 +20,43 @@ if TYPE_CHECKING:
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["Parts", "computed_if_any", "conditions", "new_values", "value_names"]
+__all__ = [
+    "NO_NEW_DISTINCT",
+    "Along",
+    "NewDistinct",
+    "Parts",
+    "computed_if_any",
+    "conditions",
+    "new_values",
+    "value_names",
+]
 
 Parts = Mapping[str, Sequence[Function]]
 """By state, the counts of its values: of the same argument, each under a condition of its own or none."""
+
+
+class Along(NamedTuple):
+    """Partial values of other aggregates of the same rows, which workers merge while they have them."""
+
+    texts: Mapping[str, str]
+    """The SQL of a row's values, by column."""
+    ops: Mapping[str, str]
+    state: KeyedState
+    """Where they are kept."""
+
+
+class NewDistinct(NamedTuple):
+    """What workers have made of the distinct values of a checkpoint's rows."""
+
+    grown: Sequence[DataFrame]
+    """By how much counts grow: the keys, any number of rows for each."""
+    left: Parts
+    """The counts that workers could not do."""
+    along: Mapping[str, str] | None = None
+    """The partial values of other aggregates that are in the only frame, too, with the operations that merge them."""
+
+
+NO_NEW_DISTINCT = NewDistinct((), {})
 
 
 def value_names(members: Sequence[Function]) -> list[str]:
@@ -44,47 +79,65 @@ def computed_if_any(members: Sequence[Function]) -> list[str]:
 
 
 def new_values(
-    rows: DataFrame, by: Sequence[str], parts: Parts, context: OperatorContext
-) -> tuple[list[DataFrame], Parts]:
+    rows: DataFrame, by: Sequence[str], parts: Parts, context: OperatorContext, along: Along | None = None
+) -> NewDistinct:
     """Let workers keep the values that are new, and return by how much each count grows; also the parts that they
-    could not do. A frame has the keys, any number of rows for each, and a column for each of its counts."""
+    could not do. A frame has the keys, any number of rows for each, and a column for each of its counts.
+
+    along: what they may merge on the way, if one query does all counts.
+    """
     done: list[DataFrame] = []
     left: dict[str, Sequence[Function]] = {}
-    for members in _alike(rows, by, parts).values():
-        fields, names = members
+    alike, others = _alike(rows, by, parts, along)
+    if along is not None and (len(alike) > 1 or not merges(schema_of([*others.keys, *others.along]), by, along.ops)):
+        along = None
+    for fields, names in alike.values():
         some = {name: parts[name] for name in names}
-        frame = _folded(rows, by, some, fields, context)
+        frame = _folded(rows, by, some, fields, context, along, others.along)
         if frame is None:
             left |= some
         else:
             done.append(frame)
-    return done, left
+    return NewDistinct(done, left, along.ops if along is not None and not left else None)
+
+
+class _Others(NamedTuple):
+    keys: Sequence[StructField]
+    along: Sequence[StructField]
 
 
 def _alike(
-    rows: DataFrame, by: Sequence[str], parts: Parts
-) -> dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]]:
-    """Return the parts whose values have the same types, with the columns of keys and values."""
+    rows: DataFrame, by: Sequence[str], parts: Parts, along: Along | None
+) -> tuple[dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]], _Others]:
+    """Return the parts whose values have the same types, with the columns of keys and values; and the other columns."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructField
 
     texts = [text for members in parts.values() for text in members[0].distinct_arguments]
+    named = {} if along is None else along.texts
+    others = [F.expr(text).alias(name) for name, text in named.items()]
 
     def valued() -> DataFrame:
-        return rows.select(*map(quoted, by), *(F.expr(text).alias(f"c{n}") for n, text in enumerate(texts)))
+        return rows.select(*map(quoted, by), *others, *(F.expr(text).alias(f"c{n}") for n, text in enumerate(texts)))
 
-    fields = fields_before(rows.sparkSession, repr((rows.schema.json(), list(by), texts)), valued)
-    keys, types = fields[: len(by)], iter(fields[len(by) :])
+    fields = fields_before(rows.sparkSession, repr((rows.schema.json(), list(by), named, texts)), valued)
+    keys, types = fields[: len(by)], iter(fields[len(by) + len(others) :])
     found: dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]] = {}
     for name, members in parts.items():
         values = [StructField(value, next(types).dataType) for value in value_names(members)]
         kinds = tuple(value.dataType.simpleString() for value in values)
         found.setdefault(kinds, ([*keys, *values], []))[1].append(name)
-    return found
+    return found, _Others(keys, fields[len(by) : len(by) + len(others)])
 
 
 def _folded(
-    rows: DataFrame, by: Sequence[str], parts: Parts, fields: Sequence[StructField], context: OperatorContext
+    rows: DataFrame,
+    by: Sequence[str],
+    parts: Parts,
+    fields: Sequence[StructField],
+    context: OperatorContext,
+    along: Along | None,
+    others: Sequence[StructField],
 ) -> DataFrame | None:
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
@@ -95,21 +148,35 @@ def _folded(
         return None
     values = value_names(next(iter(parts.values())))
     keys = [*by, *values]
-    each, first = [], 0
+    long, first = T.LongType(), 0
+    each: list[Column] = []
+    carried: list[StructField] = [] if along is None else [*others, T.StructField(FIRST, T.BooleanType())]
     for members, names in zip(parts.values(), columns, strict=True):
-        each.append(_value(values, members, first))
+        each.append(_value(values, members, first, _carried(along, others, is_first=not each)))
         first += len(names)
     batch = rows.select(*map(quoted, by), F.inline(F.array(*each)))
-    batch = batch.where(" AND ".join(f"{name} IS NOT NULL" for name in values)).select(*map(quoted, keys), COUNTS)
-    long = T.LongType()
+    there = " AND ".join(f"{name} IS NOT NULL" for name in values)
+    batch = batch.where(there if along is None else f"{FIRST} OR ({there})")
+    batch = batch.select(*map(quoted, keys), COUNTS, *(quoted(field.name) for field in carried))
     states = [
         Remembered(context.state(keys, part), [*fields, *(T.StructField(name, long) for name in names)])
         for part, names in zip(parts, columns, strict=True)
     ]
+    carries = along is not None
     given = [*fields[: len(by)], *(T.StructField(new_column(n), long) for n in range(total))]
-    arriving = [*fields, T.StructField(COUNTS, long)]
-    work = NewValues(list(by), values, columns)
-    folded = fold_rows(batch, arriving, keys, states, work, given, is_empty=is_known_empty(rows))
+    given += others if carries else ()
+    arriving = [*fields, T.StructField(COUNTS, long), *carried]
+    work = NewValues(list(by), values, columns, along.ops if along is not None else {})
+    folded = fold_rows(
+        batch,
+        arriving,
+        keys,
+        states,
+        work,
+        given,
+        is_empty=is_known_empty(rows),
+        beside=along.state if along is not None else None,
+    )
     if folded is None:
         return None
     results: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -118,10 +185,22 @@ def _folded(
             results[part, function.distinct_column] += function.columns
     counted = [(part, name) for part, names in zip(parts, columns, strict=True) for name in names]
     counts = (F.col(new_column(n)).alias(name) for n, key in enumerate(counted) for name in results[key])
-    return folded.rows.select(*map(quoted, by), *counts)
+    return folded.rows.select(*map(quoted, by), *counts, *(quoted(field.name) for field in others if carries))
 
 
-def _value(values: Sequence[str], members: Sequence[Function], first: int) -> Column:
+def _carried(along: Along | None, others: Sequence[StructField], *, is_first: bool) -> list[Column]:
+    """Return the columns that only the first value of a row has."""
+    from pyspark.sql import functions as F
+
+    if along is None:
+        return []
+    texts = along.texts if is_first else {}
+    columns = [F.expr(texts[field.name]) if is_first else F.lit(None).cast(field.dataType) for field in others]
+    named = [column.alias(field.name) for column, field in zip(columns, others, strict=True)]
+    return [*named, F.lit(is_first).alias(FIRST)]
+
+
+def _value(values: Sequence[str], members: Sequence[Function], first: int, carried: Sequence[Column]) -> Column:
     """Return a value with the counts that it is for. first: the number of the first of them."""
     from pyspark.sql import functions as F
 
@@ -129,4 +208,4 @@ def _value(values: Sequence[str], members: Sequence[Function], first: int) -> Co
         f"IF({where}, {1 << number}L, 0L)" for number, where in enumerate(conditions(members).values(), first)
     )
     named = (F.expr(text).alias(name) for name, text in zip(values, computed_if_any(members), strict=True))
-    return F.struct(F.expr(bits).alias(COUNTS), *named)
+    return F.struct(F.expr(bits).alias(COUNTS), *named, *carried)
