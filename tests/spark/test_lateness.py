@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.state.arrow.sorted_files import integers
+from tidegate.state.arrow.keys_as_numbers import integers
 from tidegate.state.lateness import (
     WindowLimits,
     closing_sql,

@@ -36,7 +36,7 @@ import msgspec
 
 from tidegate.records.moments import micros_of
 from tidegate.spark.event_time import moment
-from tidegate.state.arrow.sorted_files import integers
+from tidegate.state.arrow.keys_as_numbers import integers
 from tidegate.state.record import StateFile, StateTable
 from tidegate.versions.python import parse_time
 

@@ -504,7 +504,7 @@ def test_it_never_makes_a_difference(tmp_path: Path, order_by: Sequence[str], se
         event, seen = chance.choice(list(EVENTS)) if id < 14 else "nothing", chance.random()
         for world in worlds:
             EVENTS[event](world, random.Random(seen))
-        if id >= 14 or len(waiting) > chance.randrange(2):  # sometimes the next one is staged before this one is published
+        if id >= 14 or len(waiting) > chance.randrange(2):  # else the next one is staged before
             for id_waiting, staged in waiting:
                 for world, committable in zip(worlds, staged, strict=True):
                     assert world.published(id_waiting, committable) is not None

@@ -13,8 +13,10 @@ import pyarrow as pa
 import pytest
 
 from tidegate.errors import Invalid
-from tidegate.state.arrow import sorted_files
-from tidegate.state.arrow.sorted_files import Matcher, SortedFile, StateLayout, Writer, found, merged, reduced
+from tidegate.state.arrow import keys_as_numbers, reducing, sorted_files
+from tidegate.state.arrow.matching import Matcher
+from tidegate.state.arrow.reducing import reduced
+from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, found, merged
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 
 TEXTS = ["", "a", "é", "zz", *(f"key {n}" for n in range(60))]
@@ -57,7 +59,7 @@ def write(layout: StateLayout, path: Path, rows: dict[Any, tuple[int, int, bool]
     columns |= {GROUP: [group_of(key) for key in rows], CHECKPOINT: [r[0] for r in rows.values()]}
     columns |= {DELETED: [r[2] for r in rows.values()], "v": [r[1] for r in rows.values()]}
     table = pa.table({field.name: pa.array(columns[field.name], field.type) for field in layout.schema})
-    table = table.take(pa.array(sorted_files.order_of(table, layout.keys)))
+    table = table.take(pa.array(keys_as_numbers.order_of(table, layout.keys)))
     writer = Writer(layout, str(path))
     for start in range(0, table.num_rows, 7):
         writer.write(table.slice(start, 7))
@@ -94,7 +96,7 @@ def test_the_newest_row_of_each_key_is_found_and_survives_a_merge(
 
     wanted = list({make(r) for _ in range(25)})
     batch = pa.table({n: pa.array([key[at] for key in wanted], t) for at, (n, t) in enumerate(keys.items())})
-    batch = batch.take(pa.array(sorted_files.order_of(batch, layout.keys)))
+    batch = batch.take(pa.array(keys_as_numbers.order_of(batch, layout.keys)))
     wanted = [tuple(row.values()) for row in batch.to_pylist()]
     hits = found(layout, files, Matcher(batch, layout.keys))
     assert hits is not None
@@ -136,13 +138,22 @@ def batches(values: list[Any], kind: pa.DataType, size: int = 5) -> list[pa.Reco
         (pa.int64(), [None if n % 3 == 0 else n * 7 - 40 for n in range(40)]),
         (pa.int64(), [n * 7 - 40 for n in range(40)]),
         (pa.decimal128(20, 2), [None if n % 8 == 0 else Decimal(n).scaleb(-2) for n in range(40)]),
+        (pa.int16(), [None if n % 4 == 0 else n - 20 for n in range(40)]),
+        (pa.date32(), [None if n % 8 == 0 else date(1970, 1, 20) - timedelta(days=n) for n in range(40)]),
+        (pa.timestamp("us", "UTC"), [None if n % 8 == 0 else MOMENT - timedelta(minutes=n) for n in range(40)]),
+        (pa.string(), [None if n % 4 == 0 else f"{n % 7}" for n in range(40)]),
+        (pa.bool_(), [None if n % 8 == 0 else n % 12 < 6 for n in range(40)]),
     ],
+    ids=lambda told: str(told) if isinstance(told, pa.DataType) else "values",
 )
 def test_rows_become_one_per_key(
     kind: pa.DataType, values: list[Any], reduce_at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sorted_files, "REDUCE_AT", reduce_at)
-    for op, plain in (("sum", sum), ("min", min), ("max", max)):
+    monkeypatch.setattr(reducing, "REDUCE_AT", reduce_at)
+    ops: dict[str, Any] = {"sum": sum, "min": min, "max": max}
+    if not (pa.types.is_integer(kind) or pa.types.is_decimal(kind)):
+        del ops["sum"]
+    for op, plain in ops.items():
         table = reduced(batches(values, kind), ["k"], {"v": op})
         assert table is not None
         of_key = {k: [v for n, v in enumerate(values) if n % 4 == k and v is not None] for k in range(4)}
@@ -164,7 +175,7 @@ def test_a_sum_that_does_not_fit_is_an_error_and_one_that_only_passes_the_limit_
     assert table is not None
     assert table["v"].to_pylist()[0] == huge
     with pytest.raises(Invalid, match="overflow"):
-        sorted_files.combined(pa.array([2**63 - 1]), pa.array([1]), "sum")
+        reducing.combined(pa.array([2**63 - 1]), pa.array([1]), "sum")
 
 
 @pytest.mark.parametrize("edge", [2**63 - 1, 2**63 - 2, -(2**63), 0])
@@ -207,35 +218,95 @@ def test_statistics_are_compared_as_whole_numbers(tmp_path: Path) -> None:
 def test_keys_of_any_type_are_numbered_alike_also_where_there_are_none(type_: pa.DataType, one: Any, two: Any) -> None:
     none = pa.table({"k": pa.chunked_array([], type_)})
     some = pa.table({"k": pa.array([one, two, None, one], type_)})
-    assert [len(codes) for codes in sorted_files.codes_of([none, none], ["k"])] == [0, 0]
-    nothing, codes = sorted_files.codes_of([none, some], ["k"])
+    assert [len(codes) for codes in keys_as_numbers.codes_of([none, none], ["k"])] == [0, 0]
+    nothing, codes = keys_as_numbers.codes_of([none, some], ["k"])
     assert len(nothing) == 0
     assert codes[0] == codes[3]
     assert len(set(codes)) == 3
 
 
-@pytest.mark.parametrize("small", [True, False])
-@pytest.mark.parametrize("seed", range(20))
-def test_rows_have_the_same_number_where_their_keys_are_the_same(seed: int, small: bool) -> None:
-    """Whatever the keys: few or many, far apart, several columns of them."""
-    rng = np.random.default_rng(seed)
+def some_keys(rng: np.random.Generator, rows: int) -> pa.Table:
+    """Whatever keys: few or many, far apart, with nulls, several columns of them."""
     spread = [2, 50, 1 << 40, (1 << 63) - 1]
 
     def column() -> pa.Array:
-        numbers = rng.integers(-rng.choice(spread), rng.choice(spread), 60)
+        numbers = rng.integers(-rng.choice(spread), rng.choice(spread), rows)
         kinds: list[pa.Array] = [
             pa.array(numbers),
-            pa.array([None if number % 3 == 0 else str(number % 7) for number in numbers.tolist()]),
-            pa.array(numbers % 5, mask=numbers % 4 == 0),
+            pa.array(numbers, mask=numbers % 4 == 0),
+            pa.array([None if number % 3 == 0 else "é"[number % 2 :] + str(number % 7) for number in numbers.tolist()]),
             pa.array((numbers % 9).astype("int32"), pa.date32()),
+            pa.array([None if number % 5 == 0 else number % 2 == 0 for number in numbers.tolist()]),
+            pa.array([Decimal(number % 11).scaleb(-1) for number in numbers.tolist()], pa.decimal128(4, 1)),
         ]
         return kinds[rng.integers(len(kinds))]
 
-    keys = [f"k{place}" for place in range(rng.integers(1, 5))]
-    both = pa.table({key: column() for key in keys})
+    return pa.table({f"k{place}": column() for place in range(rng.integers(1, 5))})
+
+
+def tuples(rows: pa.Table) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in rows.to_pylist()]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_rows_are_sorted_by_their_keys_nulls_last_and_equal_ones_by_age_or_as_they_stand(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = some_keys(rng, 60)
+    keys = rows.column_names
+    rows = rows.take(pa.array(rng.integers(0, 60, 90))).append_column(CHECKPOINT, pa.array(rng.integers(1, 9, 90)))
+    in_order = [[(value is None, value or type(value)()) for value in row] for row in tuples(rows.select(keys))]
+    ages = rows[CHECKPOINT].to_pylist()
+    firsts = [n for n in range(90) if not n or sorted(in_order)[n] != sorted(in_order)[n - 1]]
+    for newest_first, told in ((False, lambda n: (in_order[n], n)), (True, lambda n: (in_order[n], -ages[n], n))):
+        places, starts = keys_as_numbers.order_and_firsts(rows, keys, newest_first)
+        assert [*places] == sorted(range(90), key=told)
+        assert [*starts] == firsts
+        assert [*keys_as_numbers.order_of(rows, keys, newest_first)] == [*places]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_a_batch_has_is_found_in_a_file_however_its_keys_are_numbered(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    both = some_keys(rng, 80)
+    keys = both.column_names
+    file = both.take(pa.array(rng.integers(0, 80, 70)))
+    columns = [file[name].combine_chunks() for name in keys]
+    batch = both.slice(0, 30) if seed % 10 else both.slice(0, 0)
+    if keys_as_numbers.packed(batch, keys) is None:
+        assert [*Matcher(batch, keys).all_rows_in(columns)] == [
+            n for n, row in enumerate(tuples(file)) if row in tuples(batch)
+        ], "each key as often as it likes"
+    places, starts = keys_as_numbers.order_and_firsts(batch, keys)
+    once = batch.take(pa.array(places[starts]))
+    file_rows, batch_rows = Matcher(once, keys).rows_in(columns)
+    assert tuples(file.take(pa.array(file_rows))) == tuples(once.take(pa.array(batch_rows)))
+    if len(keys) > 1 or keys_as_numbers.packed(once, keys) is None:  # each row of a file of its own else
+        assert sorted(file_rows) == [n for n, row in enumerate(tuples(file)) if row in tuples(once)]
+
+
+def test_keys_too_far_apart_for_one_number_stay_apart() -> None:
+    """As one number of 64 bits, the file's second row would be the batch's last."""
+    batch = pa.table({"k": [0, *[1 << 61] * 7], "l": ["0", *(str(n) for n in range(7))]})
+    file = pa.table({"k": [0, 0, 1 << 61], "l": ["0", "6", "6"]})
+    columns = [file[name].combine_chunks() for name in file.column_names]
+    assert [[*rows] for rows in Matcher(batch, ["k", "l"]).rows_in(columns)] == [[0, 2], [0, 7]]
+
+
+def test_a_null_is_none_of_the_numbers_between_others() -> None:
+    batch = pa.table({"k": [0, 9], "l": [0, 9]})
+    columns = [pa.array([0, None, 0, 9]), pa.array([0, 0, None, 9])]
+    assert [*Matcher(batch, ["k", "l"]).rows_in(columns)[0]] == [0, 3]
+
+
+@pytest.mark.parametrize("small", [True, False])
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_have_the_same_number_where_their_keys_are_the_same(seed: int, small: bool) -> None:
+    rng = np.random.default_rng(seed)
+    both = some_keys(rng, 60)
+    keys = both.column_names
     both = pa.concat_tables([both, both.take(pa.array(rng.integers(0, 60, 30)))])
-    codes = np.concatenate(sorted_files.codes_of([both.slice(0, 40), both.slice(40)], keys, small=small))
-    told = [tuple(row.values()) for row in both.to_pylist()]
+    codes = np.concatenate(keys_as_numbers.codes_of([both.slice(0, 40), both.slice(40)], keys, small=small))
+    told = tuples(both)
     assert len(codes) == len(told)
     assert len(set(zip(codes.tolist(), told, strict=True))) == len(set(codes.tolist())) == len(set(told))
     assert codes.min() >= 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.by_workers.ranked import ENTERS, in_order, sortable
 from tidegate.state.arrow.folding import Folded, TooMany
-from tidegate.state.arrow.sorted_files import codes_of, firsts
+from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.state.arrow.folding import Folded
-from tidegate.state.arrow.sorted_files import codes_of, combined, reduced
+from tidegate.state.arrow.keys_as_numbers import codes_of
+from tidegate.state.arrow.reducing import combined, reduced
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.state.arrow.folding import Folded
-from tidegate.state.arrow.sorted_files import codes_of
+from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:

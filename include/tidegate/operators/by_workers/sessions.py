@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.state.arrow.folding import Folded
-from tidegate.state.arrow.sorted_files import codes_of, integers, reduced
+from tidegate.state.arrow.keys_as_numbers import codes_of, integers
+from tidegate.state.arrow.reducing import reduced
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import WindowLimits, ended_mask
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.state.arrow.folding import Folded
-from tidegate.state.arrow.sorted_files import codes_of, integers, order, reduced
+from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order
+from tidegate.state.arrow.reducing import reduced
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
@@ -72,42 +72,36 @@ class NewValues:
             same = {name: found[name] for name in found.column_names}
             changes.append(pa.table({**same, **counted, DELETED: pa.array(np.zeros(found.num_rows, bool))}))
             given.append((found, {count: mask[changed] for count, mask in is_new.items()}))
-        return Folded(changes, itertools.chain(self._sums(given, arrived.schema), merged))
+        return Folded(changes, self._grown(given, merged))
 
-    def _merged(self, arrived: pa.Table) -> list[pa.Table]:
-        """Return the partial values of other aggregates by key, and that no count has grown."""
-        import numpy as np
-        import pyarrow as pa
-
+    def _merged(self, arrived: pa.Table) -> pa.Table:
+        """Return the partial values of other aggregates by key."""
+        rows = arrived.select([*self.by, *self.along])
         if not self.along:
-            return []
-        rows = arrived.filter(arrived[FIRST]).select([*self.by, *self.along])
-        partials = reduced(rows.to_batches(), self.by, self.along)
-        if partials is None:
-            return []
-        none = pa.array(np.zeros(partials.num_rows, np.int64))
-        counts = {new_column(count): none for count in range(sum(map(len, self.states)))}
-        return [pa.table({**{name: partials[name] for name in partials.column_names}, **counts})]
+            return rows.slice(0, 0)
+        merged = reduced(rows.filter(arrived[FIRST]).to_batches(), self.by, self.along)
+        return rows.slice(0, 0) if merged is None else merged
 
-    def _sums(self, given: Sequence[tuple[pa.Table, dict[int, Any]]], schema: pa.Schema) -> Iterator[pa.Table]:
+    def _grown(self, given: Sequence[tuple[pa.Table, Mapping[int, Any]]], merged: pa.Table) -> Iterator[pa.Table]:
+        """Yield a row for each key: by how much its counts have grown, and the partial values that came along."""
         import numpy as np
         import pyarrow as pa
 
-        for rows, is_new in given:
-            if not rows.num_rows:
-                continue
-            codes = codes_of([rows.select(self.by)], self.by)[0]
-            _, first, places = np.unique(codes, return_index=True, return_inverse=True)
-            keys = rows.select(self.by).take(pa.array(first))
-            columns: dict[str, Any] = {name: keys[name] for name in self.by}
-            for count in range(sum(map(len, self.states))):
-                if count in is_new:
-                    sums = np.bincount(places[is_new[count]], minlength=len(first))
-                    columns[new_column(count)] = pa.array(sums, pa.int64())
-                else:
-                    columns[new_column(count)] = pa.nulls(len(first), pa.int64())
-            columns |= {name: pa.nulls(len(first), schema.field(name).type) for name in self.along}
-            yield pa.table(columns)
+        tables = [rows.select(self.by) for rows in (*(rows for rows, _ in given), merged)]
+        codes = codes_of(tables, self.by)
+        there, first = np.unique(np.concatenate(codes), return_index=True)
+        if not len(there):
+            return
+        keys = pa.concat_tables(tables).take(pa.array(first))
+        columns: dict[str, Any] = {name: keys[name] for name in self.by}
+        for (_, is_new), numbers in zip(given, codes, strict=False):
+            for count, mask in is_new.items():
+                sums = np.bincount(numbers[mask], minlength=there[-1] + 1)
+                columns[new_column(count)] = pa.array(sums[there], pa.int64())
+        place = np.full(there[-1] + 1, -1)
+        place[codes[-1]] = np.arange(merged.num_rows)
+        came = merged.take(pa.array(place[there], mask=place[there] < 0))
+        yield pa.table(columns | {name: came[name] for name in self.along})
 
 
 def _with_values(rows: pa.Table, names: Sequence[str]) -> pa.Table:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.state.arrow.sorted_files import Matcher, SortedFile, StateLayout, opened, read
+from tidegate.state.arrow.matching import Matcher
+from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, opened, read
 from tidegate.state.columns import CHECKPOINT, DELETED, TOUCHED
 
 if TYPE_CHECKING:

@@ -17,20 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.delta import WrittenFile
 from tidegate.spark.row_id import with_row_ids
+from tidegate.state.arrow.keys_as_numbers import integers, order_and_firsts, order_of, packed
+from tidegate.state.arrow.matching import Matcher, raw_bounds
 from tidegate.state.arrow.merging import ADDED, TOO_MANY, Giving, Line, MergePlan, compact, living_mask
-from tidegate.state.arrow.sorted_files import (
-    Matcher,
-    SortedFile,
-    StateLayout,
-    Writer,
-    firsts,
-    integers,
-    newest,
-    opened,
-    order_of,
-    raw_bounds,
-    read,
-)
+from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, newest, opened, read
 from tidegate.state.columns import CHECKPOINT, TOUCHED
 
 if TYPE_CHECKING:
@@ -127,7 +117,10 @@ class Lookup:
                 if ending:
                     mask |= self._ends(keys[time])
                 if mask.any():
-                    yield read(file, layout, layout.schema.names, group).filter(pa.array(mask))
+                    others = [name for name in layout.schema.names if name not in looked_at]
+                    rest = read(file, layout, others, group) if others else keys
+                    columns = [(keys if name in looked_at else rest)[name] for name in layout.schema.names]
+                    yield pa.table(columns, schema=layout.schema).filter(pa.array(mask))
 
     def ending_keys(self, groups: range) -> Iterator[pa.Table]:
         """Yield the keys of rows that seem to end."""
@@ -175,13 +168,13 @@ class Sought:
     @classmethod
     def of(cls, rows: pa.Table, by: Sequence[str]) -> Sought:
         """Look up all rows under these rows' keys."""
-        return cls(Matcher(_distinct(rows, by), by)) if rows.num_rows else cls()
+        return cls(Matcher(_keys(rows, by), by)) if rows.num_rows else cls()
 
     def with_copies(self, rows: pa.Table, by: Sequence[str], key: str) -> Sought:
         """Look up copies of these rows, too. key: tells rows apart that agree in the others."""
         if not rows.num_rows:
             return self
-        return Sought(self.keys, (Matcher(_distinct(rows, by), by), key, rows[key].combine_chunks()))
+        return Sought(self.keys, (Matcher(_keys(rows, by), by), key, rows[key].combine_chunks()))
 
     def within(self, metadata: Any, place: int) -> Sought | None:
         """Return what a row group can hold of it, by its statistics. None: nothing. place: the first key's column."""
@@ -306,13 +299,16 @@ def _collected(
     return pa.concat_tables([with_row_ids(schema.empty_table()), *held]).combine_chunks()
 
 
-def _distinct(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the rows' keys, each once, sorted."""
+def _keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the rows' keys, for a matcher that is asked for no rows: numbers sorted and each once, texts as they
+    are."""
     import pyarrow as pa
 
     columns = rows.select(list(keys))
-    ordered = columns.take(pa.array(order_of(columns, keys)))
-    return ordered.take(pa.array(firsts(ordered, keys)))
+    if packed(columns, keys) is None:
+        return columns
+    places, starts = order_and_firsts(columns, keys)
+    return columns.take(pa.array(places[starts]))
 
 
 def _write_changes(state: MergePlan, changes: pa.Table, path: str) -> WrittenFile:

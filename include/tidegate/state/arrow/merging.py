@@ -13,21 +13,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidegate.delta import WrittenFile
-from tidegate.state.arrow.sorted_files import (
-    Matcher,
-    SortedFile,
-    StateLayout,
-    Writer,
-    combined,
-    found,
-    integers,
-    merged,
-    newest,
-    opened,
-    raw_bounds,
-    read,
-    reduced,
-)
+from tidegate.state.arrow.keys_as_numbers import integers
+from tidegate.state.arrow.matching import Matcher, raw_bounds
+from tidegate.state.arrow.reducing import combined, reduced
+from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, found, merged, newest, opened, read
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 from tidegate.state.lateness import StartRange, WindowLimits, closing_starts, ended_mask, late_mask
 from tidegate.state.record import RowTtl
