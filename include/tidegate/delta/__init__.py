@@ -15,7 +15,7 @@ from tidegate.delta.files.footers import (
 from tidegate.delta.files.partitions import partition_values, with_plain_partition_text
 from tidegate.delta.files.sync import Syncing, seconds_beside
 from tidegate.delta.journal import Journal
-from tidegate.delta.log.active_files import LiveFile, live_files, paths_outside, query, read_table, sql_name
+from tidegate.delta.log.active_files import LiveFile, data_files, live_files, paths_outside, query, read_table, sql_name
 from tidegate.delta.log.cleanup import forget_log
 from tidegate.delta.log.commits import (
     CommitStamp,
@@ -64,6 +64,7 @@ __all__ = [
     "append",
     "believe",
     "create",
+    "data_files",
     "differences",
     "find_commit",
     "find_publication",

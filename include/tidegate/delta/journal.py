@@ -21,9 +21,10 @@ import msgspec
 from tidegate.delta.arrow_types import arrow_schema, conform
 from tidegate.delta.files.access import Location
 from tidegate.delta.files.footers import StagedFile, open_parquet
-from tidegate.delta.log.active_files import LiveFile, live_files
+from tidegate.delta.log.active_files import data_files
 from tidegate.delta.log.cleanup import forget_log
 from tidegate.delta.log.commits import CommitStamp, Committed, add_columns, create, replace
+from tidegate.delta.log.files import DataFile
 from tidegate.delta.log.snapshot import Snapshot, open_table
 from tidegate.errors import Corrupt, TidegateError
 from tidegate.records.records import Json
@@ -62,7 +63,7 @@ class Journal:
 
     def add(self, snapshot: Snapshot | None, rows: pa.Table, stamp: CommitStamp) -> Committed | None:
         """Add rows, all after `last(snapshot)`. Return None if others have added some meanwhile: look again."""
-        live = live_files(snapshot) if snapshot is not None else []
+        live = [*data_files(snapshot).values()] if snapshot is not None else []
         merged = to_merge(live, rows.num_rows)
         new = self._write([*merged, rows], stamp.attempt)
         committed = self._commit(snapshot, new, merged, stamp)  # if it fails, perhaps it is in the log: the file stays
@@ -88,7 +89,7 @@ class Journal:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        spans = {file.path: _span(file.path) for file in live_files(snapshot)} if snapshot is not None else {}
+        spans = {path: _span(path) for path in data_files(snapshot)} if snapshot is not None else {}
         chosen = [
             path
             for path, (low, high) in sorted(spans.items())
@@ -103,7 +104,7 @@ class Journal:
     def clean(self, snapshot: Snapshot) -> None:
         """Remove files left by crashes, and the log's old part: nobody reads an older version."""
         with contextlib.suppress(TidegateError):
-            live = {file.path for file in live_files(snapshot)}
+            live = set(data_files(snapshot))
             spans = [_span(path) for path in live]
             old = [path for path, _ in self.location.walk("") if _NAME.fullmatch(path) and path not in live]
             # Numbers that are there already are never committed again: whoever has written this file has lost.
@@ -120,13 +121,13 @@ class Journal:
             rows = file.read(columns=[name for name in shape.names if name in stored])
         return conform(rows, shape, rows.num_rows, {})
 
-    def _write(self, parts: Sequence[LiveFile | pa.Table], attempt: str) -> StagedFile:
+    def _write(self, parts: Sequence[DataFile | pa.Table], attempt: str) -> StagedFile:
         """Write one file with all of these rows, durably."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         shape = arrow_schema(self.schema, self._names)
-        read = [self._rows(part.path, shape) if isinstance(part, LiveFile) else part for part in parts]
+        read = [self._rows(part.path, shape) if isinstance(part, DataFile) else part for part in parts]
         rows = pa.concat_tables(read).sort_by(self.number)
         low, high = rows[self.number][0].as_py(), rows[self.number][-1].as_py()
         path = f"{low:012d}-{high:012d}-{attempt}.parquet"
@@ -139,7 +140,7 @@ class Journal:
         return StagedFile(path=path, size=size, rows=rows.num_rows, stats=msgspec.json.encode(stats).decode())
 
     def _commit(
-        self, snapshot: Snapshot | None, new: StagedFile, merged: Sequence[LiveFile], stamp: CommitStamp
+        self, snapshot: Snapshot | None, new: StagedFile, merged: Sequence[DataFile], stamp: CommitStamp
     ) -> Committed | None:
         if snapshot is None:
             return create(self.location, self.schema, [new], stamp, properties={"delta.checkpointInterval": "20"})
@@ -153,7 +154,7 @@ class Journal:
         return replace(snapshot, [new], merged, stamp)
 
 
-def to_merge(files: Sequence[LiveFile], new: int) -> list[LiveFile]:
+def to_merge(files: Sequence[DataFile], new: int) -> list[DataFile]:
     """Return the files that are merged with this number of new rows."""
     remaining, chosen, rows = list(files), [], new
     while rows < LARGEST:

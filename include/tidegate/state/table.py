@@ -19,9 +19,9 @@ from tidegate.delta import (
     StagedFile,
     add_columns,
     create,
+    data_files,
     find_commit,
     forget_log,
-    live_files,
     missing_files,
     open_table,
     overwrite,
@@ -126,7 +126,7 @@ class StateSink(ExactlyOnceSink):
 
     def _publish_next(self, snapshot: Snapshot, table: StateTable, stamp: CommitStamp) -> Committed | None:
         target = {file.file.path: file.file for file in table.files}
-        live = {file.path: file for file in live_files(snapshot)}
+        live = data_files(snapshot)
         added = [file for path, file in target.items() if path not in live]
         self._refuse_gone(snapshot.location, added, stamp.id)
         if len(added) == len(target) and any(
@@ -174,13 +174,13 @@ class StateSink(ExactlyOnceSink):
         snapshot = reopen(self.location(context), head.version)
         if snapshot is None or snapshot.txn(context.app_id) != head.last:
             return None
-        committed = replace(snapshot, [], live_files(snapshot), stamp_of(publication, context))
+        committed = replace(snapshot, [], [*data_files(snapshot).values()], stamp_of(publication, context))
         return published(self.location(context), committed, None)
 
     def clear(self, publication: Publication, context: SinkContext) -> bool:
         """Make the table show nothing, which is no publication. Return False if it was so, or others were faster."""
         snapshot = self._open(context)
-        live = live_files(snapshot) if snapshot is not None else []
+        live = [*data_files(snapshot).values()] if snapshot is not None else []
         if snapshot is None or not live:
             return False
         stamp = dataclasses.replace(stamp_of(publication, context), publishes=False)
@@ -219,7 +219,7 @@ class StateSink(ExactlyOnceSink):
                 return
         if unneeded:
             snapshot = self._open(context)
-            live = {file.path for file in live_files(snapshot)} if snapshot is not None else set()
+            live = set(data_files(snapshot)) if snapshot is not None else set()
             self.location(context).remove_files(sorted(unneeded - live))
 
 

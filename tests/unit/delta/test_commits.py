@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import threading
 from pathlib import Path
@@ -34,7 +35,9 @@ from tidegate.delta import (
     add_columns,
     append,
     create,
+    data_files,
     find_commit,
+    live_files,
     open_table,
     overwrite,
     owner_of,
@@ -194,6 +197,41 @@ def test_after_a_commit_the_next_look_at_the_table_opens_nothing(tmp_path, monke
     assert rows_of(location) == [(1, "a"), (2, "b")]
     by_foreigner(location)
     assert head(location).version == 2, "what others commit is seen all the same"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_which_files_a_table_has_is_known_through_whatever_is_committed(tmp_path, monkeypatch, seed):
+    """After our own commits without opening it; with others' commits between them as the table says."""
+    location, chance = table_at(tmp_path), random.Random(seed)
+    made(location, (1, "a"))
+    for id in range(2, 16):
+        table = head(location)
+        known = [*data_files(table).values()]
+        files = staged(location, f"part {id} ü", kv(*((id, "b") for _ in range(id))))
+        with monkeypatch.context() as patched:
+            patched.setattr(snapshots, "handle", failing(AssertionError("it was opened")))
+            assert replace(table, files, chance.sample(known, chance.randrange(len(known))), stamp(id)) is not None
+            mine = data_files(head(location))
+        chance.choice(
+            [
+                lambda: None,
+                lambda: by_foreigner(location, (chance.randrange(16), "other")),
+                lambda: DeltaTable(location.url).optimize.compact(),
+                lambda id=id: DeltaTable(location.url).delete(f"k = {id}"),
+            ]
+        )()
+        told = {file.path: (file.size, file.rows, file.partition_texts()) for file in live_files(head(location))}
+        for files in (mine, data_files(head(location))) if head(location).version == table.version + 1 else ():
+            assert {path: (file.size, file.rows, file.values) for path, file in files.items()} == told
+
+
+def test_of_a_table_with_very_many_files_it_is_not_remembered_which(tmp_path, monkeypatch):
+    monkeypatch.setattr(snapshots, "_MOST_FILES", 2)
+    location = table_at(tmp_path)
+    assert len(data_files(made(location, (1, "a")))) == 1
+    assert len(data_files(appended(location, 2, (2, "b")))) == 2
+    assert not appended(location, 3, (3, "c")).listed
+    assert len(data_files(head(location))) == 3
 
 
 @pytest.mark.parametrize("versions", [1, 3, 5])

@@ -12,7 +12,7 @@ import pytest
 from tests.kit.toy_world import ToyWorld
 from tidegate import seams
 from tidegate.delta.journal import Journal, to_merge
-from tidegate.delta.log.active_files import LiveFile
+from tidegate.delta.log.active_files import DataFile
 from tidegate.errors import Invalid, Unavailable
 from tidegate.history import table as history
 from tidegate.history.query import CheckpointHistory, HistoryFilter
@@ -115,8 +115,8 @@ def test_large_files_are_left_alone():
     assert len(to_merge([file(512)] * 20 + [file(64)] * 7, 64)) == 7
 
 
-def file(rows: int) -> LiveFile:
-    return LiveFile(path=f"{rows}", size=1, rows=rows, partition={}, low={}, high={}, nulls={})
+def file(rows: int) -> DataFile:
+    return DataFile(f"{rows}", 1, {}, rows=rows)
 
 
 # -- two at once, crashes, damage ------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import msgspec
 
 from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.files.stats import decimal_text, float_text
+from tidegate.delta.log.files import DataFile
 from tidegate.records.records import Json
 
 if TYPE_CHECKING:
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
 
     from tidegate.delta.log.snapshot import Snapshot
 
-__all__ = ["LiveFile", "files_that_differ", "live_files", "paths_outside", "query", "read_table", "sql_name"]
+__all__ = [
+    "LiveFile",
+    "data_files",
+    "files_that_differ",
+    "live_files",
+    "paths_outside",
+    "query",
+    "read_table",
+    "sql_name",
+]
 
 _TRUNCATED = timedelta(milliseconds=1)
 """Delta's statistics keep only milliseconds of timestamps: the real maximum may be this much greater."""
@@ -120,6 +130,19 @@ def live_files(
     if within is not None:
         table = table.filter(pc.invert(_is_outside(table, *within)))
     return _files(table)
+
+
+def data_files(snapshot: Snapshot) -> Mapping[str, DataFile]:
+    """Return every file of the version by its path, without what the log says about its values.
+
+    After commits that this process has made or followed they are known without opening the table.
+    """
+    if not snapshot.listed:
+        files = (
+            DataFile(each.path, each.size, each.partition_texts(), rows=each.rows) for each in live_files(snapshot)
+        )
+        snapshot.listed.append({file.path: file for file in files})
+    return snapshot.listed[0]
 
 
 def files_that_differ(before: Snapshot, after: Snapshot) -> tuple[list[LiveFile], list[LiveFile]]:

@@ -17,6 +17,7 @@ import msgspec
 from tidegate import seams
 from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.log.active_files import LiveFile
+from tidegate.delta.log.files import DataFile
 from tidegate.delta.log.snapshot import Snapshot
 from tidegate.records.records import Json
 
@@ -31,7 +32,7 @@ _UNENCODED: Final = "/=:+&;'~@!$(),"
 """What delta-rs leaves as it is in a path: a file is removed under the very name under which it was added."""
 
 
-def can_be_put(snapshot: Snapshot, removed: Sequence[LiveFile]) -> bool:
+def can_be_put(snapshot: Snapshot, removed: Sequence[LiveFile | DataFile]) -> bool:
     """Return whether a commit of file actions may be put without delta-rs."""
     protocol = snapshot.protocol
     if not snapshot.location.can_put_new:
@@ -44,7 +45,7 @@ def can_be_put(snapshot: Snapshot, removed: Sequence[LiveFile]) -> bool:
 def commit_file(
     snapshot: Snapshot,
     added: Sequence[StagedFile],
-    removed: Sequence[LiveFile],
+    removed: Sequence[LiveFile | DataFile],
     tags: Json,
     transactions: Mapping[str, int],
 ) -> bytes:
@@ -69,7 +70,7 @@ def _add(file: StagedFile, millis: int) -> Json:
     return action | {"stats": file.stats} if file.stats else action
 
 
-def _remove(file: LiveFile, millis: int) -> Json:
+def _remove(file: LiveFile | DataFile, millis: int) -> Json:
     of_file = _described(file.path, file.size, file.partition_texts())
     return of_file | {"deletionTimestamp": millis, "dataChange": True, "extendedFileMetadata": True}
 

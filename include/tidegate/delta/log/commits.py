@@ -26,7 +26,7 @@ from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.log.active_files import LiveFile
 from tidegate.delta.log.checkpoints import checkpoint_if_due, sync_checkpoint
 from tidegate.delta.log.commit_file import can_be_put, commit_file
-from tidegate.delta.log.files import Commit, CommitMark, last_checkpoint, log_path, read_commit
+from tidegate.delta.log.files import Commit, CommitMark, DataFile, last_checkpoint, log_path, read_commit
 from tidegate.delta.log.snapshot import Snapshot, advance, open_table
 from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.records.records import Json
@@ -144,7 +144,7 @@ def append(snapshot: Snapshot, files: Sequence[StagedFile], stamp: CommitStamp) 
 
 
 def replace(
-    snapshot: Snapshot, added: Sequence[StagedFile], removed: Sequence[LiveFile], stamp: CommitStamp
+    snapshot: Snapshot, added: Sequence[StagedFile], removed: Sequence[LiveFile | DataFile], stamp: CommitStamp
 ) -> Committed | None:
     """Add `added` and remove `removed` in the version right after `snapshot`. With neither, the commit is a fence."""
     if can_be_put(snapshot, removed):
@@ -389,7 +389,7 @@ def add_action(file: StagedFile) -> AddAction:
     )
 
 
-def remove_action(file: LiveFile) -> RemoveAction:
+def remove_action(file: LiveFile | DataFile) -> RemoveAction:
     """Return the log's action for a file that no longer belongs to the table. The file itself stays."""
     from deltalake.transaction import RemoveAction
 

@@ -95,6 +95,10 @@ class DataFile:
             rows=count - deleted if count is not None and isinstance(deleted, int) else None,
         )
 
+    def partition_texts(self) -> dict[str, str | None]:
+        """Return the partition values in the log's form."""
+        return self.values
+
 
 @dataclass(frozen=True)
 class Commit:

@@ -16,6 +16,7 @@ from tidegate.delta.log.files import (
     LOG,
     Commit,
     CommitMark,
+    DataFile,
     check_tail,
     half_a_log,
     has_log,
@@ -78,6 +79,9 @@ def handle(location: Location, version: int | None) -> DeltaTable:
 _CAPACITY = 1024
 _COMMITS = 20
 """How many new commits are read one by one; after more of them the table is opened anew."""
+
+_MOST_FILES = 1000
+"""Of a table with more files it is not remembered which these are."""
 
 _Key = tuple[int, str, frozenset[tuple[str, str]]]
 
@@ -148,9 +152,20 @@ def advance(snapshot: Snapshot, commit: Commit, tag: str) -> Snapshot | None:
     if commit.changes_layout:
         return None
     known = snapshot.known_txns | {txn["appId"]: txn["version"] for txn in commit.actions_of("txn")}
-    after = replace(snapshot, version=commit.version, log_hash=commit.sha, known_txns=known, opened=[], _facts={})
+    files = [followed for files in snapshot.listed if (followed := _files_after(files, commit)) is not None]
+    after = replace(
+        snapshot, version=commit.version, log_hash=commit.sha, known_txns=known, listed=files, opened=[], _facts={}
+    )
     _keep(_Cached(after, sizes=_sizes(after)) if after.location.is_local else _Cached(after, tag=tag))
     return after
+
+
+def _files_after(files: Mapping[str, DataFile], commit: Commit) -> Mapping[str, DataFile] | None:
+    """Return the files of a table after one more commit. None: they are too many, or not whole."""
+    removed = {DataFile.of(action).path for action in commit.actions_of("remove")}
+    added = [DataFile.of(action) for action in commit.actions_of("add")]
+    after = {path: file for path, file in files.items() if path not in removed} | {file.path: file for file in added}
+    return None if len(after) > _MOST_FILES or any(file.has_deletions for file in added) else after
 
 
 def seen(location: Location) -> SeenTable | None:
@@ -257,6 +272,8 @@ class Snapshot:
     _facts: dict[str, bool] = field(default_factory=dict, repr=False, compare=False)
     opened: list[DeltaTable] = field(default_factory=list, repr=False, compare=False)
     """The handle, if it was needed before."""
+    listed: list[Mapping[str, DataFile]] = field(default_factory=list, repr=False, compare=False)
+    """All files by their paths, if they were needed before, or are known by following the commits."""
 
     @property
     def handle(self) -> DeltaTable:
