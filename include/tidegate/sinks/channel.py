@@ -17,7 +17,7 @@ from tidegate.delta import Location, StagedFile, Syncing, missing_files, sync_an
 from tidegate.errors import Corrupt
 from tidegate.records.records import Amount, Json, Struct
 from tidegate.sinks.base import SinkContext, Staging, entry_folder
-from tidegate.sources.files.reading import escaped, exact_reader
+from tidegate.sources.files.exact import parquet_files
 from tidegate.spark.known import no_rows
 from tidegate.spark.storage.writing import write_files
 
@@ -131,7 +131,7 @@ class Channel:
                 reason="CHANNEL_DAMAGED",
             )
         paths = [location.full(file.path) for file in rows.files]
-        return exact_reader(spark, paths).schema(schema).format("parquet").load(escaped(paths))
+        return parquet_files(spark, paths, schema)
 
     def gone(self, sent: Sent, context: SinkContext) -> list[str]:
         """Return the files that are missing or not as they were written."""

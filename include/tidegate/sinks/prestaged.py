@@ -29,7 +29,7 @@ from tidegate.delta.rewrite import (
     touched,
 )
 from tidegate.records.records import Json
-from tidegate.sources.files.reading import escaped, exact_reader
+from tidegate.sources.files.exact import parquet_files
 from tidegate.spark.known import empty_like, is_known_empty, with_fields
 from tidegate.spark.materialize import mark_stored
 from tidegate.spark.storage.by_workers import work_on_store
@@ -87,8 +87,8 @@ class PrestagedRows:
         return self._load(paths) if paths else empty_like(self.frame)
 
     def _load(self, paths: list[str]) -> DataFrame:
-        reader = exact_reader(self.frame.sparkSession, paths).schema(self.frame.schema)
-        return with_fields(reader.format("parquet").load(escaped(paths)), self.frame.schema.fields)
+        schema = self.frame.schema
+        return with_fields(parquet_files(self.frame.sparkSession, paths, schema), schema.fields)
 
     def columns(self, part: RowGroup, names: Sequence[str]) -> pa.Table:
         """Read some columns of a part, which may be mark columns."""

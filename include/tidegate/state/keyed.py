@@ -39,7 +39,7 @@ from tidegate.delta import (
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.sources.files.reading import escaped, exact_reader
+from tidegate.sources.files.exact import parquet_files
 from tidegate.spark.known import constant_setting, empty_like, is_known_empty, no_rows, select_sql, with_fields
 from tidegate.spark.materialize import StoredRows, mark_stored, materialized
 from tidegate.spark.storage.writing import write_files
@@ -209,7 +209,7 @@ class KeyedState:
 
         paths = [self.to.location.full(path) for path in files]
         schema = StructType.fromJson(versions.spark_schema(columns))
-        rows = exact_reader(self.spark, paths).schema(schema).format("parquet").load(escaped(paths))
+        rows = parquet_files(self.spark, paths, schema)
         return with_fields(rows, schema.fields)
 
     # -- write ---------------------------------------------------------------------------------------

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidegate.operators.distinct.by_workers import COUNTS, FIRST, MOST_COUNTS, NewValues, new_column
 from tidegate.operators.functions import Function
 from tidegate.records.names import quoted
-from tidegate.spark.known import fields_before, is_known_empty
+from tidegate.spark.known import fields_before, is_known_empty, select_sql
 from tidegate.state.arrow.workers import merges
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.keyed import KeyedState, schema_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
     from tidegate.operators.base import OperatorContext
@@ -110,24 +110,23 @@ def _alike(
     rows: DataFrame, by: Sequence[str], parts: Parts, along: Along | None
 ) -> tuple[dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]], _Others]:
     """Return the parts whose values have the same types, with the columns of keys and values; and the other columns."""
-    from pyspark.sql import functions as F
     from pyspark.sql.types import StructField
 
     texts = [text for members in parts.values() for text in members[0].distinct_arguments]
     named = {} if along is None else along.texts
-    others = [F.expr(text).alias(name) for name, text in named.items()]
 
     def valued() -> DataFrame:
-        return rows.select(*map(quoted, by), *others, *(F.expr(text).alias(f"c{n}") for n, text in enumerate(texts)))
+        others = (f"{text} AS {quoted(name)}" for name, text in named.items())
+        return select_sql(rows, [*map(quoted, by), *others, *(f"{text} AS c{n}" for n, text in enumerate(texts))])
 
     fields = fields_before(rows.sparkSession, repr((rows.schema.json(), list(by), named, texts)), valued)
-    keys, types = fields[: len(by)], iter(fields[len(by) + len(others) :])
+    keys, types = fields[: len(by)], iter(fields[len(by) + len(named) :])
     found: dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]] = {}
     for name, members in parts.items():
         values = [StructField(value, next(types).dataType) for value in value_names(members)]
         kinds = tuple(value.dataType.simpleString() for value in values)
         found.setdefault(kinds, ([*keys, *values], []))[1].append(name)
-    return found, _Others(keys, fields[len(by) : len(by) + len(others)])
+    return found, _Others(keys, fields[len(by) : len(by) + len(named)])
 
 
 def _folded(
@@ -139,7 +138,6 @@ def _folded(
     along: Along | None,
     others: Sequence[StructField],
 ) -> DataFrame | None:
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     columns = [list(conditions(members)) for members in parts.values()]
@@ -149,15 +147,14 @@ def _folded(
     values = value_names(next(iter(parts.values())))
     keys = [*by, *values]
     long, first = T.LongType(), 0
-    each: list[Column] = []
+    each: list[str] = []
     carried: list[StructField] = [] if along is None else [*others, T.StructField(FIRST, T.BooleanType())]
     for members, names in zip(parts.values(), columns, strict=True):
         each.append(_value(values, members, first, _carried(along, others, is_first=not each)))
         first += len(names)
-    batch = rows.select(*map(quoted, by), F.inline(F.array(*each)))
     there = " AND ".join(f"{name} IS NOT NULL" for name in values)
+    batch = select_sql(rows, [*map(quoted, by), f"inline(array({', '.join(each)}))"])
     batch = batch.where(there if along is None else f"{FIRST} OR ({there})")
-    batch = batch.select(*map(quoted, keys), COUNTS, *(quoted(field.name) for field in carried))
     states = [
         Remembered(context.state(keys, part), [*fields, *(T.StructField(name, long) for name in names)])
         for part, names in zip(parts, columns, strict=True)
@@ -184,28 +181,24 @@ def _folded(
         for function in members:
             results[part, function.distinct_column] += function.columns
     counted = [(part, name) for part, names in zip(parts, columns, strict=True) for name in names]
-    counts = (F.col(new_column(n)).alias(name) for n, key in enumerate(counted) for name in results[key])
-    return folded.rows.select(*map(quoted, by), *counts, *(quoted(field.name) for field in others if carries))
+    counts = (f"{new_column(n)} AS {quoted(name)}" for n, key in enumerate(counted) for name in results[key])
+    came = (quoted(field.name) for field in others if carries)
+    return select_sql(folded.rows, [*map(quoted, by), *counts, *came])
 
 
-def _carried(along: Along | None, others: Sequence[StructField], *, is_first: bool) -> list[Column]:
-    """Return the columns that only the first value of a row has."""
-    from pyspark.sql import functions as F
-
+def _carried(along: Along | None, others: Sequence[StructField], *, is_first: bool) -> list[str]:
+    """Return the SQL of the columns that only the first value of a row has."""
     if along is None:
         return []
-    texts = along.texts if is_first else {}
-    columns = [F.expr(texts[field.name]) if is_first else F.lit(None).cast(field.dataType) for field in others]
-    named = [column.alias(field.name) for column, field in zip(columns, others, strict=True)]
-    return [*named, F.lit(is_first).alias(FIRST)]
+    nothing = {field.name: f"CAST(NULL AS {field.dataType.simpleString()})" for field in others}
+    texts = along.texts if is_first else nothing
+    return [*(f"{texts[field.name]} AS {quoted(field.name)}" for field in others), f"{is_first} AS {FIRST}"]
 
 
-def _value(values: Sequence[str], members: Sequence[Function], first: int, carried: Sequence[Column]) -> Column:
-    """Return a value with the counts that it is for. first: the number of the first of them."""
-    from pyspark.sql import functions as F
-
+def _value(values: Sequence[str], members: Sequence[Function], first: int, carried: Sequence[str]) -> str:
+    """Return the SQL of a value with the counts that it is for. first: the number of the first of them."""
     bits = " | ".join(
         f"IF({where}, {1 << number}L, 0L)" for number, where in enumerate(conditions(members).values(), first)
     )
-    named = (F.expr(text).alias(name) for name, text in zip(values, computed_if_any(members), strict=True))
-    return F.struct(F.expr(bits).alias(COUNTS), *named, *carried)
+    named = (f"{text} AS {name}" for name, text in zip(values, computed_if_any(members), strict=True))
+    return f"struct({', '.join([*named, f'{bits} AS {COUNTS}', *carried])})"

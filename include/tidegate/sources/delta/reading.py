@@ -18,7 +18,7 @@ from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.base import SourceContext
 from tidegate.sources.delta.interval import only_interval
-from tidegate.sources.files.reading import escaped, exact_reader
+from tidegate.sources.files.exact import parquet_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -59,7 +59,7 @@ def _read_parquet(
 
     paths = [location.full(file["path"]) for file in files]
     stored = StructType([field for field in schema.fields if field.name not in partition_by])
-    frame = exact_reader(spark, paths).schema(stored).format("parquet").load(escaped(paths))
+    frame = parquet_files(spark, paths, stored)
     if not partition_by:
         return frame
     rows = [tuple(file["values"].get(name) or None for name in partition_by) for file in files]

@@ -1,18 +1,14 @@
-"""Files to DataFrames: exactly these files, and no row dropped silently.
-
-tidegate sets some options itself, whatever the session says: folders like `a=b` add no columns, and no missing
-or damaged file is skipped.
-"""
+"""Files to DataFrames: exactly these files, and no row dropped silently."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.records.names import quoted
 from tidegate.sources.base import SourceContext
 from tidegate.sources.ddl import Column, parse_ddl
+from tidegate.sources.files.exact import escaped, exact_reader, parquet_files
 from tidegate.sources.files.exact_values import as_read
 from tidegate.sources.files.folder import Folder
 from tidegate.sources.files.json_lines import as_text, no_utf8, strange_keys, unread
@@ -20,13 +16,11 @@ from tidegate.sources.files.malformed import fail_at_malformed, flag_malformed, 
 from tidegate.sources.files.plain_json import are_plain
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CORRUPT", "empty_frame", "escaped", "exact_reader", "read_files", "unreadable"]
+__all__ = ["CORRUPT", "empty_frame", "read_files"]
 
 CORRUPT: Final = "_corrupt_record"
-
-_SPECIAL: Final = re.compile(r"[\\\[\]{}*?]")
 
 _LINES: Final = ("encoding", "lineSep", "compression")
 """Options that define what a line is."""
@@ -60,6 +54,8 @@ def read_files(
         return empty_frame(spark, [*columns, Column(CORRUPT, "string")] if keep else columns)
     options = {key: _option_text(value) for key, value in source.options.items()}
     paths = [folder.full(name) for name in names]
+    if source.format == "parquet" and not options:
+        return parquet_files(spark, paths, _schema_ddl(columns))
     reader = exact_reader(spark, paths).options(**options)
     if source.format == "parquet":
         return reader.schema(_schema_ddl(columns)).format("parquet").load(escaped(paths))
@@ -86,25 +82,6 @@ def empty_frame(spark: SparkSession, columns: list[Column]) -> DataFrame:
     from pyspark.sql import functions as F
 
     return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
-
-
-def exact_reader(spark: SparkSession, paths: list[str]) -> DataFrameReader:
-    """Return a reader for exactly these files. Load `escaped(paths)` with it."""
-    options = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-    if any(":" in path.rpartition("/")[2] for path in paths) and paths[0].startswith("/"):
-        # Hadoop's checksumming file system cannot open a name with a colon; the plain one can.
-        options |= {"fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem", "fs.file.impl.disable.cache": "true"}
-    return spark.read.options(**options)
-
-
-def escaped(paths: list[str]) -> list[str]:
-    """Escape paths so that Spark, which treats each as a glob, matches only the path itself."""
-    return [_SPECIAL.sub(r"\\\g<0>", path) for path in paths]
-
-
-def unreadable(path: str) -> bool:
-    """Return whether Spark cannot read this local path: Hadoop's globs cannot contain a colon."""
-    return ":" in path and _SPECIAL.search(path) is not None
 
 
 def _overlooked(

@@ -16,10 +16,11 @@ from tidegate.records.records import Amount, Json, Lag, Unread
 from tidegate.sources.base import Planned, Source, SourceContext
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.sources.files.consumed import ConsumedFiles
+from tidegate.sources.files.exact import unreadable
 from tidegate.sources.files.exact_values import is_read_as_text
 from tidegate.sources.files.fingerprints import Fingerprint, fingerprint
 from tidegate.sources.files.folder import Folder, Pattern, is_ignored, missing_folder, open_folder
-from tidegate.sources.files.reading import read_files, unreadable
+from tidegate.sources.files.reading import read_files
 from tidegate.sources.highest import highest_micros
 from tidegate.sources.template import fill_in, fixed_folder, is_template, template_problems
 

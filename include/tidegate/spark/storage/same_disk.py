@@ -25,7 +25,7 @@ from tidegate.delta import Location, rows_below
 from tidegate.delta.files.access import unavailable
 from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import LOCAL_WRITES
-from tidegate.sources.files.reading import escaped, exact_reader, unreadable
+from tidegate.sources.files.exact import escaped, exact_reader, unreadable
 from tidegate.spark.known import constant_setting
 from tidegate.spark.storage.writing import write_files
 
