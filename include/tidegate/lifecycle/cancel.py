@@ -22,6 +22,7 @@ from tidegate.checkpoint.manifests import lowest_ack
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.references import states_as_of
 from tidegate.errors import TidegateError
+from tidegate.history.table import remember
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle import retention
 from tidegate.protocol.view import Entry, View
@@ -40,6 +41,7 @@ def resume_cleanup(pipeline: PipelineContext, view: View) -> None:
     if control.for_good(view) is not None:
         with contextlib.suppress(TidegateError):
             publish.publish_pending(pipeline)
+            remember(pipeline.ledger, pipeline.place.options)  # who has published may have died before it could
             delete_cancelled(pipeline)
 
 

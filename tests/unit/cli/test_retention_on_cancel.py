@@ -8,6 +8,7 @@ from tests.kit import forks
 from tests.kit.delta import rows_of
 from tests.kit.forks import Died, Run, dying, refused
 from tidegate.errors import Rejected
+from tidegate.history.table import journal_of
 from tidegate.ledger import Ledger
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
@@ -116,6 +117,17 @@ def test_without_its_code_it_is_over_and_the_next_who_has_it_removes_the_rest(sh
     with pytest.raises(Rejected, match="was cancelled for good"):
         shop.coordinator.trigger("late")
     assert (shop.ledger.ids(), state_files(shop)) == ([3, 4], []), "a run does it on its way"
+
+
+def test_what_a_dead_process_has_not_written_down_is_in_the_history_before_it_goes(shop, tidegate):
+    """Whoever published the last checkpoints died before it wrote their history; then the pipeline is cancelled."""
+    history = journal_of(shop.ledger, {})
+    assert history.opened() is None
+    assert tidegate("cancel", "orders", *GONE, "--yes").code == 0
+    with pytest.raises(Rejected, match="was cancelled for good"):
+        shop.coordinator.trigger("late")
+    assert shop.ledger.ids() == [3, 4]
+    assert history.read(["id"])["id"].to_pylist() == [1, 2, 3]
 
 
 def test_behind_a_rollback_what_it_went_back_to_goes_as_well(shop, tidegate):
