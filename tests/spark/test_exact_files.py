@@ -5,10 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.kit.delta import head, kv, made, staged, stamp, table_at
+from tests.spark.small_pipeline import SmallPipeline
+from tidegate import Pipeline
+from tidegate.delta import append
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import DeltaTable
 from tidegate.sources.files import exact
 from tidegate.sources.files.exact import parquet_files
 
@@ -76,3 +83,25 @@ def test_what_cannot_be_listed_is_left_to_spark_s_reader(
     other = spark.newSession()
     monkeypatch.setattr(exact._Java, "of", never)
     assert [row.n for row in parquet_files(other, [plain], SCHEMA).collect()] == [8]
+
+
+def test_columns_of_a_length_are_refused_as_by_the_reader(tmp_path: Path, spark: Any) -> None:
+    """Made of its parts, the frame would fill texts up with spaces."""
+    with pytest.raises(Exception, match="(?i)char"):
+        parquet_files(spark, [file_at(tmp_path, "a", 1)], "n long, `tëxt of it` char(5)").collect()
+
+
+def test_a_file_of_a_delta_table_whose_name_spark_overlooks_is_read(tmp_path: Path, spark: Any) -> None:
+    """Only a table's log can name such a file; Spark's reader of plain files leaves it out in silence."""
+    location = table_at(tmp_path)
+    made(location, (1, "a"))
+    hidden = staged(location, "_more", kv((2, "b")))
+    (tmp_path / "table" / hidden[0].path).rename(tmp_path / "table" / "_hidden.parquet")
+    assert append(head(location), [msgspec.structs.replace(hidden[0], path="_hidden.parquet")], stamp(2)) is not None
+
+    def copied(pipeline: Pipeline) -> None:
+        pipeline.source("rows", DeltaTable("table")).sink("copy", DeltaAppend("copy"))
+
+    play = SmallPipeline(tmp_path, spark, copied)
+    play.checkpoint()
+    assert sorted(row["k"] for row in play.rows("copy")) == [1, 2]

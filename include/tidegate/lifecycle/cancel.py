@@ -41,7 +41,7 @@ def resume_cleanup(pipeline: PipelineContext, view: View) -> None:
     if control.for_good(view) is not None:
         with contextlib.suppress(TidegateError):
             publish.publish_pending(pipeline)
-            remember(pipeline.ledger, pipeline.place.options)  # who has published may have died before it could
+            remember(pipeline.ledger, pipeline.place.options)  # whoever published may have died before it
             delete_cancelled(pipeline)
 
 

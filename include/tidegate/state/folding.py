@@ -94,6 +94,7 @@ def fold_rows(
     is_empty: bool,
     keeps_rows: bool = True,
     beside: KeyedState | None = None,
+    anywhere: str | None = None,
     enters: str | None = None,
     wants_replaced: bool = False,
     made: Callable[[pa.Table], pa.Table] | None = None,
@@ -104,7 +105,8 @@ def fold_rows(
     grouped_by: columns of the batch, keys of each state: rows that agree in these come to one worker.
     given: the columns of the rows to emit. is_empty: the batch is known to have no rows.
     keeps_rows: the states hold whole rows of the batch, and not only a part of each.
-    beside: a state with what they do not hold of a row.
+    beside: a state of somebody else's that holds the batch's other columns: it tells how large rows are.
+    anywhere: SQL of the rows that are in none of the states, and may go to any worker.
     enters: a column of what `work` gives, beside those of `given`: false where a row is replaced. wants_replaced: these
         are asked for.
     made: makes the rows to emit of what `work` gives. None: they are the same.
@@ -127,7 +129,10 @@ def fold_rows(
     folders = [remembered.state.new_folder("fold") for remembered in states]
     aside, location = f"{folders[0]}-given", first.to.location
     due = [remembered.state.due_batches() for remembered in states]
-    grouped = select_sql(batch, ["*", f"{key_group(grouped_by, first.groups)} AS {GROUP}"])
+    group = key_group(grouped_by, first.groups)
+    if anywhere is not None:
+        group = f"IF({anywhere}, CAST(pmod(xxhash64(spark_partition_id()), {first.groups}) AS INT), {group})"
+    grouped = select_sql(batch, ["*", f"{group} AS {GROUP}"])
     with first.split_by_group(empty_like(grouped) if is_empty else grouped) as (rows, count):
         plan = FoldPlan(
             lookups=[
@@ -145,9 +150,10 @@ def fold_rows(
             most_bytes=MOST_BYTES,
             enters=enters,
         )
-        holding = [each.state for each in states] + ([beside] if beside is not None else [])
-        are_known = keeps_rows and all(state.little_arrives for state in holding) and (beside is None or beside.begun)
-        light = workers.are_light(fields, [file for state in holding for file in state.begun] if are_known else [])
+        parts = [[each.state for each in states], *([[beside]] if beside is not None else [])]
+        sizes_are_known = keeps_rows and all(state.little_arrives for part in parts for state in part)
+        stored = [[file for state in part for file in state.begun] for part in parts] if sizes_are_known else []
+        light = workers.are_light(fields, *stored)
         outcome = _Outcome(_run(plan, rows, fields, count, is_empty=is_empty, light=light), count)
     if outcome.too_many:
         for remembered, folder in zip(states, folders, strict=True):

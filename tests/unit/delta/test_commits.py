@@ -46,7 +46,7 @@ from tidegate.delta import (
     verify,
 )
 from tidegate.delta.files.access import told
-from tidegate.delta.log import commits
+from tidegate.delta.log import active_files, commits
 from tidegate.delta.log import files as rawlog
 from tidegate.delta.log import snapshot as snapshots
 from tidegate.delta.log.files import list_log, read_commit
@@ -226,12 +226,14 @@ def test_which_files_a_table_has_is_known_through_whatever_is_committed(tmp_path
 
 
 def test_of_a_table_with_very_many_files_it_is_not_remembered_which(tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshots, "_MOST_FILES", 2)
+    monkeypatch.setattr(snapshots, "MOST_LISTED", 2)
+    monkeypatch.setattr(active_files, "MOST_LISTED", 2)
     location = table_at(tmp_path)
     assert len(data_files(made(location, (1, "a")))) == 1
     assert len(data_files(appended(location, 2, (2, "b")))) == 2
     assert not appended(location, 3, (3, "c")).listed
     assert len(data_files(head(location))) == 3
+    assert not head(location).listed
 
 
 @pytest.mark.parametrize("versions", [1, 3, 5])

@@ -29,6 +29,9 @@ def test_of_texts_it_must_be_known_that_they_are_short():
     assert not are_light(TEXT, []), "nothing is stored yet"
     assert are_light(TEXT, [stored(1_000, 200_000), stored(10, 8_000)])
     assert not are_light(TEXT, [stored(1_000, 200_000), stored(1_000, 3_000_000)])
+    assert are_light(TEXT, [stored(1_000_000, 200_000_000)], [stored(10, 3_000)])
+    assert not are_light(TEXT, [stored(1_000_000, 200_000_000)], [stored(10, 30_000)]), "of few rows, each has much"
+    assert not are_light(TEXT, [stored(1_000, 200_000)], []), "of one part nothing is stored yet"
 
 
 def test_what_holds_others_is_as_long_as_they_are():

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.files.stats import decimal_text, float_text
-from tidegate.delta.log.files import DataFile
+from tidegate.delta.log.files import MOST_LISTED, DataFile
 from tidegate.records.records import Json
 
 if TYPE_CHECKING:
@@ -133,16 +133,17 @@ def live_files(
 
 
 def data_files(snapshot: Snapshot) -> Mapping[str, DataFile]:
-    """Return every file of the version by its path, without what the log says about its values.
+    """Return every file of the version by its path, without statistics of its columns.
 
     After commits that this process has made or followed they are known without opening the table.
     """
-    if not snapshot.listed:
-        files = (
-            DataFile(each.path, each.size, each.partition_texts(), rows=each.rows) for each in live_files(snapshot)
-        )
-        snapshot.listed.append({file.path: file for file in files})
-    return snapshot.listed[0]
+    if snapshot.listed:
+        return snapshot.listed[0]
+    files = (DataFile(each.path, each.size, each.partition_texts(), rows=each.rows) for each in live_files(snapshot))
+    listed = {file.path: file for file in files}
+    if len(listed) <= MOST_LISTED:
+        snapshot.listed.append(listed)
+    return listed
 
 
 def files_that_differ(before: Snapshot, after: Snapshot) -> tuple[list[LiveFile], list[LiveFile]]:

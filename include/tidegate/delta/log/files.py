@@ -22,6 +22,7 @@ from tidegate.records.records import Json
 
 __all__ = [
     "LOG",
+    "MOST_LISTED",
     "Commit",
     "CommitMark",
     "DataFile",
@@ -66,6 +67,10 @@ class LogFile:
         """Return true if it is a whole checkpoint in one file of the first format, the only one that delta-rs
         writes."""
         return self.name == f"{self.version:020d}.checkpoint.parquet"
+
+
+MOST_LISTED = 1000
+"""Which files a table has is remembered up to this number."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import msgspec
 
@@ -14,6 +15,7 @@ from tidegate.delta.files.access import Location, unavailable
 from tidegate.delta.log.checkpoints import do_without_torn, torn_checkpoints
 from tidegate.delta.log.files import (
     LOG,
+    MOST_LISTED,
     Commit,
     CommitMark,
     DataFile,
@@ -79,9 +81,6 @@ def handle(location: Location, version: int | None) -> DeltaTable:
 _CAPACITY = 1024
 _COMMITS = 20
 """How many new commits are read one by one; after more of them the table is opened anew."""
-
-_MOST_FILES = 1000
-"""Of a table with more files it is not remembered which these are."""
 
 _Key = tuple[int, str, frozenset[tuple[str, str]]]
 
@@ -161,11 +160,11 @@ def advance(snapshot: Snapshot, commit: Commit, tag: str) -> Snapshot | None:
 
 
 def _files_after(files: Mapping[str, DataFile], commit: Commit) -> Mapping[str, DataFile] | None:
-    """Return the files of a table after one more commit. None: they are too many, or not whole."""
-    removed = {DataFile.of(action).path for action in commit.actions_of("remove")}
-    added = [DataFile.of(action) for action in commit.actions_of("add")]
+    """Return the files of a table after one more commit. None: there are too many, or rows of one are deleted."""
+    removed = {unquote(action["path"]) for action in commit.actions_of("remove")}
+    added = [replace(DataFile.of(action), path=unquote(action["path"])) for action in commit.actions_of("add")]
     after = {path: file for path, file in files.items() if path not in removed} | {file.path: file for file in added}
-    return None if len(after) > _MOST_FILES or any(file.has_deletions for file in added) else after
+    return None if len(after) > MOST_LISTED or any(file.has_deletions for file in added) else after
 
 
 def seen(location: Location) -> SeenTable | None:

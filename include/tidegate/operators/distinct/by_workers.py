@@ -19,8 +19,8 @@ __all__ = ["COUNTS", "FIRST", "MOST_COUNTS", "NewValues", "new_column"]
 COUNTS: Final = "_tidegate_counts"
 """The column of the batch that says which of the counts a row's value is for: a bit for each."""
 FIRST: Final = "_tidegate_first"
-"""The column of the batch that is true in one of the rows that an input row has become: in that with the partial values
-of other aggregates. Its own value may be null."""
+"""The column of the batch that is true in exactly one of the rows made of an input row: in that which carries the
+partial values of the other aggregates. Its own value may be null."""
 MOST_COUNTS: Final = 60
 """The most counts that such a number has bits for."""
 
@@ -50,6 +50,7 @@ class NewValues:
 
         keys = [*self.by, *self.values]
         merged = self._merged(arrived)
+        arrived = arrived.select([GROUP, *keys, COUNTS])
         if self.along:
             arrived = _with_values(arrived, self.values)
         codes, *known = codes_of([rows.select(keys) for rows in (arrived, *stored)], keys, small=False)
@@ -67,7 +68,7 @@ class NewValues:
                 now[name] = np.where(is_new[bit], came, there)
                 bit += 1
             changed = np.logical_or.reduce(list(is_new.values()))
-            found = arrived.take(pa.array(first[changed])).select([GROUP, *keys])
+            found = arrived.select([GROUP, *keys]).take(pa.array(first[changed]))
             counted = {name: pa.array(numbers[changed]) for name, numbers in now.items()}
             same = {name: found[name] for name in found.column_names}
             changes.append(pa.table({**same, **counted, DELETED: pa.array(np.zeros(found.num_rows, bool))}))

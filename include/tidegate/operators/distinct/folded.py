@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.operators.distinct.by_workers import COUNTS, FIRST, MOST_COUNTS, NewValues, new_column
 from tidegate.operators.functions import Function
@@ -69,11 +69,16 @@ def conditions(members: Sequence[Function]) -> dict[str, str]:
     return {function.distinct_column: function.distinct_where or "true" for function in members}
 
 
+def _counts_all(members: Sequence[Function]) -> bool:
+    """Return whether one of them counts under no condition."""
+    return "true" in conditions(members).values()
+
+
 def computed_if_any(members: Sequence[Function]) -> list[str]:
     """Return the SQL of a value: it is computed only where one of the conditions holds."""
     wheres = list(conditions(members).values())
     arguments = members[0].distinct_arguments
-    if "true" in wheres:
+    if _counts_all(members):
         return list(arguments)
     return [f"CASE WHEN {' OR '.join(wheres)} THEN {text} END" for text in arguments]
 
@@ -88,8 +93,9 @@ def new_values(
     """
     done: list[DataFrame] = []
     left: dict[str, Sequence[Function]] = {}
+    parts = dict(sorted(parts.items(), key=lambda part: not _counts_all(part[1])))
     alike, others = _alike(rows, by, parts, along)
-    if along is not None and (len(alike) > 1 or not merges(schema_of([*others.keys, *others.along]), by, along.ops)):
+    if along is not None and not _can_come_along(along, alike, others, by, parts):
         along = None
     for fields, names in alike.values():
         some = {name: parts[name] for name in names}
@@ -99,6 +105,14 @@ def new_values(
         else:
             done.append(frame)
     return NewDistinct(done, left, along.ops if along is not None and not left else None)
+
+
+def _can_come_along(along: Along, alike: Mapping[Any, Any], others: _Others, by: Sequence[str], parts: Parts) -> bool:
+    """Return whether one query can do it all, and most rows have a value: those without have to be shuffled as well."""
+    own = {FIRST, COUNTS, *(name for members in parts.values() for name in value_names(members))}
+    if len(alike) != 1 or own & along.ops.keys() or not _counts_all(next(iter(parts.values()))):
+        return False
+    return merges(schema_of([*others.keys, *others.along]), by, along.ops)
 
 
 class _Others(NamedTuple):
@@ -173,6 +187,7 @@ def _folded(
         given,
         is_empty=is_known_empty(rows),
         beside=along.state if along is not None else None,
+        anywhere=None if along is None else f"NOT ({there})",
     )
     if folded is None:
         return None

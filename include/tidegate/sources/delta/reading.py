@@ -18,7 +18,7 @@ from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.base import SourceContext
 from tidegate.sources.delta.interval import only_interval
-from tidegate.sources.files.exact import parquet_files
+from tidegate.sources.files.exact import is_overlooked, parquet_files
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,7 +44,7 @@ def read_delta(
     files = splits["files"]
     if not files:
         frame = _empty_frame(spark, schema)
-    elif splits["reader"] == "parquet":
+    elif splits["reader"] == "parquet" and not any(is_overlooked(file["path"]) for file in files):
         frame = _read_parquet(spark, location, files, schema, layout["partition_by"])
     else:
         frame = _read_with_delta(spark, location, splits, schema)

@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["escaped", "exact_reader", "parquet_files", "unreadable"]
+__all__ = ["escaped", "exact_reader", "is_overlooked", "parquet_files", "unreadable"]
 
 _SPECIAL: Final = re.compile(r"[\\\[\]{}*?]")
 _OPTIONS: Final = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 _JAVA: Final = "_tidegate_files_in_java"
-_BETWEEN: Final = "\x01"
-"""What stands between paths that go to Java as one text."""
+_SEPARATOR: Final = "\x01"
+"""What separates paths that go to Java as one text."""
 _MOST_SCHEMAS: Final = 500
+_CHARS: Final = re.compile(r"char\s*\(", re.IGNORECASE)
+"""Types that only the reader refuses: char(5) and varchar(5)."""
 
 
 def exact_reader(spark: SparkSession, paths: Sequence[str]) -> DataFrameReader:
@@ -47,6 +49,12 @@ def unreadable(path: str) -> bool:
     return ":" in path and _SPECIAL.search(path) is not None
 
 
+def is_overlooked(path: str) -> bool:
+    """Return whether Spark leaves a file out in silence, because of its name."""
+    name = path.rpartition("/")[2]
+    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
+
+
 def parquet_files(spark: SparkSession, paths: Sequence[str], schema: StructType | str) -> DataFrame:
     """Return the rows of exactly these Parquet files. schema: may be in SQL's form."""
     frame = _listed_once(spark, paths, schema)
@@ -58,27 +66,29 @@ def parquet_files(spark: SparkSession, paths: Sequence[str], schema: StructType 
 def _listed_once(spark: SparkSession, paths: Sequence[str], schema: StructType | str) -> DataFrame | None:
     """Return the frame that Spark's reader would make, in a quarter of its time. None: that reader has to do it.
 
-    For each frame the reader starts eighty threads to look whether the files are there, before it lists them. Listing
+    For each frame the reader starts eighty threads to check that the files exist, before it lists them. Listing
     shows that as well: if any is not found, the reader is asked, and says so.
     """
     java = _in_java(spark)
     if java is None or _has_colon(paths) or not (java.local_by_default or "://" in paths[0]):
         return None
-    if any(_BETWEEN in path for path in paths):
+    if any(_SEPARATOR in path for path in paths):
         return None
     from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
 
     try:
-        session, columns = spark._jsparkSession, java.schema(schema)
-        full = _BETWEEN.join(path if "://" in path else f"file:{path}" for path in paths)
-        list_of = java.texts.stringToPath(java.texts.getStrings(full, _BETWEEN))
-        roots = java.arrays.unsafeWrapArray(list_of)
+        if (columns := java.schema(schema)) is None:
+            return None
+        session = spark._jsparkSession
+        full = _SEPARATOR.join(path if "://" in path else f"file:{path}" for path in paths)
+        array = java.string_utils.stringToPath(java.string_utils.getStrings(full, _SEPARATOR))
+        roots = java.array_seq.unsafeWrapArray(array)
         index = java.index(session, roots, java.options, java.some(columns), java.no_cache, java.none, java.none)
         if index.allFiles().size() != len(paths):
             return None
         relation = java.relation(index, java.no_columns, columns, java.none, java.parquet, java.options, session)
         return ClassicFrame(session.baseRelationToDataFrame(relation), spark)
-    except Exception:  # whatever it is: the reader says it as people know it
+    except Exception:  # whatever it is, the reader raises the error that people know
         return None
 
 
@@ -87,8 +97,8 @@ class _Java:
     """What a frame of files is made of, looked up once."""
 
     jvm: Any
-    texts: Any
-    arrays: Any
+    string_utils: Any
+    array_seq: Any
     some: Any
     none: Any
     index: Any
@@ -107,8 +117,8 @@ class _Java:
         sources, hadoop = jvm.org.apache.spark.sql.execution.datasources, spark.sparkContext._jsc.hadoopConfiguration()
         return cls(
             jvm,
-            texts=jvm.org.apache.hadoop.util.StringUtils,
-            arrays=jvm.scala.collection.immutable.ArraySeq,
+            string_utils=jvm.org.apache.hadoop.util.StringUtils,
+            array_seq=jvm.scala.collection.immutable.ArraySeq,
             some=jvm.scala.Some,
             none=getattr(getattr(jvm.scala, "None$"), "MODULE$"),
             index=sources.InMemoryFileIndex,
@@ -121,19 +131,23 @@ class _Java:
         )
 
     def schema(self, schema: StructType | str) -> Any:
-        """Return the columns, all of which may be null, as a reader has them."""
+        """Return the columns, all of which may be null, as a reader has them. None: the reader may refuse them."""
+        types = self.jvm.org.apache.spark.sql.types
         text = schema if isinstance(schema, str) else schema.json()
-        if text not in self._schemas:
-            types = self.jvm.org.apache.spark.sql.types
-            made = types.StructType.fromDDL(text) if isinstance(schema, str) else types.DataType.fromJson(text)
+        if _CHARS.search(text):
+            return None
+        if isinstance(schema, str):  # not kept: what `timestamp` means is a setting
+            return types.StructType.fromDDL(text).asNullable()
+        known = self._schemas.get(text)
+        if known is None:
             if len(self._schemas) >= _MOST_SCHEMAS:
                 self._schemas.clear()
-            self._schemas[text] = made.asNullable()
-        return self._schemas[text]
+            known = self._schemas[text] = types.DataType.fromJson(text).asNullable()
+        return known
 
 
 def _in_java(spark: SparkSession) -> _Java | None:
-    """Return it for a session with a Spark in this process. None: there is none, or a version without these classes."""
+    """Return Java's classes for a session whose Spark runs in this process. None: it does not, or lacks them."""
     held: Any = vars(spark)
     if _JAVA not in held:
         try:

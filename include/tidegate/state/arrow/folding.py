@@ -168,13 +168,13 @@ class Sought:
     @classmethod
     def of(cls, rows: pa.Table, by: Sequence[str]) -> Sought:
         """Look up all rows under these rows' keys."""
-        return cls(Matcher(_keys(rows, by), by)) if rows.num_rows else cls()
+        return cls(Matcher(_keys_to_look_up(rows, by), by)) if rows.num_rows else cls()
 
     def with_copies(self, rows: pa.Table, by: Sequence[str], key: str) -> Sought:
         """Look up copies of these rows, too. key: tells rows apart that agree in the others."""
         if not rows.num_rows:
             return self
-        return Sought(self.keys, (Matcher(_keys(rows, by), by), key, rows[key].combine_chunks()))
+        return Sought(self.keys, (Matcher(_keys_to_look_up(rows, by), by), key, rows[key].combine_chunks()))
 
     def within(self, metadata: Any, place: int) -> Sought | None:
         """Return what a row group can hold of it, by its statistics. None: nothing. place: the first key's column."""
@@ -299,9 +299,9 @@ def _collected(
     return pa.concat_tables([with_row_ids(schema.empty_table()), *held]).combine_chunks()
 
 
-def _keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the rows' keys, for a matcher that is asked for no rows: numbers sorted and each once, texts as they
-    are."""
+def _keys_to_look_up(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the rows' keys, for a matcher that is asked for no rows: numbers sorted and distinct, others as they
+    come."""
     import pyarrow as pa
 
     columns = rows.select(list(keys))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "MOST_CODES",
+    "CODE_LIMIT",
     "Packing",
     "codes_of",
     "firsts",
@@ -24,11 +24,11 @@ __all__ = [
     "order_and_firsts",
     "order_of",
     "packed",
-    "sorted_once",
+    "ranks_and_values",
 ]
 
-MOST_CODES = 1 << 62
-"""Codes are below this, so that they can be multiplied and added without care."""
+CODE_LIMIT = 1 << 62
+"""Codes are below this, so that they can be multiplied and added without overflowing."""
 
 
 def integers(column: Any) -> Any:
@@ -154,8 +154,8 @@ def _order_of_ranks(rows: pa.Table, ranks: Any, newest_first: bool) -> Any:
 
 
 def _ranks(rows: pa.Table, keys: Sequence[str]) -> Any:
-    """Return a number for each row, in the order of the keys, nulls last; equal where the keys are. None: they are
-    none whose order is known here, or there are too many different ones."""
+    """Return a number for each row, in the order of the keys, nulls last; equal where the keys are. None: the order of
+    some key's type is not known here, or the keys do not fit into one number."""
     if (plain := packed(rows, keys)) is not None or not rows.num_rows:
         return plain
     columns = []
@@ -177,15 +177,15 @@ def _ranked(column: pa.ChunkedArray) -> Any:
 
     if (plain := integers(column)) is not None:
         return plain
-    if (sorted_texts := sorted_once(column)) is None:
+    if (sorted_texts := ranks_and_values(column)) is None:
         return None
     ranks, values = sorted_texts
     return np.where(ranks < 0, len(values), ranks)
 
 
-def sorted_once(column: pa.ChunkedArray) -> tuple[Any, pa.Array] | None:
-    """Return a column's different values, sorted, and for each row the place of its own there; -1 for null. None: of
-    such values the order is not known here."""
+def ranks_and_values(column: pa.ChunkedArray, most: int | None = None) -> tuple[Any, pa.Array] | None:
+    """Return the rank of each row's value, -1 for null, and the distinct values in order. None: of such values the
+    order is not known here, or there are more than `most`."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -194,6 +194,8 @@ def sorted_once(column: pa.ChunkedArray) -> tuple[Any, pa.Array] | None:
     if not (is_whole(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_boolean(kind)):
         return None
     coded = pc.dictionary_encode(column).combine_chunks()
+    if most is not None and len(coded.dictionary) > most:
+        return None
     in_order = pc.sort_indices(coded.dictionary)
     ranks = np.full(len(in_order) + 1, -1, np.int64)
     ranks[in_order.to_numpy()] = np.arange(len(in_order))
@@ -229,9 +231,9 @@ def codes_of(tables: Sequence[pa.Table], keys: Sequence[str], *, small: bool = T
     for name in keys if len(codes) else ():  # no chunks of decimals cannot be combined
         column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
         place, places = _coded(column)
-        if size * places >= MOST_CODES:
+        if size * places >= CODE_LIMIT:
             codes, size = _densely(codes)
-        if size * places >= MOST_CODES:
+        if size * places >= CODE_LIMIT:
             place, places = _densely(place)
         codes, size = codes * places + place, size * places
     if small and size > 4 * len(codes):
@@ -246,7 +248,7 @@ def _coded(column: pa.ChunkedArray) -> tuple[Any, int]:
 
     if (plain := integers(column)) is not None:
         low, high = int(plain.min()), int(plain.max())
-        return (plain - low, high - low + 1) if high - low < MOST_CODES else _densely(plain)
+        return (plain - low, high - low + 1) if high - low < CODE_LIMIT else _densely(plain)
     coded = pc.dictionary_encode(column, null_encoding="encode").combine_chunks()
     return coded.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(coded.dictionary)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.state.arrow.keys_as_numbers import MOST_CODES, integers, order, sorted_once
+from tidegate.state.arrow.keys_as_numbers import CODE_LIMIT, integers, order, ranks_and_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,8 +17,8 @@ __all__ = ["Matcher", "raw_bounds"]
 class Matcher:
     """The keys of a batch, each once, prepared for lookups in many row groups.
 
-    A single whole number comes sorted. Where nobody asks for the rows of the batch (`rows_in`), other keys may come as
-    often as they like.
+    A single whole number comes sorted. Where nobody asks for the rows of the batch (`rows_in`), other keys may
+    be repeated.
     """
 
     def __init__(self, rows: pa.Table, keys: Sequence[str]) -> None:
@@ -29,11 +29,11 @@ class Matcher:
         self.plain = integers(rows[keys[0]]) if len(keys) == 1 else None
         """The only key, if it is a whole number."""
         self.steps: list[tuple[_Digit, Any]] = []
-        """For each key its digit; and before it the numbers so far, if they have become too large, sorted and once."""
+        """A digit for each key; with it, if the codes so far had become too large, these codes, sorted and distinct."""
         codes, size = np.zeros(self.rows, np.int64), 1
         for name in keys if self.rows and self.plain is None else ():
-            (digit, places), known = _Digit.of(rows[name], MOST_CODES // size), None
-            if digit.size >= MOST_CODES // size:
+            (digit, places), known = _Digit.of(rows[name], CODE_LIMIT // size), None
+            if digit.size >= CODE_LIMIT // size:
                 known, codes = np.unique(codes, return_inverse=True)
                 size = len(known)
             codes, size = codes * digit.size + places, size * digit.size
@@ -103,8 +103,8 @@ def _found(hits: Any, codes: Any, known: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class _Digit:
-    """What one key of a batch can be: numbers from 0 on. In the order of the values, where it is known: so what is
-    looked up in a sorted file comes in nearly that order, too, which is several times quicker."""
+    """The possible values of one key of a batch, numbered from 0. In their order, where it is known: then what is
+    looked up in a sorted file comes in nearly that order, too, which is several times faster."""
 
     size: int
     bounds: tuple[int, int] | None
@@ -115,8 +115,8 @@ class _Digit:
 
     @classmethod
     def of(cls, column: pa.ChunkedArray, most: int) -> tuple[_Digit, Any]:
-        """Return the digit for a column, and the number of each of its rows. most: of whole numbers that lie farther
-        apart the different ones are counted."""
+        """Return the digit for a column, and the number of each of its rows. most: whole numbers that span
+        more than this are ranked instead."""
         import numpy as np
         import pyarrow.compute as pc
 
@@ -124,7 +124,7 @@ class _Digit:
             low, high = int(plain.min()), int(plain.max())
             if high - low + 1 < most:
                 return cls(high - low + 1, (low, high)), plain - low
-        if (once := sorted_once(column)) is not None:
+        if (once := ranks_and_values(column)) is not None:
             ranks, values = once
             return cls(len(values) + 1, None, values, column.null_count > 0), np.where(ranks < 0, len(values), ranks)
         values = pc.unique(pc.drop_null(column))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
-from tidegate.state.arrow.keys_as_numbers import integers, is_whole, order_and_firsts, sorted_once
+from tidegate.state.arrow.keys_as_numbers import integers, is_whole, order_and_firsts, ranks_and_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,7 +56,8 @@ def _segments(column: Any, op: str, starts: Any) -> Any:
         whole = {"sum": np.add, "min": np.minimum, "max": np.maximum}[op].reduceat(plain, starts)
         result = pa.array(whole, mask=_only_nulls(column, starts, lengths))
         return result.cast(pa.int32()).cast(kind) if pa.types.is_date32(kind) else result.cast(kind)
-    if op != "sum" and (once := sorted_once(column)) is not None:
+    few = rows // _ROWS_PER_VALUE
+    if op != "sum" and (once := ranks_and_values(column, few)) is not None:
         ranks, values = once
         if op == "min":
             ranks = np.where(ranks < 0, len(values), ranks)
@@ -70,9 +71,13 @@ def _segments(column: Any, op: str, starts: Any) -> Any:
         return grouped[f"v_{op}"].cast(kind)
 
 
+_ROWS_PER_VALUE = 4
+"""With fewer rows for each distinct text, sorting the texts takes longer than comparing them row by row."""
+
+
 def _with_neutral(column: Any, op: str) -> Any:
     """Return a column of whole numbers as int64, with numbers that change nothing in place of nulls; None: it is
-    none."""
+    not such a column."""
     import numpy as np
     import pyarrow.compute as pc
 

@@ -107,15 +107,19 @@ def _is_merged(kind: Any, op: str) -> bool:
     return kind in (_SUMS if op == "sum" else _ORDERED)
 
 
-def are_light(fields: Sequence[StructField], alike: Sequence[StateFile]) -> bool:
+def are_light(fields: Sequence[StructField], *stored: Sequence[StateFile]) -> bool:
     """Return whether the number of rows in a batch says enough of its size, so that nobody needs to weigh it.
 
-    alike: files with rows like these. None, if so much arrives that some of it may be like nothing before.
+    stored: files with rows like these, or for each part of a row files with such parts. None, if so much arrives that
+    some of it may be like nothing before.
     """
     if all(field.dataType.typeName() in _FIXED_SIZE for field in fields):
         return True
-    rows = sum(file.file.rows for file in alike)
-    return rows > 0 and sum(file.file.size for file in alike) <= _LIGHT_BYTES * rows
+    rows = [sum(file.file.rows for file in files) for files in stored]
+    if not rows or not all(rows):
+        return False
+    sizes = (sum(file.file.size for file in files) / count for files, count in zip(stored, rows, strict=True))
+    return sum(sizes) <= _LIGHT_BYTES
 
 
 def layout_of(schema: Json, keys: Sequence[str], location: Location) -> StateLayout:
