@@ -133,7 +133,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Live:
-    """In the place of a `LiveFile`."""
+    """In the place of a `DataFile` and a `LiveFile`."""
 
     file: StagedFile
 
@@ -152,6 +152,10 @@ def open_table(shelf: Shelf, version: int | None = None) -> Seen | None:
 
 def live_files(seen: Seen) -> list[Live]:
     return [Live(file) for file in seen.location.live(seen.version).values()]
+
+
+def data_files(seen: Seen) -> dict[str, Live]:
+    return {file.path: file for file in live_files(seen)}
 
 
 def create(shelf: Shelf, columns: Any, files: Sequence[StagedFile], stamp: CommitStamp) -> Committed | None:
@@ -267,13 +271,13 @@ def states_in_memory(stores: Callable[[], Iterable[FakeStore]], most: int) -> It
 
     remembered = dataclasses.make_dataclass("Here", [], bases=(Remembered,), namespace={"most": most}, init=False)
     nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-    tables = {"open_table": open_table, "live_files": live_files}
-    own = {"replace": replace, "overwrite": overwrite, "find_commit": find_commit}
+    own = {"open_table": open_table, "reopen": open_table, "data_files": data_files, "replace": replace}
+    own |= {"overwrite": overwrite, "find_commit": find_commit}
     own |= {"forget_log": nothing, "refuse_owner": nothing, "verify": nothing, "missing_files": missing_files}
     with (
-        mock.patch.multiple(table, Location=shelf, reopen=open_table, **tables, **own),
+        mock.patch.multiple(table, Location=shelf, **own),
         mock.patch.object(table, "create", create),
-        mock.patch.multiple(verify_files, Location=shelf, **tables),
+        mock.patch.multiple(verify_files, Location=shelf, open_table=open_table, live_files=live_files),
         mock.patch.multiple(snapshot, Location=shelf, missing_files=missing_files),
         mock.patch.multiple(copies, copy_files=copy_files, as_one_file=lambda *_: None),
         mock.patch.object(fork, "copy_files", copy_files),
