@@ -96,7 +96,8 @@ def _listed_once(spark: SparkSession, paths: Sequence[str], schema: StructType |
 class _Java:
     """What a frame of files is made of, looked up once."""
 
-    jvm: Any
+    struct: Any
+    data_type: Any
     string_utils: Any
     array_seq: Any
     some: Any
@@ -115,8 +116,10 @@ class _Java:
     def of(cls, spark: Any) -> _Java:
         jvm = spark._jvm
         sources, hadoop = jvm.org.apache.spark.sql.execution.datasources, spark.sparkContext._jsc.hadoopConfiguration()
+        types = jvm.org.apache.spark.sql.types
         return cls(
-            jvm,
+            struct=types.StructType,
+            data_type=types.DataType,
             string_utils=jvm.org.apache.hadoop.util.StringUtils,
             array_seq=jvm.scala.collection.immutable.ArraySeq,
             some=jvm.scala.Some,
@@ -126,23 +129,22 @@ class _Java:
             relation=sources.HadoopFsRelation,
             parquet=sources.parquet.ParquetFileFormat(),
             options=jvm.PythonUtils.toScalaMap(_OPTIONS),
-            no_columns=jvm.org.apache.spark.sql.types.StructType(),
+            no_columns=types.StructType(),
             local_by_default=str(hadoop.get("fs.defaultFS")).startswith("file:"),
         )
 
     def schema(self, schema: StructType | str) -> Any:
         """Return the columns, all of which may be null, as a reader has them. None: the reader may refuse them."""
-        types = self.jvm.org.apache.spark.sql.types
         text = schema if isinstance(schema, str) else schema.json()
         if _CHARS.search(text):
             return None
         if isinstance(schema, str):  # not kept: what `timestamp` means is a setting
-            return types.StructType.fromDDL(text).asNullable()
+            return self.struct.fromDDL(text).asNullable()
         known = self._schemas.get(text)
         if known is None:
             if len(self._schemas) >= _MOST_SCHEMAS:
                 self._schemas.clear()
-            known = self._schemas[text] = types.DataType.fromJson(text).asNullable()
+            known = self._schemas[text] = self.data_type.fromJson(text).asNullable()
         return known
 
 
