@@ -148,6 +148,18 @@ def test_distinct_values_are_counted_by_workers_as_by_the_algebra_and_by_plain_p
     assert distinct_visits(tmp_path / "algebra", spark, build) == wanted
 
 
+def test_a_result_may_be_called_as_a_column_of_the_fold(tmp_path: Path, spark: Any) -> None:
+    """It does not come along then, where two columns would have one name."""
+    names = {"_value0": "count(*)", "_tidegate_new0": "max(city)"}
+    build = pages(["page"], names | {"visitors": "count(distinct visitor)"})
+    wanted = []
+    for page in {visit["page"] for visit in VISITS}:
+        row = of_visits([visit for visit in VISITS if visit["page"] == page])
+        wanted.append({"page": page, "_value0": row["visits"], "_tidegate_new0": row["last_city"]})
+        wanted[-1]["visitors"] = row["visitors"]
+    assert distinct_visits(tmp_path, spark, build) == sorted(wanted, key=str)
+
+
 @pytest.mark.parametrize("by", [["page"], []])
 def test_beside_counts_of_values_of_one_type_the_other_aggregates_come_along(
     by: list[str], tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch

@@ -220,6 +220,7 @@ class Aggregate(ExpiringOperator):
                 return folded
         distinct = self._new_values(rows, functions, types, context) if withdrawn is None else NO_NEW_DISTINCT
         if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
+            # What has come along with distinct values has been reduced by workers.
             if distinct.along is None and (not self.by or state.gets_many_per_key):
                 lifted = reduced(lifted, self._keys)
             was_empty = state.is_empty

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from tidegate.state.keyed import KeyedState
+    from tidegate.state.record import StateFile
 
 __all__ = ["FoldedRows", "Remembered", "fold_rows"]
 
@@ -150,10 +151,8 @@ def fold_rows(
             most_bytes=MOST_BYTES,
             enters=enters,
         )
-        parts = [[each.state for each in states], *([[beside]] if beside is not None else [])]
-        sizes_are_known = keeps_rows and all(state.little_arrives for part in parts for state in part)
-        stored = [[file for state in part for file in state.begun] for part in parts] if sizes_are_known else []
-        light = workers.are_light(fields, *stored)
+        holding = [[each.state for each in states], *([[beside]] if beside is not None else [])]
+        light = workers.are_light(fields, *(_files(holding) if keeps_rows else ()))
         outcome = _Outcome(_run(plan, rows, fields, count, is_empty=is_empty, light=light), count)
     if outcome.too_many:
         for remembered, folder in zip(states, folders, strict=True):
@@ -167,6 +166,13 @@ def fold_rows(
     came = first.read_aside(aside, outcome.given, emitted)
     went = first.read_aside(f"{aside}-replaced", outcome.replaced, emitted) if wants_replaced else None
     return FoldedRows(came if came is not None else nothing(), outcome.counts, went)
+
+
+def _files(parts: Sequence[Sequence[KeyedState]]) -> list[list[StateFile]]:
+    """Return what is stored of each part of rows. None, if so much arrives that it may be like nothing before."""
+    if not all(state.little_arrives for part in parts for state in part):
+        return []
+    return [[file for state in part for file in state.begun] for part in parts]
 
 
 @dataclass(frozen=True)

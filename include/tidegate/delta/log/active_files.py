@@ -133,7 +133,8 @@ def live_files(
 
 
 def data_files(snapshot: Snapshot) -> Mapping[str, DataFile]:
-    """Return every file of the version by its path, without statistics of its columns.
+    """Return every file of the version by its path, without statistics of its columns: of a table without deletion
+    vectors, such as all of our own.
 
     After commits that this process has made or followed they are known without opening the table.
     """

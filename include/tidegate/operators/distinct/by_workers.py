@@ -32,7 +32,7 @@ def new_column(count: int) -> str:
 
 @dataclass(frozen=True)
 class NewValues:
-    """Keeps the values that are new to a count, and emits how many there are: a row for each key and state."""
+    """Keeps the values that are new to a count, and emits how many there are: a row for each key."""
 
     by: Sequence[str]
     values: Sequence[str]

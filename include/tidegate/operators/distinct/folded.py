@@ -43,6 +43,8 @@ class Along(NamedTuple):
     ops: Mapping[str, str]
     state: KeyedState
     """Where they are kept."""
+    fields: Sequence[StructField] = ()
+    """Their columns, as Spark knows them."""
 
 
 class NewDistinct(NamedTuple):
@@ -94,12 +96,12 @@ def new_values(
     done: list[DataFrame] = []
     left: dict[str, Sequence[Function]] = {}
     parts = dict(sorted(parts.items(), key=lambda part: not _counts_all(part[1])))
-    alike, others = _alike(rows, by, parts, along)
-    if along is not None and not _can_come_along(along, alike, others, by, parts):
-        along = None
+    alike, keys, others = _alike(rows, by, parts, {} if along is None else along.texts)
+    if along is not None:
+        along = along._replace(fields=others) if _can_come_along(along.ops, alike, [*keys, *others], parts) else None
     for fields, names in alike.values():
         some = {name: parts[name] for name in names}
-        frame = _folded(rows, by, some, fields, context, along, others.along)
+        frame = _folded(rows, by, some, fields, context, along)
         if frame is None:
             left |= some
         else:
@@ -107,27 +109,30 @@ def new_values(
     return NewDistinct(done, left, along.ops if along is not None and not left else None)
 
 
-def _can_come_along(along: Along, alike: Mapping[Any, Any], others: _Others, by: Sequence[str], parts: Parts) -> bool:
-    """Return whether one query can do it all, and most rows have a value: those without have to be shuffled as well."""
-    own = {FIRST, COUNTS, *(name for members in parts.values() for name in value_names(members))}
-    if len(alike) != 1 or own & along.ops.keys() or not _counts_all(next(iter(parts.values()))):
+def _can_come_along(
+    ops: Mapping[str, str], alike: Mapping[Any, Any], fields: Sequence[StructField], parts: Parts
+) -> bool:
+    """Return whether one query can do it all, and most rows have a value: those without have to be shuffled as well.
+
+    fields: the keys, and what is to come along.
+    """
+    counts = range(sum(len(conditions(members)) for members in parts.values()))
+    own = {FIRST, COUNTS, *map(new_column, counts), *value_names(next(iter(parts.values())))}
+    if len(alike) != 1 or own & ops.keys() or not _counts_all(next(iter(parts.values()))):
         return False
-    return merges(schema_of([*others.keys, *others.along]), by, along.ops)
-
-
-class _Others(NamedTuple):
-    keys: Sequence[StructField]
-    along: Sequence[StructField]
+    return merges(schema_of(fields), [field.name for field in fields if field.name not in ops], ops)
 
 
 def _alike(
-    rows: DataFrame, by: Sequence[str], parts: Parts, along: Along | None
-) -> tuple[dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]], _Others]:
-    """Return the parts whose values have the same types, with the columns of keys and values; and the other columns."""
+    rows: DataFrame, by: Sequence[str], parts: Parts, named: Mapping[str, str]
+) -> tuple[
+    dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]], Sequence[StructField], Sequence[StructField]
+]:
+    """Return the parts whose values have the same types, with the columns of keys and values; the columns of keys; and
+    those of other values. named: the SQL of these."""
     from pyspark.sql.types import StructField
 
     texts = [text for members in parts.values() for text in members[0].distinct_arguments]
-    named = {} if along is None else along.texts
 
     def valued() -> DataFrame:
         others = (f"{text} AS {quoted(name)}" for name, text in named.items())
@@ -140,7 +145,7 @@ def _alike(
         values = [StructField(value, next(types).dataType) for value in value_names(members)]
         kinds = tuple(value.dataType.simpleString() for value in values)
         found.setdefault(kinds, ([*keys, *values], []))[1].append(name)
-    return found, _Others(keys, fields[len(by) : len(by) + len(named)])
+    return found, keys, fields[len(by) : len(by) + len(named)]
 
 
 def _folded(
@@ -150,7 +155,6 @@ def _folded(
     fields: Sequence[StructField],
     context: OperatorContext,
     along: Along | None,
-    others: Sequence[StructField],
 ) -> DataFrame | None:
     from pyspark.sql import types as T
 
@@ -162,9 +166,9 @@ def _folded(
     keys = [*by, *values]
     long, first = T.LongType(), 0
     each: list[str] = []
-    carried: list[StructField] = [] if along is None else [*others, T.StructField(FIRST, T.BooleanType())]
+    others = [] if along is None else along.fields
     for members, names in zip(parts.values(), columns, strict=True):
-        each.append(_value(values, members, first, _carried(along, others, is_first=not each)))
+        each.append(_value(values, members, first, [] if along is None else _carried(along, is_first=not each)))
         first += len(names)
     there = " AND ".join(f"{name} IS NOT NULL" for name in values)
     batch = select_sql(rows, [*map(quoted, by), f"inline(array({', '.join(each)}))"])
@@ -173,10 +177,10 @@ def _folded(
         Remembered(context.state(keys, part), [*fields, *(T.StructField(name, long) for name in names)])
         for part, names in zip(parts, columns, strict=True)
     ]
-    carries = along is not None
-    given = [*fields[: len(by)], *(T.StructField(new_column(n), long) for n in range(total))]
-    given += others if carries else ()
-    arriving = [*fields, T.StructField(COUNTS, long), *carried]
+    given = [*fields[: len(by)], *(T.StructField(new_column(n), long) for n in range(total)), *others]
+    arriving = [*fields, T.StructField(COUNTS, long)]
+    if along is not None:
+        arriving += [*others, T.StructField(FIRST, T.BooleanType())]
     work = NewValues(list(by), values, columns, along.ops if along is not None else {})
     folded = fold_rows(
         batch,
@@ -197,17 +201,14 @@ def _folded(
             results[part, function.distinct_column] += function.columns
     counted = [(part, name) for part, names in zip(parts, columns, strict=True) for name in names]
     counts = (f"{new_column(n)} AS {quoted(name)}" for n, key in enumerate(counted) for name in results[key])
-    came = (quoted(field.name) for field in others if carries)
-    return select_sql(folded.rows, [*map(quoted, by), *counts, *came])
+    return select_sql(folded.rows, [*map(quoted, by), *counts, *(quoted(field.name) for field in others)])
 
 
-def _carried(along: Along | None, others: Sequence[StructField], *, is_first: bool) -> list[str]:
+def _carried(along: Along, *, is_first: bool) -> list[str]:
     """Return the SQL of the columns that only the first value of a row has."""
-    if along is None:
-        return []
-    nothing = {field.name: f"CAST(NULL AS {field.dataType.simpleString()})" for field in others}
+    nothing = {field.name: f"CAST(NULL AS {field.dataType.simpleString()})" for field in along.fields}
     texts = along.texts if is_first else nothing
-    return [*(f"{texts[field.name]} AS {quoted(field.name)}" for field in others), f"{is_first} AS {FIRST}"]
+    return [*(f"{texts[field.name]} AS {quoted(field.name)}" for field in along.fields), f"{is_first} AS {FIRST}"]
 
 
 def _value(values: Sequence[str], members: Sequence[Function], first: int, carried: Sequence[str]) -> str:

@@ -44,6 +44,7 @@ def read_delta(
     files = splits["files"]
     if not files:
         frame = _empty_frame(spark, schema)
+    # Spark's reader of plain files would leave out some names, which a table's log may have.
     elif splits["reader"] == "parquet" and not any(is_overlooked(file["path"]) for file in files):
         frame = _read_parquet(spark, location, files, schema, layout["partition_by"])
     else:

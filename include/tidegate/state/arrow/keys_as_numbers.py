@@ -88,7 +88,7 @@ def _greatest(column: Any) -> Any:
 def order(numbers: Any) -> Any:
     """Return the places of the numbers in ascending order; equal ones in the order in which they stand.
 
-    Where a number and its place fit into one: sorting such is several times quicker than sorting places.
+    Where a number and its place fit into one number, these are sorted: several times quicker than sorting places.
     """
     import numpy as np
 
