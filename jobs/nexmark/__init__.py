@@ -1,4 +1,5 @@
-"""The 23 queries of Nexmark, which streaming engines are compared by. Each is a pipeline of at most twelve lines.
+"""The 23 queries of Nexmark, which streaming engines are compared by. Each is a function of at most twelve
+lines; `query.py` makes a pipeline of it, and a few share a helper.
 
     python -m jobs.nexmark.generator                              1 M events, cut in 10, in data/landing
     tidegate run jobs.nexmark.totals:q17 --until-idle             a checkpoint for each of the ten cuts

@@ -12,6 +12,8 @@ Event n happens at START + n / 10,000 s (`rate`). One in ten comes later than th
 4 s no row is late. `late` delays that share of the bids by 40 to 50 s instead: they are. No auction is open for more
 than 10 s. What comes is cut into files of the same number of events, for each of the three kinds one:
 landing/bid/0003.parquet is the fourth cut. What is in all files together does not depend on the number of cuts.
+
+Beside `landing` comes the table that q13 looks up, tables/side_input.
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs.nexmark.query import SIDE_INPUT
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Numbers = NDArray[np.int64]
 
-__all__ = ["KINDS", "Events"]
+__all__ = ["KINDS", "Events", "side_input"]
 
 KINDS = ("person", "auction", "bid")
 START = 1_767_225_600_000_000
@@ -260,8 +264,16 @@ def _web_addresses(random: np.random.Generator) -> tuple[pa.Array, pa.Array]:
     return pa.array(names), pa.array(urls)
 
 
+def side_input() -> pa.Table:
+    """Return the table that q13 looks up: a value for each key from 0 to 9999."""
+    keys = range(10_000)
+    return pa.table({"key": pa.array(keys, pa.int64()), "value": [f"value {key}" for key in keys]})
+
+
 def main() -> None:
-    """Write the events that the command line asks for."""
+    """Write the events that the command line asks for, and the table that q13 looks up."""
+    from deltalake import write_deltalake
+
     parser = argparse.ArgumentParser(prog="python -m jobs.nexmark.generator", description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=1_000_000, help="how many; 1000000")
     parser.add_argument("--cuts", type=int, default=10, help="files of each kind; 10")
@@ -271,6 +283,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("data/landing"), help="the folder; data/landing")
     given = parser.parse_args()
     Events(given.events, given.seed, given.rate, given.late).write(given.out, given.cuts)
+    write_deltalake(given.out.parent / SIDE_INPUT, side_input(), mode="overwrite")
 
 
 if __name__ == "__main__":

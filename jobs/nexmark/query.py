@@ -23,7 +23,7 @@ SCHEMAS: Final = {
     "bid": "auction long, bidder long, price long, channel string, url string, date_time timestamp, extra string",
 }
 SIDE_INPUT: Final = "tables/side_input"
-"""A Delta table for q13, with a value for each key from 0 to 9999."""
+"""A Delta table for q13, with a value for each key from 0 to 9999; the generator writes it, too."""
 
 
 @dataclass(frozen=True)

@@ -46,13 +46,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jobs.nexmark.generator import Events
+from jobs.nexmark.generator import Events, side_input
 from tests.bench import nexmark_engines, nexmark_flink, nexmark_report, nexmark_streaming
 from tests.bench.harness import ROOT, Budget, Options, Result, load_average, rounded
 from tests.bench.nexmark_engines import Engine, Failed, Spark, measured
 from tests.bench.nexmark_report import Figures
 from tests.bench.spark import CORES
-from tests.nexmark.playing import NAMES, side_input
+from tests.nexmark.playing import NAMES
 from tests.nexmark.reference import Reference
 
 CUTS = 10

@@ -88,7 +88,9 @@ def tables(queries: Told) -> str:
             ("whole_s", "whole_core_s"),
         ),
         table(f"peak MB, {cuts} checkpoints", many, megabytes, ()),
+        table("peak MB, one checkpoint", one, megabytes, ()),
         left_out(queries),
+        completed(many),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -141,6 +143,19 @@ def left_out(queries: Told) -> str:
     if missing:
         lines.append(f"- {', '.join(missing)}: not measured")
     return "\n".join(["Without a figure:", "", *lines]) + "\n" if lines else ""
+
+
+def completed(found: Figures) -> str:
+    """Say how many checkpoints Flink completed, which takes them by time."""
+    counts = {side: [each[side]["checkpoints"] for each in found.values() if side in each] for side in sides_of(found)}
+    said = [
+        f"{SIDES[side][0]}: {min(each):.0f} to {max(each):.0f}"
+        for side, each in counts.items()
+        if "Flink" in SIDES[side][0]
+    ]
+    return (
+        f"Checkpoints that were completed, by query, where they are taken by time: {'; '.join(said)}.\n" if said else ""
+    )
 
 
 def sides_of(found: Figures) -> list[str]:

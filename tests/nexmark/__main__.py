@@ -27,10 +27,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from jobs.nexmark.generator import Events
+from jobs.nexmark.generator import Events, side_input
 from tests.kit.faults import Fault
 from tests.kit.processes import die_with_parent
-from tests.nexmark.playing import NAMES, Play, prepare, side_input
+from tests.nexmark.playing import NAMES, Play, prepare
 from tests.nexmark.reference import Reference
 from tidegate import seams
 from tidegate.testing import points_reached

@@ -12,6 +12,7 @@ from deltalake import write_deltalake
 
 import tidegate.testing
 from jobs.nexmark import pairs, rows, totals, windows
+from jobs.nexmark.generator import side_input
 from jobs.nexmark.query import QUERIES, SIDE_INPUT, Query
 from tests.nexmark.reference import Reference
 from tidegate.delta import Location, open_table, read_table
@@ -19,7 +20,7 @@ from tidegate.sinks.base import Sink
 from tidegate.testing import RunningPipeline
 from tidegate.versions.python import parse_time
 
-__all__ = ["MODULES", "NAMES", "Play", "prepare", "side_input"]
+__all__ = ["MODULES", "NAMES", "Play", "prepare"]
 
 MODULES = (rows, windows, totals, pairs)
 """What declares the queries."""
@@ -33,12 +34,6 @@ def prepare(folder: Path, landing: Path) -> None:
     (folder / "data").mkdir(parents=True)
     (folder / "data" / "landing").symlink_to(landing)
     write_deltalake(folder / "data" / SIDE_INPUT, side_input())
-
-
-def side_input() -> pa.Table:
-    """Return the table that q13 looks up."""
-    keys = range(10_000)
-    return pa.table({"key": pa.array(keys, pa.int64()), "value": [f"value {key}" for key in keys]})
 
 
 class Play:

@@ -41,7 +41,8 @@ PAYMENTS = "k string, pid long, w long, paid_at timestamp"
 REFUNDS = "k string, rid long, back_at timestamp"
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-NEAR = (-5 * MINUTE, 10 * MINUTE)
+NEAR = (-6 * MINUTE, 9 * MINUTE)
+"""Rows lie at multiples of 3 minutes: some pairs are just as far apart as the bounds."""
 BACK = (-15 * MINUTE, 15 * MINUTE)
 
 
@@ -83,13 +84,13 @@ def near(pipeline: Pipeline) -> None:
     once.sink("once", DeltaAppend("tables/once"))
     orders.deduplicate(by=["k", "id"], uid="ever").sink("ever", DeltaAppend("tables/ever"))
     for how in ("inner", "left", "full"):
-        joined = orders.join(payments, on="k", within=("-5 min", "10 min"), how=how, uid=how)
+        joined = orders.join(payments, on="k", within=("-6 min", "9 min"), how=how, uid=how)
         joined.sink(how, DeltaAppend(f"tables/{how}"))
         if how == "left":
             times = ("at", "back_at")
             twice = joined.join(refunds, on="k", within="15 min", how="left", event_time=times, uid="twice")
             twice.sink("twice", DeltaAppend("tables/twice"))
-    paid = once.join(payments, on="k", within=("-5 min", "10 min"), how="left", uid="paid")
+    paid = once.join(payments, on="k", within=("-6 min", "9 min"), how="left", uid="paid")
     hours = paid.window(tumbling="1 h", by="k", event_time="at", uid="hours", n="count(*)", p="count(pid)", s="sum(v)")
     hours.sink("hours", DeltaAppend("tables/hours"))
 
@@ -154,7 +155,7 @@ def near_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
     }
 
 
-_ON = "o.k = p.k AND p.paid_at BETWEEN o.at - INTERVAL 5 MINUTES AND o.at + INTERVAL 10 MINUTES"
+_ON = "o.k = p.k AND p.paid_at BETWEEN o.at - INTERVAL 6 MINUTES AND o.at + INTERVAL 9 MINUTES"
 _PAID = "SELECT {k} AS k, o.id, o.v, o.at, p.pid, p.w, p.paid_at FROM orders o {how} JOIN payments p ON " + _ON
 NEAR_BATCH = {
     "once": "SELECT DISTINCT * FROM orders",

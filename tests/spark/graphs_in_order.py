@@ -98,6 +98,22 @@ ORDERED_BATCH = {
         "SELECT *, sum(v) OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS total, "
         "max(id) OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS most FROM orders"
     ),
+    "running": (
+        "SELECT *, sum(v) OVER so_far AS total, avg(v) OVER so_far AS mean, min(v) OVER so_far AS least, "
+        "count_if(v % 2 = 1) OVER so_far AS odd, lag(v) OVER by_time AS before, lag(id, 3) OVER by_time AS third, "
+        "CAST(row_number() OVER by_time AS long) AS nth FROM orders WINDOW by_time AS (PARTITION BY k ORDER BY at), "
+        "so_far AS (PARTITION BY k ORDER BY at ROWS UNBOUNDED PRECEDING)"
+    ),
+    "threes": (
+        "SELECT min(at) AS window_start, max(at) AS window_end, k, count(*) AS n, sum(v) AS s, count(distinct v) AS d, "
+        "avg(id) AS m FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY at) - 1 AS place FROM "
+        "(SELECT * FROM orders UNION ALL SELECT * FROM returns)) GROUP BY k, place DIV 3 HAVING count(*) = 3"
+    ),
+    "tops": (
+        "SELECT * FROM (SELECT *, w.start AS window_start, w.end AS window_end, CAST(rank() OVER (PARTITION BY k, w "
+        "ORDER BY v DESC) AS long) AS rank FROM (SELECT *, window(at, '30 minutes') AS w FROM (SELECT * FROM orders "
+        "UNION ALL SELECT * FROM returns))) WHERE rank <= 2"
+    ),
 }
 
 IN_ORDER = (Graph("ordered", ordered, ordered_events, ordered_expected, ORDERED_BATCH),)

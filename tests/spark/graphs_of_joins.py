@@ -49,7 +49,7 @@ def paired(pipeline: Pipeline) -> None:
         keys = ["k"] if how in ("semi", "anti") else ["k", "id", "pid"]
         held.sink(f"held-{how}", DeltaUpsert(f"tables/held-{how}", keys=keys))
         if how in ("right", "semi", "anti"):
-            near = orders.join(payments, on="k", within=("-5 min", "10 min"), how=how, uid=f"near-{how}")
+            near = orders.join(payments, on="k", within=("-6 min", "9 min"), how=how, uid=f"near-{how}")
             near.sink(f"near-{how}", DeltaAppend(f"tables/near-{how}"))
     for how in ("inner", "left"):
         then = orders.join(blocks, on="k", as_of=True, how=how, uid=f"then-{how}")
@@ -116,13 +116,34 @@ def paired_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
     return {name: counted(rows) for name, rows in found.items()}
 
 
-_NEAR = "o.k = p.k AND p.paid_at BETWEEN o.at - INTERVAL 5 MINUTES AND o.at + INTERVAL 10 MINUTES"
+_NEAR = "o.k = p.k AND p.paid_at BETWEEN o.at - INTERVAL 6 MINUTES AND o.at + INTERVAL 9 MINUTES"
+_HELD = (
+    " FROM (SELECT row.* FROM (SELECT max_by(struct(*), struct(at, id)) AS row FROM orders GROUP BY k)) o {how} JOIN "
+    "(SELECT row.* FROM (SELECT max_by(struct(*), struct(paid_at, pid)) AS row FROM payments GROUP BY k)) p "
+    "ON o.k = p.k"
+)
+_THEN = (  # orders that are alike are numbered, so that each keeps its own version
+    "SELECT k, id, v, at, b.bid, b.why, b.blocked_at FROM (SELECT o.k, o.id, o.v, o.at, "
+    "max_by(struct(b.*), b.blocked_at) AS b FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY at) AS copy "
+    "FROM orders) o LEFT JOIN blocks b ON o.k = b.k AND b.blocked_at <= o.at GROUP BY o.k, o.id, o.v, o.at, o.copy) "
+    "{where}"
+)
 PAIRED_BATCH = {
     "pairs": "SELECT o.k, o.id, o.v, o.at, p.pid, p.w, p.paid_at FROM orders o JOIN payments p ON o.k = p.k",
     "some": "SELECT o.* FROM orders o LEFT SEMI JOIN payments p ON o.k = p.k",
     "best": (
         "SELECT o.k, max(o.v * p.w) AS most, count(*) AS n FROM orders o JOIN payments p ON o.k = p.k GROUP BY o.k"
     ),
+    "held-right": "SELECT coalesce(o.k, p.k) AS k, o.id, o.v, o.at, p.pid, p.w, p.paid_at" + _HELD.format(how="RIGHT"),
+    "held-full": "SELECT coalesce(o.k, p.k) AS k, o.id, o.v, o.at, p.pid, p.w, p.paid_at" + _HELD.format(how="FULL"),
+    "held-semi": "SELECT o.*" + _HELD.format(how="LEFT SEMI"),
+    "held-anti": "SELECT o.*" + _HELD.format(how="LEFT ANTI"),
+    "threes": (
+        "SELECT o.k, count(*) AS n, sum(o.v * p.w + b.why) AS s FROM orders o JOIN payments p ON o.k = p.k "
+        "JOIN blocks b ON o.k = b.k GROUP BY o.k"
+    ),
+    "then-left": _THEN.format(where=""),
+    "then-inner": _THEN.format(where="WHERE b.bid IS NOT NULL"),
     "near-right": (
         "SELECT coalesce(o.k, p.k) AS k, o.id, o.v, o.at, p.pid, p.w, p.paid_at FROM orders o RIGHT JOIN payments p ON "
         + _NEAR

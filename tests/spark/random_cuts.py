@@ -299,8 +299,9 @@ def main() -> int:
     from tests.spark.graphs import GRAPHS
     from tests.spark.graphs_in_order import IN_ORDER
     from tests.spark.graphs_of_joins import JOINS
+    from tests.spark.graphs_of_layers import LAYERS
 
-    known = (*GRAPHS, *JOINS, *IN_ORDER)
+    known = (*GRAPHS, *JOINS, *IN_ORDER, *LAYERS)
     from tidegate.spark.session import SparkSettings, session
 
     parser = argparse.ArgumentParser(prog="python -m tests.spark.random_cuts", description=__doc__)

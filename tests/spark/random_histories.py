@@ -11,6 +11,8 @@ ordered   what takes rows in their order (running values, windows of three rows)
 joined    joins of every other kind: near in time, as of a time, of what both sides hold; new code adds a column
 mixed     `process` of two streams with a list and a map, `union`, `every`, totals over all rows; new code adds a field
 ranked    sessions, first rows of a value, rows by rank with ties, counts of distinct values; new code adds results
+layered   windows of windows and the first of each, pairs of any age and a window of them, three streams, what is held
+          by semi, left and right joins, windows by the clock; new code adds results and columns, and lists get fields
 
 `python -m tests.spark.random_histories --seeds 50` tells many, `--seed 7` one.
 """
@@ -258,10 +260,10 @@ def build(pipeline: Pipeline, version: int, kind: str) -> None:
     totals.sink("totals", DeltaUpsert(f"{here}/totals", keys=["k"]))
 
     def evens(rows: Any) -> Any:
-        more = [f"id AS more{version}"] if version and kind == "joined" else []
+        more = [f"id AS more{version}"] if version and kind in ("joined", "layered") else []
         return rows.where("id % 2 = 0").selectExpr("k", "id AS other", "at AS then", *more)
 
-    even = pipeline.stage(rows, name="even")(evens) if kind in ("ordered", "joined", "mixed") else None
+    even = pipeline.stage(rows, name="even")(evens) if kind not in ("hours", "ranked") else None
     KINDS[kind][0](rows, even, totals, here, version)
     if version:
         marked.sink("more", DeltaAppend(f"{here}/more"))
@@ -327,7 +329,7 @@ def mixed(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
 
     told = valued.process(
         by="k", state=f"n long, m long{more}", output="id long, n long, m long, seen long, bought long", other=even,
-        in_order=True, event_time=("at", "then"), lists={"seen": ListState("id long")},
+        in_order=True, event_time=("at", "then"), lists={"seen": ListState(f"id long{more}")},
         maps={"bought": MapState(by="value", state="n long")}, uid="told",
     )(tells)  # fmt: skip
     told.sink("told", DeltaAppend(f"{here}/told"))
@@ -433,6 +435,91 @@ def ranked_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Co
     return found
 
 
+def layered(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
+    """What stands on windows and on joins without bounds."""
+    add = {"schema_evolution": "add"}
+    more = {f"more{version}": "max(id)"} if version else {}
+    halves = rows.window(tumbling="30 min", by="k", uid="halves", n="count(*)", s="sum(v)", last="max(id)", **more)
+    hours = halves.window(
+        tumbling="2 h", by="k", event_time="window_start", uid="of-halves", n="sum(n)",
+        **dict.fromkeys(more, "count(*)"),
+    )  # fmt: skip
+    hours.sink("of-halves", DeltaAppend(f"{here}/of-halves", **add))
+    order_by = ["n desc", "last desc"]
+    best = halves.top_n(1, by="window_end", order_by=order_by, rank="dense_rank", uid="best")
+    best.sink("best", DeltaAppend(f"{here}/best", **add))
+    tops = rows.top_n(2, tumbling="1 h", order_by="id desc", rank="dense_rank", uid="tops")
+    tops.sink("tops", DeltaAppend(f"{here}/tops"))
+    live = rows.window(tumbling="1 h", by="k", emit="update", uid="live", n="count(*)")
+    slowly = live.every(2 + version % 2, uid="slowly")
+    slowly.sink("slowly", DeltaUpsert(f"{here}/slowly", keys=["window_start", "k"]))
+    clocked = rows.window(
+        tumbling="1 min", time="processing", emit="update", by="k", uid="clocked", n="count(*)", **more
+    )
+    clocks = clocked.aggregate(by="k", uid="clocks", n="sum(n)")
+    clocks.sink("clocks", DeltaUpsert(f"{here}/clocks", keys=["k"]))
+    alone = rows.aggregate(by=[], uid="alone", n="count(*)", **more)
+    alone.sink("alone", DeltaUpsert(f"{here}/alone", keys=["n"], **add))
+
+    pairs = rows.join(even, on="k", uid="pairs")
+    pairs.sink("pairs", DeltaAppend(f"{here}/pairs", **add))
+    dated = rows.pipeline.stage(pairs, name="dated")(lambda pairs: pairs.selectExpr("*", "greatest(at, then) AS met"))
+    met = dated.window(tumbling="1 h", by="k", event_time="met", uid="met", n="count(*)", **more)
+    met.sink("met", DeltaAppend(f"{here}/met", **add))
+    rows.join(even, on="k", how="semi", uid="some").sink("some", DeltaAppend(f"{here}/some"))
+    other = rows.pipeline.stage(even, name="other")(
+        lambda even: even.selectExpr("k", "other AS third", "then AS at_last")
+    )
+    times = ("at", "then", "at_last")
+    three = rows.join(even, other, on="k", within="20 min", event_time=times, how="left", uid="three")
+    three.sink("three", DeltaAppend(f"{here}/three", **add))
+    newest, last = rows.latest(by="k", order_by="id", uid="newest"), even.latest(by="k", order_by="other", uid="last")
+    for how in ("left", "right", "semi"):
+        held = newest.join(last, on="k", how=how, uid=f"held-{how}")
+        held.sink(f"held-{how}", DeltaUpsert(f"{here}/held-{how}", keys=["k"], **add))
+    numbered = rows.over(uid="numbered", nth="row_number()", before="lag(id)", **more)
+    numbered.sink("numbered", DeltaAppend(f"{here}/numbered", **add))
+
+
+def layered_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Counter[Any]]:
+    """Rows are ten minutes apart, so an hour has six of them."""
+    halves = Counter((row["k"], row["id"] // 3) for row in rows)
+    hours: Counter[Any] = Counter()
+    for (k, half), n in halves.items():
+        hours[k, half // 4] += n
+    best: Counter[Any] = Counter()
+    for half in {half for _, half in halves}:
+        own = [row for row in rows if row["id"] // 3 == half]
+        n, last, k = max(
+            (halves[k, half], max(row["id"] for row in own if row["k"] == k), k) for k in "abc" if halves[k, half]
+        )
+        best[k, n, last] += 1
+    even = [row for row in rows if row["id"] % 2 == 0]
+    pairs = [(one["id"], other["id"]) for one, other in itertools.product(rows, even) if one["k"] == other["k"]]
+    near = {row["id"]: [other for id, other in pairs if id == row["id"] and abs(id - other) <= 2] for row in rows}
+    met = Counter((rows[one]["k"], max(one, other) // 6) for one, other in pairs)
+    newest, last = ({row["k"]: row["id"] for row in each} for each in (rows, even))
+    hourly = [[row["id"] for row in rows if row["id"] // 6 == hour] for hour in range(len(rows) // 6 + 1)]
+    return {
+        "of-halves": Counter((k, n) for (k, _), n in hours.items()),
+        "best": best,
+        "tops": Counter((id, place) for ids in hourly for place, id in enumerate(reversed(ids[-2:]), 1)),
+        "slowly": Counter((k, n) for (k, _), n in Counter((row["k"], row["id"] // 6) for row in rows).items()),
+        "clocks": Counter(Counter(row["k"] for row in rows).items()),
+        "alone": Counter([(len(rows),)]),
+        "pairs": Counter(pairs),
+        "met": Counter((k, n) for (k, _), n in met.items()),
+        "some": Counter((one,) for one in {one for one, _ in pairs}),
+        "three": Counter(
+            (id, *each) for id, others in near.items() for each in itertools.product(others or [None], repeat=2)
+        ),
+        "held-left": Counter((k, id, last.get(k)) for k, id in newest.items()),
+        "held-right": Counter((k, newest[k], id) for k, id in last.items()),
+        "held-semi": Counter((k, newest[k]) for k in last),
+        "numbered": Counter((row["id"], row["id"] + 1, row["id"] - 1 if row["id"] else None) for row in rows),
+    }
+
+
 KINDS: dict[str, tuple[Callable[..., None], Callable[..., dict[str, Counter[Any]]], dict[str, tuple[str, ...]]]] = {
     "hours": (hours, hours_expected, {"hours": ("k", "n"), "tops": ("id", "rank")}),
     "ordered": (
@@ -464,6 +551,16 @@ KINDS: dict[str, tuple[Callable[..., None], Callable[..., dict[str, Counter[Any]
         ranked,
         ranked_expected,
         {"visits": ("k", "n", "total"), "first": ("id",), "best": ("id", "rank"), "values": ("k", "n", "even")},
+    ),
+    "layered": (
+        layered,
+        layered_expected,
+        {
+            **{"of-halves": ("k", "n"), "best": ("k", "n", "last"), "slowly": ("k", "n"), "clocks": ("k", "n")},
+            **{"pairs": ("id", "other"), "met": ("k", "n"), "some": ("id",), "three": ("id", "other", "third")},
+            **dict.fromkeys(["held-left", "held-right"], ("k", "id", "other")),
+            **{"tops": ("id", "rank"), "held-semi": ("k", "id"), "alone": ("n",), "numbered": ("id", "nth", "before")},
+        },
     ),
 }
 """By name: what declares it, what it must give of all rows and the totals, and the columns of each table."""

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.nexmark.generator import KINDS, Events
+from jobs.nexmark.generator import KINDS, Events, side_input
 from jobs.nexmark.query import QUERIES
 from tests.kit.sampling import turn_of
 from tests.nexmark.page import PAGE, page
-from tests.nexmark.playing import MODULES, NAMES, Play, prepare, side_input
+from tests.nexmark.playing import MODULES, NAMES, Play, prepare
 from tests.nexmark.reference import REFERENCE, Reference
 from tidegate.testing import points_reached
 

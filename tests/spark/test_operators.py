@@ -15,6 +15,7 @@ from tests.kit.sampling import in_turn, turn_of
 from tests.spark.graphs import GRAPHS
 from tests.spark.graphs_in_order import IN_ORDER
 from tests.spark.graphs_of_joins import JOINS
+from tests.spark.graphs_of_layers import LAYERS
 from tests.spark.random_cuts import Graph, Story, counted, told
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
@@ -28,10 +29,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 
 
-CUT = list(zip((*GRAPHS, *JOINS, *IN_ORDER), ("crash", "twice", "early", "crash", "twice"), strict=True))
+FAULTS = ("crash", "twice", "early", "crash", "twice", "early")
+CUT = list(zip((*GRAPHS, *JOINS, *IN_ORDER, *LAYERS), FAULTS, strict=True))
 
 
-@pytest.mark.parametrize(("graph", "fault"), turn_of(CUT, 5), ids=str)
+@pytest.mark.parametrize(("graph", "fault"), turn_of(CUT, 6), ids=str)
 def test_tables_are_right_however_the_events_are_cut_and_attempts_crash(
     tmp_path: Path, spark: Any, graph: Graph, fault: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -13,7 +14,7 @@ import tidegate.testing
 from tests.kit.sampling import in_turn, some_of
 from tidegate import Pipeline
 from tidegate.errors import Invalid
-from tidegate.sinks import DeltaUpsert
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.testing import TestSource
 
 pytestmark = in_turn(2, of=4)
@@ -114,18 +115,20 @@ def joined(rng: random.Random) -> tuple[str, list[str]]:
 
 
 def taken(text: str, keys: list[str]) -> bool:
-    """Whether a statement becomes a stream. One that does not is refused with its place, or by an operator."""
+    """Whether a statement becomes a stream. One that does not is refused with its place, whoever refuses it."""
     pipeline = Pipeline("shop", watermark="1 h")
     for name, schema in SCHEMAS.items():
-        pipeline.source(name, TestSource(schema, []), event_time="at")
+        rows = pipeline.source(name, TestSource(schema, []), event_time="at")
+        rows.sink(name, DeltaAppend(f"tables/{name}"))  # a stream that is read by nothing would be refused
     try:
         pipeline.sql(text, name="x").sink("x", DeltaUpsert("tables/x", keys=keys))
         pipeline.graph()
     except Invalid as refused:
-        told = refused.help
+        what, help = refused.what, refused.help
     else:
         return True
-    assert told, text
+    assert re.search(r"SQL, line \d+, column \d+", what), text
+    assert help, text
     return False
 
 

@@ -117,12 +117,25 @@ def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -
 
 def growing(graph: Graph) -> list[str]:
     """Return the operators whose state grows as long as new keys or rows come, for the user to decide."""
-    return [
-        f"{stage.operator.kind} {stage.name!r} keeps {stage.operator.keeps_for_ever} permanently: with "
-        'state_ttl="30 days" it forgets what has not changed for so long'
+    takers = {
+        uid: stage.title
         for stage in graph.operators
-        if stage.keeps_state and stage.operator.keeps_for_ever is not None
-    ]
+        for stream in stage.inputs
+        for uid in graph.replacers(stream)
+        if stage.keeps_state
+    }
+    warnings = []
+    for stage in graph.operators:
+        if not stage.keeps_state or (kept := stage.operator.keeps_for_ever) is None:
+            continue
+        takes_back = any(map(graph.replacers, stage.inputs))
+        if takes_back or stage.name in takers:
+            who = "it takes rows back" if takes_back else f"{takers[stage.name]} takes its rows back"
+            advice = f"it cannot have state_ttl, since {who}; use windows, or keys of which there are not ever more"
+        else:
+            advice = f"with {stage.operator.forgets_with} it forgets what has not changed for so long"
+        warnings.append(f"{stage.title} keeps {kept} permanently: {advice}")
+    return warnings
 
 
 def check_targets(
@@ -193,7 +206,7 @@ def _lost_states(graph: Graph, config: Json, base: Entry, memory: Mapping[str, J
         return
     new = [stage for stage in graph.operators if not set(stage.states).intersection(base.plan.commits)]
     rename = [
-        f'write uid="{uid}" at {stage.operator.kind} {stage.name!r}, if that is the one'
+        f'write uid="{uid}" at {stage.title}, if that is the one'
         for uid in dict.fromkeys(map(_operator_of, lost))
         for stage in new
         if same_meaning(graph, stage, uid, memory)

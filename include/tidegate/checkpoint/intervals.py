@@ -59,7 +59,7 @@ def wanted_by(graph: Graph, times: tuple[datetime, datetime] | None, reprocess: 
 def _refuse_misfit(graph: Graph, interval: Interval) -> None:
     """Raise Invalid if an operator would give only a part of what it says for this interval."""
     misfits = [(stage, stage.operator.interval_misfit(interval)) for stage in graph.operators]
-    problems = [f"{stage.operator.kind} {stage.name!r}: {problem}" for stage, problem in misfits if problem is not None]
+    problems = [f"{stage.title}: {problem}" for stage, problem in misfits if problem is not None]
     if problems:
         raise Invalid(
             "\n    ".join([f"pipeline {graph.name!r} cannot make interval {interval}:", *problems]),

@@ -329,6 +329,11 @@ class Operator(ABC):
         """What it never forgets, so that its state grows as long as new keys or rows come. None: all is forgotten."""
         return None
 
+    @property
+    def forgets_with(self) -> str:
+        """What to write so that it forgets what it keeps for ever."""
+        return 'state_ttl="30 days"'
+
     def fix_inputs(self, context: SourceContext) -> Json | None:
         """Return what it reads besides its streams, such as a table's version, so that all attempts read the same.
         Called when a checkpoint is planned, without a JVM. None: nothing."""

@@ -34,10 +34,6 @@ class Broadcast(Latest):
         return False
 
     @property
-    def keeps_for_ever(self) -> str | None:
-        return None  # a small table: that is what it is for
-
-    @property
     def takes_updates(self) -> bool:
         return False
 

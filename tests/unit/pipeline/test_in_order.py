@@ -37,6 +37,11 @@ def nothing(*_: Any) -> None:
     """A user's function."""
 
 
+def looked_up(rows: Any, table: Any) -> Any:
+    """A stage that looks rows up."""
+    return rows.pipeline.stage(rows, table, name="looked-up")(nothing)
+
+
 @pytest.mark.parametrize(
     ("build", "problem"),
     [
@@ -196,6 +201,11 @@ def test_a_union_of_one_stream_is_refused() -> None:
         (lambda rows, other: rows.join(other, on="k", uid="it"), "all rows of both sides"),
         (lambda rows, other: rows.join(other, on="k", as_of=True, prefix="o", uid="it"), "a version for each k"),
         (lambda rows, other: rows.join(other, on="k", within="1 h", event_time=("at", "then"), uid="it"), None),
+        (lambda rows, other: looked_up(other, rows.broadcast(by="k", order_by="at", uid="it")), "a row for each k"),
+        (
+            lambda rows, other: looked_up(other, rows.broadcast(by="k", order_by="at", state_ttl="1 day", uid="it")),
+            None,
+        ),
         (
             lambda rows, _: rows.process(by="k", state="n long", output="n long", uid="it")(nothing),
             "the state of each k that its function does not clear",
@@ -206,6 +216,29 @@ def test_what_is_kept_permanently_is_named(build: Declare, kept: str | None) -> 
     graph = declared(build, DeltaUpsert("made", keys=["k"])).graph()
     found = [line for line in growing(graph) if "'it'" in line]
     assert found == [] if kept is None else f" keeps {kept} permanently: " in found[0]
+
+
+def test_it_is_said_what_would_forget_it_or_that_nothing_can() -> None:
+    def with_entries(rows: Any, **more: Any) -> Any:
+        maps, lists = {"bought": MapState("v", "n long")}, {"seen": ListState("v long")}
+        return rows.process(by="k", state="n long", output="n long", maps=maps, lists=lists, uid="it", **more)(nothing)
+
+    def advice(build: Declare) -> dict[str, str]:
+        graph = declared(build, DeltaUpsert("made", keys=["k"])).graph()
+        return {line.split("'")[1]: line.partition("permanently: ")[2] for line in growing(graph)}
+
+    entries = 'bought=MapState(…, state_ttl="30 days") and seen=ListState(…, state_ttl="30 days")'
+    assert f'with state_ttl="30 days" and {entries} it forgets' in advice(lambda rows, _: with_entries(rows))["it"]
+    assert f"with {entries} it" in advice(lambda rows, _: with_entries(rows, state_ttl={"n": "1 day"}))["it"]
+
+    def chain(rows: Any, _: Any) -> Any:
+        first = rows.aggregate(by=["k", "v"], n="count(*)", uid="first")
+        return first.aggregate(by="k", keys="count(*)", uid="second")
+
+    found = advice(chain)
+    assert "it cannot have state_ttl, since aggregate 'second' takes its rows back; use windows" in found["first"]
+    assert "it cannot have state_ttl, since it takes rows back; use windows" in found["second"]
+    assert 'with state_ttl="30 days"' in advice(lambda rows, _: rows.aggregate(by="k", n="count(*)", uid="it"))["it"]
 
 
 def test_more_results_may_look_as_far_back_as_rows_are_kept() -> None:

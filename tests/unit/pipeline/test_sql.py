@@ -9,6 +9,7 @@ from tidegate.errors import Invalid
 from tidegate.pipeline.graph.nodes import OperatorNode
 from tidegate.pipeline.sql.columns import JoinedColumns, StreamColumns
 from tidegate.pipeline.sql.reading import parse_query
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
 
@@ -578,6 +579,25 @@ def test_what_does_not_map_is_refused_with_its_place(pipeline, text, told, help)
     assert told in str(refused.value)
     assert help in refused.value.help
     assert pipeline._stages == before, "nothing is declared by a statement that is refused"
+
+
+def test_what_an_operator_refuses_is_told_with_its_place(pipeline):
+    many = "select country, id, count(*) as n from orders group by country, id"
+    best = pipeline.sql(f"select country, max(n) as most\nfrom ({many}) group by country", name="x")
+    best.sink("x", DeltaUpsert("tables/x", keys=["country"]))
+    paid = pipeline.sql(
+        "select o.country, p.method\nfrom orders o\n  join payments p on o.id = p.id\n"
+        "    and p.tea between o.at and o.at + interval '1' hour",
+        name="y",
+    )
+    paid.sink("y", DeltaAppend("tables/y"))
+    with pytest.raises(Invalid) as refused:
+        pipeline.graph()
+    assert "aggregate 'x' (SQL, line 1, column 8): " in refused.value.what
+    for node in pipeline._stages:
+        if isinstance(node, OperatorNode):
+            places = {"x": "1, column 8", "x-aggregate": "2, column 14", "y-join": "3, column 8"}
+            assert node.written_at == f"SQL, line {places[node.name]}", node.name
 
 
 def test_the_parser_is_an_extra(pipeline, monkeypatch):

@@ -142,10 +142,24 @@ class Process(Operator):
 
     @property
     def keeps_for_ever(self) -> str | None:
-        if self.expiry == NEVER and not set(self._state_names()) <= self.fields.keys():
-            return f"the state of each {', '.join(self.by)} that its function does not clear"
-        lasting = [name for name, expiry in self._expiries_of_entries.items() if expiry == NEVER]
-        return f"the entries of {', '.join(lasting)} that its function does not clear" if lasting else None
+        kept = [f"the state of each {', '.join(self.by)}"] if self._keeps_fields else []
+        kept += [f"the entries of {', '.join(self._lasting_entries)}"] if self._lasting_entries else []
+        return f"{' and '.join(kept)} that its function does not clear" if kept else None
+
+    @property
+    def forgets_with(self) -> str:
+        ways = [super().forgets_with] if self._keeps_fields else []
+        kinds = {name: "MapState" if name in self.maps else "ListState" for name in self._lasting_entries}
+        return " and ".join([*ways, *(f'{name}={kind}(…, state_ttl="30 days")' for name, kind in kinds.items())])
+
+    @property
+    def _keeps_fields(self) -> bool:
+        return self.expiry == NEVER and not set(self._state_names()) <= self.fields.keys()
+
+    @property
+    def _lasting_entries(self) -> list[str]:
+        """The maps and lists whose entries do not expire."""
+        return [name for name, expiry in self._expiries_of_entries.items() if expiry == NEVER]
 
     @property
     def _expiries_of_entries(self) -> dict[str, Expiry]:

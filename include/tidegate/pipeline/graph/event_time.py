@@ -111,9 +111,9 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
     old_times = _old_times(by_name, by_stream, ordered)
     for stage in ordered:
         operator = _operator(stage)
-        if operator is None or not operator.uses_event_time:
+        if operator is None or not isinstance(stage, OperatorNode) or not operator.uses_event_time:
             continue
-        subject = f"{operator.kind} {stage.name!r}"
+        subject = stage.title
         columns = []
         for name in stage.inputs:
             columns.append(sorted({str(by_name[source].event_time) for source in by_stream.get(name, {})}))
@@ -122,7 +122,7 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
         chosen = () if operator.problems() else operator.meaning(over_updates=False).get("event_time", ())
         for name, choice, declared in zip(stage.inputs, chosen, columns, strict=False):
             column = choice if choice is not None or len(declared) != 1 else declared[0]
-            if isinstance(column, str) and isinstance(stage, OperatorNode) and stage.keeps_state:
+            if isinstance(column, str) and stage.keeps_state:
                 untimely = [maker.untimely(column) for maker in column_makers.get(name, ())]
                 problems += [f"{subject}: {problem}" for problem in untimely if problem is not None]
                 if column in old_times.get(name, ()):

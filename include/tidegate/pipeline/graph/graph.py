@@ -157,8 +157,7 @@ def lookup_problems(
             if jobs[name] != jobs[stage.name]
         ]
     problems += [
-        f"{stage.operator.kind} {stage.name!r} looks up {stage.inputs[-1]}, which is no lookup table: say "
-        ".broadcast(by=…, order_by=…) of it"
+        f"{stage.title} looks up {stage.inputs[-1]}, which is no lookup table: say .broadcast(by=…, order_by=…) of it"
         for stage in stages
         if isinstance(stage, OperatorNode) and stage.operator.takes_lookup and stage.inputs[-1] not in tables
     ]
@@ -470,7 +469,7 @@ def _operator_problems(stages: list[Node]) -> list[str]:
     for stage in stages:
         if not isinstance(stage, OperatorNode):
             continue
-        subject = f"{stage.operator.kind} {stage.name!r}"
+        subject = stage.title
         problems += [f"{subject}: {problem}" for problem in stage.operator.problems()]
         if not stage.keeps_state:
             problems += [

@@ -115,7 +115,7 @@ def refuse_untold(
     problems = []
     for stage in graph.operators:
         before = memory.get(f"{stage.name}{_MEANING}", {})
-        subject = f"{stage.operator.kind} {stage.name!r}"
+        subject = stage.title
         if stage.name in present and BACK not in before:
             continue  # an open checkpoint, or one of an earlier version, does not say
         recorded = {uid for entry in before.get(BACK, ()) if entry for uid in entry["of"]}
@@ -144,7 +144,7 @@ def same_meaning(graph: Graph, stage: OperatorNode, uid: str, memory: Mapping[st
 
 def _differences(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
     was, now = memory.get(f"{stage.name}{_MEANING}", {}), _stage_meaning(graph, stage)
-    subject = f"{stage.operator.kind} {stage.name!r}"
+    subject = stage.title
     problems = [
         f"{subject}: {name} is {_text(now[name])}, and was {_text(was[name])}"
         for name in was
@@ -164,7 +164,7 @@ def _differences(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) 
 def _path_changes(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
     """List the changes between an operator and the operators upstream that replace rows."""
     recorded = memory.get(f"{stage.name}{_MEANING}", {}).get(BACK, ())
-    subject, problems = f"{stage.operator.kind} {stage.name!r}", []
+    subject, problems = stage.title, []
     for before, after in zip(recorded, _stage_meaning(graph, stage)[BACK], strict=False):
         if before is None or after is None:
             continue  # reported as "over a stream that replaces rows"

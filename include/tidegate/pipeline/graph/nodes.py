@@ -85,6 +85,13 @@ class OperatorNode:
     """True if the uid is a default, made of kind, inputs and key."""
     keeps_state: bool = True
     """False in an interval pipeline: it begins with no state in each interval, and none is kept."""
+    written_at: str = ""
+    """Where it stands in the text that declares it, such as SQL."""
+
+    @property
+    def title(self) -> str:
+        """What errors call it."""
+        return f"{self.operator.kind} {self.name!r}" + (f" ({self.written_at})" if self.written_at else "")
 
     @property
     def outputs(self) -> tuple[str, ...]:

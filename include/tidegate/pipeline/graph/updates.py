@@ -43,9 +43,9 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
                 f"gate {stage.name!r} quarantines rows of {replacing[0]}, which replace rows that it let pass before: "
                 "let it abort or warn, or put it before the operator that replaces rows"
             )
-        if not replacing or operator is None:
+        if not replacing or operator is None or not isinstance(stage, OperatorNode):
             continue
-        subject = f"{operator.kind} {stage.name!r}"
+        subject = stage.title
         if forgets := sorted({name for stream in replacing for name in forgetting.get(stream, ())}):
             problems.append(
                 f"{subject} takes {', '.join(replacing)}, but {', '.join(forgets)} forgets rows (state_ttl), and emits "

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid
 from tidegate.operators.join.sides import LEFT_ONLY
+from tidegate.pipeline.graph.nodes import OperatorNode
 from tidegate.pipeline.graph.updates import updating_streams
 from tidegate.pipeline.sql.columns import Columns, JoinedColumns, StreamColumns, is_counted, joined_name
 from tidegate.pipeline.sql.grouping import Grouping, Groups, free_name
@@ -96,9 +97,21 @@ class _Compiler:
         """Compile a SELECT. What its WITH names is known in it, and nowhere else."""
         outside, self.known = self.known, dict(self.known)
         try:
-            return self._selected(tree)
+            with self._written_at(tree):
+                return self._selected(tree)
         finally:
             self.known = outside
+
+    @contextlib.contextmanager
+    def _written_at(self, tree: exp.Expression) -> Iterator[None]:
+        """Note of each operator that is declared in the block where this part of the text stands, unless a smaller part
+        declares it: what an operator refuses is told when the graph is complete."""
+        stages = self.pipeline._stages
+        before = len(stages)
+        yield
+        for number, stage in enumerate(stages[before:], before):
+            if isinstance(stage, OperatorNode) and not stage.written_at:
+                stages[number] = replace(stage, written_at=self.query.place(tree))
 
     def _selected(self, tree: exp.Expression) -> Stream:
         from sqlglot import exp
@@ -415,7 +428,8 @@ class _Compiler:
         joined = self.pipeline.stage(stream, name=self._uid("left", tree, last=False))(_prefixed(first, {}))
         conditions: list[exp.Expression] = []
         for join in tree.args["joins"]:
-            joined, rest = self._join(tree, join, joined, sides)
+            with self._written_at(join):
+                joined, rest = self._join(tree, join, joined, sides)
             if conditions and (side := (join.side or "").upper()) in ("FULL", "RIGHT"):
                 help = "put the join before it into a SELECT of its own, with that condition"
                 raise self.query.refuse(conditions[0], f"a condition before a {side} JOIN", help)

@@ -14,7 +14,16 @@ from tidegate.errors import Invalid
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = ["Query", "WindowTable", "from_of", "name_of", "parse_query", "refuse_rewritten", "seconds_of", "text_of"]
+__all__ = [
+    "Query",
+    "WindowTable",
+    "from_of",
+    "name_of",
+    "parse_query",
+    "refuse_rewritten",
+    "seconds_of",
+    "text_of",
+]
 
 UNITS = {"MILLISECOND": 0.001, "SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400, "WEEK": 604_800}
 _NAME = r"`?([A-Za-z_]\w*)`?"
@@ -59,18 +68,19 @@ class Query:
 
     def refuse(self, node: Any, what: str, help: str) -> Invalid:
         """Return the error that names a part of the text, and where it stands."""
-        line, column = self._place(node)
         shown = " ".join(text_of(node).split())
         return Invalid(
-            f"SQL, line {line}, column {column}: {what}: {shown[:120]}",
+            f"{self.place(node)}: {what}: {shown[:120]}",
             expected="rows, windows, joins and aggregates that an operator of tidegate computes: see the guide on SQL",
             help=help,
             reason="BAD_SQL",
         )
 
-    def _place(self, node: Any) -> tuple[int, int]:
+    def place(self, node: Any) -> str:
+        """Return where a part of the text stands, for errors."""
         starts = [each.meta["start"] for each in node.walk() if "start" in each.meta]
-        return self.line_and_column(min(starts, default=0))
+        line, column = self.line_and_column(min(starts, default=0))
+        return f"SQL, line {line}, column {column}"
 
     def line_and_column(self, start: int) -> tuple[int, int]:
         """Return where a place of the text is."""
