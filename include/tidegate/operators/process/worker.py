@@ -133,18 +133,13 @@ class ListFields:
         )
 
     def _stored(self, held: pa.Table, group: int) -> Iterator[dict[str, Any]]:
-        if self.files is not None:
-            kinds = {name: self.files.layout.schema.field(name).type for name in self._known(self.files)}
-            for entry in self.files.entries(held, group, self.fields):
-                yield {name: _python(entry[name], kinds.get(name)) for name in self.fields}
-            return
         struct = held.schema.field(self.column).type.value_type
-        entries = held[self.column].to_pylist()[0] or ()
-        for entry in sorted(entries, key=lambda entry: entry[PLACE]):
+        if self.files is not None:
+            entries: Iterable[dict[str, Any]] = self.files.entries(held, group, self.fields)
+        else:
+            entries = sorted(held[self.column].to_pylist()[0] or (), key=lambda entry: entry[PLACE])
+        for entry in entries:
             yield {name: _python(entry[name], struct.field(name).type) for name in self.fields}
-
-    def _known(self, files: EntryFiles) -> list[str]:
-        return [name for name in self.fields if name in files.layout.schema.names]
 
     def records(self, changed: StoredList) -> Iterator[dict[str, Any]]:
         """Yield the records of what has changed, without the key."""
