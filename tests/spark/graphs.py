@@ -428,5 +428,7 @@ WINDOWS_BATCH = {
 GRAPHS = (
     Graph("near", near, near_events, near_expected, NEAR_BATCH),
     Graph("kept", kept, kept_events, kept_expected, KEPT_BATCH, customers),
-    Graph("windows", windows, window_events, windows_expected, WINDOWS_BATCH),
+    Graph(
+        "windows", windows, window_events, windows_expected, WINDOWS_BATCH, together={"tumbling-once": "window_start"}
+    ),
 )

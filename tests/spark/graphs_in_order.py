@@ -116,4 +116,6 @@ ORDERED_BATCH = {
     ),
 }
 
-IN_ORDER = (Graph("ordered", ordered, ordered_events, ordered_expected, ORDERED_BATCH),)
+IN_ORDER = (
+    Graph("ordered", ordered, ordered_events, ordered_expected, ORDERED_BATCH, together={"tops": "window_start"}),
+)

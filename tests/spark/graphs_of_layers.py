@@ -25,7 +25,8 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 __all__ = ["LAYERS"]
 
-NAMES = {"a": "Ann", "ü`.": "Über"}
+NAMES = {"a": "Ann"}
+"""It is the first event, and so in the first checkpoint: each order meets it."""
 RANKS = ("row_number", "rank", "dense_rank")
 THREE = ("left", "semi", "anti")
 LATER: dict[str, Any] = {"state_ttl": "1000 days"}
@@ -78,8 +79,7 @@ def layered(pipeline: Pipeline) -> None:
     top.sink("top", DeltaUpsert("tables/top", keys=["k", "rank"]))
     newest = orders.latest(by="k", order_by=["at", "id"], uid="newest", **LATER)
     newest.sink("newest", DeltaUpsert("tables/newest", keys=["k"]))
-    both = orders.join(payments, on="k", how="full", uid="both", **LATER)
-    both.sink("both", DeltaUpsert("tables/both", keys=["k", "id", "pid"]))
+    orders.join(payments, on="k", uid="both", **LATER).sink("both", DeltaAppend("tables/both"))
     orders.over(by="k", uid="steps", nth="row_number()", s="sum(v)", **LATER).sink("steps", DeltaAppend("tables/steps"))
     orders.window(count=3, by="k", uid="threes", s="sum(v)", **LATER).sink("threes", DeltaAppend("tables/threes"))
     then = orders.join(blocks, on="k", as_of=True, uid="then", **LATER)
@@ -209,7 +209,7 @@ def layered_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
     found["firsts"] = [{"k": k, "n": len(rows)} for k, rows in firsts.items()]
     found["top"] = ranked(orders, "k", lambda row: (-row["v"], row["id"]), 2)
     found["newest"] = list(greatest_by(orders, lambda row: row["k"], lambda row: (row["at"], row["id"])).values())
-    found["both"] = _both(orders, payments)
+    found["both"] = [{**other, **one} for one, other in met(orders, payments)]
     found["steps"], found["threes"] = [], []
     for k, rows in of_key.items():
         rows.sort(key=lambda row: row["at"])
@@ -227,14 +227,6 @@ def layered_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
 def _place(values: Sequence[Any], own: Any, rank: str) -> int:
     greater = [value for value in values if value > own]
     return 1 + len(set(greater) if rank == "dense_rank" else greater)
-
-
-def _both(orders: Sequence[Row], payments: Sequence[Row]) -> list[Row]:
-    pairs = met(orders, payments)
-    with_order, with_payment = {id(other) for _, other in pairs}, {id(one) for one, _ in pairs}
-    found = [{**other, **one} for one, other in pairs]
-    found += [{**dict.fromkeys(("pid", "w", "paid_at")), **row} for row in orders if id(row) not in with_payment]
-    return found + [{**dict.fromkeys(("id", "v", "at")), **row} for row in payments if id(row) not in with_order]
 
 
 _TENS = (
@@ -278,10 +270,9 @@ LAYERED_BATCH = {
     },
     "clocks": "SELECT k, count(*) AS n FROM orders GROUP BY k",
     "firsts": "SELECT k, count(distinct v) AS n FROM orders GROUP BY k",
-    "both": (
-        "SELECT coalesce(o.k, p.k) AS k, o.id, o.v, o.at, p.pid, p.w, p.paid_at FROM orders o FULL JOIN payments p "
-        "ON o.k = p.k"
-    ),
+    "both": "SELECT o.*, p.pid, p.w, p.paid_at FROM orders o JOIN payments p ON o.k = p.k",
 }
 
-LAYERS = (Graph("layered", layered, layered_events, layered_expected, LAYERED_BATCH),)
+WHOLE = dict.fromkeys(["hours", "tops", "paid", *(f"best-{rank}" for rank in RANKS)], "window_start")
+
+LAYERS = (Graph("layered", layered, layered_events, layered_expected, LAYERED_BATCH, together=WHOLE),)

@@ -26,11 +26,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow.parquet
+from deltalake import DeltaTable
 
 from tests.kit.jvm import INTERPRETED
 from tests.spark.changelog_check import given, plain_rows
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline, seams
+from tidegate.checkpoint import control
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Fenced, Unavailable
 from tidegate.execution.job.run_job import run_job
@@ -64,6 +66,8 @@ class Graph:
     """Table → SQL over all events at once, where Spark has the operator itself. Sources are views."""
     prepare: Callable[[Path], None] = lambda _: None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    together: Mapping[str, str] = field(default_factory=dict)
+    """Table → a column, of which all rows with the same value come in one checkpoint."""
 
     def __str__(self) -> str:
         return self.name
@@ -83,14 +87,17 @@ class Story:
     """Whether operators are in several jobs. Then a fault meets one of them."""
     watched: bool = False
     """Whether all that is given and taken back is looked at."""
+    finishes: bool = False
+    """Whether all events are there from the beginning, and the pipeline ends by itself when it has read them."""
     few_rows: int = keyed.FEW_ROWS
     """Up to how many rows of a state its input is reduced before workers get it."""
 
     @classmethod
-    def of(cls, graph: Graph, seed: int, checkpoints: int | None = None) -> Story:
-        """checkpoints: how many there are; by default that is random, too."""
+    def of(cls, graph: Graph, seed: int, checkpoints: int | None = None, finishes: bool | None = None) -> Story:
+        """checkpoints: how many there are; by default that is random, too, and so is whether it finishes."""
         dice = random.Random(f"{graph.name} {seed}")
-        events = graph.events(dice)
+        finishes = dice.random() < 0.25 if finishes is None else finishes
+        events = [event for event in graph.events(dice) if not finishes or event[1]["k"] != "end"]
         count = checkpoints or dice.choice([1, 2, 3, 4, 6, len(events)])
         cuts = sorted(dice.sample(range(1, len(events)), min(count, len(events)) - 1))
         faults = [dice.choice(["", *FAULTS]) for _ in range(count)]
@@ -99,26 +106,34 @@ class Story:
         faults[-1] = "" if faults[-1] in ("abort", "fenced") else faults[-1]
         tasks = [dice.choice([1, 2, 3, -1, -2]) for _ in range(40)]
         in_jobs, watched = dice.random() < 0.4, dice.random() < 0.5
-        return cls(events, cuts, faults, tasks, in_jobs, watched, few_rows=dice.choice([0, 3, 1000]))
+        return cls(events, cuts, faults, tasks, in_jobs, watched, finishes, few_rows=dice.choice([0, 3, 1000]))
 
     def run(self, graph: Graph, root: Path, spark: Any) -> SmallPipeline:
         """Tell it, to the end."""
         root.mkdir(parents=True, exist_ok=True)
         graph.prepare(root)
         play = SmallPipeline(root, spark, graph.build, **graph.settings)
-        play.in_jobs, play.watched = self.in_jobs, self.watched
+        play.in_jobs, play.watched, play.finishes = self.in_jobs, self.watched, self.finishes
         for source in sorted({source for source, _ in self.events}):
             (root / "landing" / source).mkdir(parents=True)
         bounds, tasks = [0, *self.cuts, len(self.events)], itertools.cycle(self.tasks)
-        for (begin, end), fault in zip(itertools.pairwise(bounds), self.faults, strict=True):
+        faults = itertools.chain(self.faults, itertools.repeat(""))
+        for begin, end in itertools.pairwise(bounds):
             for source, rows in _by_source(self.events[begin:end]).items():
                 play.feed(rows, source)
-            with patch.object(keyed, "FEW_ROWS", self.few_rows):
-                Telling(play, spark, tasks).checkpoint(fault)
+            if not self.finishes:
+                self._checkpoint(play, spark, tasks, next(faults))
+        while self.finishes and control.finished(play.ledger.view()) is None:
+            self._checkpoint(play, spark, tasks, next(faults))
         return play
+
+    def _checkpoint(self, play: SmallPipeline, spark: Any, tasks: Iterator[int], fault: str) -> None:
+        with patch.object(keyed, "FEW_ROWS", self.few_rows):
+            Telling(play, spark, tasks).checkpoint(fault)
 
     def __str__(self) -> str:
         more = (", in several jobs" if self.in_jobs else "") + (", watched" if self.watched else "")
+        more += ", to its end" if self.finishes else ""
         return f"{len(self.events)} events, cuts {self.cuts}, faults {self.faults}{more}"
 
 
@@ -279,6 +294,10 @@ def told(graph: Graph, story: Story, play: SmallPipeline) -> list[str]:
         found = counted([row for row in play.rows(f"tables/{name}") if row.get("k") != "end"])
         if found != wanted:
             wrong.append(f"{name}: too much {list(found - wanted)}, missing {list(wanted - found)}")
+    for name, column in graph.together.items():
+        wrong += [
+            f"{name}: rows of {column} {value} came in several checkpoints" for value in scattered(play, name, column)
+        ]
     for source in sorted({source for source, _ in story.events}):
         frame = play.coordinator().graph.sources[source].source
         reader = play.spark.read.schema(frame.schema)
@@ -292,6 +311,18 @@ def told(graph: Graph, story: Story, play: SmallPipeline) -> list[str]:
         if one != other:
             wrong.append(f"{name}, by Spark's own: too much {list(one - other)}, missing {list(other - one)}")
     return wrong
+
+
+def scattered(play: SmallPipeline, table: str, column: str) -> set[Any]:
+    """The values of a column that a table's rows got in more than one of its versions."""
+    path = str(play.root / "tables" / table)
+    held: Counter[Any] = Counter()
+    came: Counter[Any] = Counter()
+    for version in range(DeltaTable(path).version() + 1):
+        now = Counter(DeltaTable(path, version=version).to_pyarrow_table(columns=[column]).column(0).to_pylist())
+        came.update((now - held).keys())
+        held = now
+    return {value for value, times in came.items() if times > 1}
 
 
 def main() -> int:

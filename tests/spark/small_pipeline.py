@@ -39,12 +39,16 @@ class SmallPipeline(World):
         self.files = 0
         self.in_jobs = False
         """Whether operators are in jobs of their own: nothing may depend on that."""
+        self.finishes = False
+        """Whether no source gets more than it has, each checkpoint reads a file of each, and then it ends by itself."""
         self.watched = False
         """Whether each stream that replaces rows has a table of all that it gives and takes back."""
 
     def pipeline(self) -> Pipeline:
-        pipeline = Pipeline(self.name)
+        pipeline = Pipeline(self.name, finishes=self.finishes)
         self.build(pipeline)
+        if self.finishes:
+            bound(pipeline)
         if self.in_jobs:
             put_in_jobs(pipeline)
         if self.watched:
@@ -94,6 +98,14 @@ class SmallPipeline(World):
         return msgspec.convert(ledger.unpack(payload), StateTable)
 
 
+def bound(pipeline: Pipeline) -> None:
+    """Say of all sources that there will be no more than there is, and that a file is read at a time."""
+    for place, node in enumerate(pipeline._sources):
+        assert isinstance(node.source, Files)
+        node.source.max_files = 1
+        pipeline._sources[place] = replace(node, bounded=True)
+
+
 def put_in_jobs(pipeline: Pipeline) -> None:
     """Operators in jobs by how many lie in front of them."""
     depths: dict[str, int] = {}
@@ -101,6 +113,14 @@ def put_in_jobs(pipeline: Pipeline) -> None:
         depth = max(depths.get(name, 0) for name in stage.inputs) + isinstance(stage, OperatorNode)
         depths |= dict.fromkeys(stage.produces, depth)
         pipeline._stages[place] = replace(stage, job=f"depth{depth}")
+    readers = {
+        stage.inputs[-1]: stage.job
+        for stage in pipeline._stages
+        if isinstance(stage, OperatorNode) and stage.operator.takes_lookup
+    }
+    for place, stage in enumerate(pipeline._stages):
+        if stage.name in readers:  # a table to look up is in the job that looks it up
+            pipeline._stages[place] = replace(stage, job=readers[stage.name])
 
 
 def sources(pipeline: Pipeline, schema: str, name: str = "rows", max_files: int = 1000, **options: Any) -> Any:

@@ -43,6 +43,14 @@ def test_tables_are_right_however_the_events_are_cut_and_attempts_crash(
     assert told(graph, story, story.run(graph, tmp_path, spark)) == []
 
 
+@pytest.mark.parametrize("graph", turn_of([graph for graph, _ in CUT], 6, within=6), ids=str)
+def test_a_pipeline_that_finishes_by_itself_gives_all_that_has_waited(tmp_path: Path, spark: Any, graph: Graph) -> None:
+    """The checkpoint that would be the last one is aborted; the one after it is."""
+    story = replace(Story.of(graph, seed=2, checkpoints=3, finishes=True), in_jobs=False)
+    story.faults[:] = ["crash", "", "abort"]
+    assert told(graph, story, story.run(graph, tmp_path, spark)) == []
+
+
 # -- odd input -----------------------------------------------------------------------------------------
 
 ODD = (

@@ -132,14 +132,46 @@ STATEMENTS = {
     ),
     "countries": ("SELECT DISTINCT country FROM orders WHERE amount > 1", []),
 }
-WINDOWED = (
-    "SELECT country, window_end, count(*) AS n FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)) "
-    "WHERE amount > 1 GROUP BY window_start, window_end, country"
-)
-BATCH_WINDOWED = (
-    "SELECT country, window.end AS window_end, count(*) AS n FROM orders WHERE amount > 1 "
-    "GROUP BY window(at, '1 minute'), country HAVING window.end <= TIMESTAMP '2026-01-01 00:06:30Z'"
-)
+CLOSED = "{window}.end <= TIMESTAMP '2026-01-01 00:06:30Z'"
+NEAR = "o.id = p.id AND p.at BETWEEN o.at - INTERVAL '5' SECOND AND o.at + INTERVAL '1' MINUTE"
+OVER = " AND ".join(f"coalesce({side}.at < TIMESTAMP '2026-01-01 00:05:00Z', true)" for side in "op")
+BY_TIME = {
+    "tumbling": (
+        "SELECT country, window_end, count(*) AS n FROM "
+        "TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE)) "
+        "WHERE amount > 1 GROUP BY window_start, window_end, country",
+        "SELECT country, window.end AS window_end, count(*) AS n FROM orders WHERE amount > 1 "
+        f"GROUP BY window(at, '1 minute'), country HAVING {CLOSED.format(window='window')}",
+    ),
+    "hopping": (
+        "SELECT window_start, window_end, sum(amount) AS spent FROM "
+        "TABLE(HOP(TABLE orders, DESCRIPTOR(at), INTERVAL '30' SECOND, INTERVAL '1' MINUTE)) "
+        "GROUP BY window_start, window_end",
+        "SELECT window.start AS window_start, window.end AS window_end, sum(amount) AS spent FROM orders "
+        f"GROUP BY window(at, '1 minute', '30 seconds') HAVING {CLOSED.format(window='window')}",
+    ),
+    "sessions": (
+        "SELECT country, window_start, window_end, count(*) AS n FROM "
+        "TABLE(SESSION(TABLE orders PARTITION BY country, DESCRIPTOR(at), INTERVAL '45' SECOND)) "
+        "GROUP BY window_start, window_end, country",
+        "SELECT country, session_window.start AS window_start, session_window.end AS window_end, count(*) AS n "
+        "FROM orders GROUP BY session_window(at, '45 seconds'), country "
+        f"HAVING {CLOSED.format(window='session_window')}",
+    ),
+    **{
+        f"near_{how.lower()}": (
+            f"SELECT o.id, o.at, p.id AS pid, p.at AS then FROM orders o {how} JOIN payments p ON {NEAR}",
+            f"SELECT o.id, o.at, p.id AS pid, p.at AS then FROM orders o {how} JOIN payments p ON {NEAR} WHERE {OVER}",
+        )
+        for how in ("LEFT", "RIGHT", "FULL")
+    },
+    "near_anti": (
+        f"SELECT o.id, o.at FROM orders o LEFT ANTI JOIN payments p ON {NEAR}",
+        f"SELECT o.id, o.at FROM orders o LEFT ANTI JOIN payments p ON {NEAR} WHERE o.at < "
+        "TIMESTAMP '2026-01-01 00:05:00Z'",
+    ),
+}
+"""What goes by event time, and what Spark gives of it up to where event time has come: SQL has no watermark."""
 
 
 def orders(rows):
@@ -164,10 +196,14 @@ def test_in_three_checkpoints_it_gives_what_spark_gives_over_all_rows(tmp_path, 
     for name, (text, keys) in STATEMENTS.items():
         sink = DeltaUpsert(f"tables/{name}", keys=keys) if keys else DeltaAppend(f"tables/{name}")
         pipeline.sql(text, name=name).sink(name, sink)
-    pipeline.sql(WINDOWED, name="windowed").sink("windowed", DeltaAppend("tables/windowed"))
+    for name, (text, _) in BY_TIME.items():
+        pipeline.sql(text, name=name).sink(name, DeltaAppend(f"tables/{name}"))
     with tidegate.testing.run(pipeline, tmp_path, spark=spark) as running:
         assert len(running.until_idle()) == 3
-        for name, text in [(name, text) for name, (text, _) in STATEMENTS.items()] + [("windowed", BATCH_WINDOWED)]:
+        batch = {name: text for name, (text, _) in STATEMENTS.items()} | {
+            name: text for name, (_, text) in BY_TIME.items()
+        }
+        for name, text in batch.items():
             wanted = [row.asDict() for row in spark.sql(text).collect()]
             found = [{key: _plain(value) for key, value in row.items()} for row in running.rows(name)]
             wanted = [{key: _plain(value) for key, value in row.items()} for row in wanted]
