@@ -289,6 +289,42 @@ def test_lists_of_a_key_are_read_as_they_were_appended_and_fields_expire_each_in
     assert written <= 7 * 2, "what is appended is written once"
 
 
+@pytest.mark.parametrize("tasks", [1, -1], ids=["read from files", "whole with its key"])
+def test_entries_from_before_a_field_was_added_have_nothing_in_it(tmp_path: Path, spark: Any, tasks: int) -> None:
+    fields = ["page string"]
+
+    def visited(key: Any, rows: Any, state: Any, timers: Any) -> Iterator[Any]:
+        for row in rows.to_pylist():
+            if row["page"] == "list":
+                yield {"told": " ".join(str(list(visit.values())) for visit in state.visits)}
+            else:
+                tags = {"tags": [1], "at": row["at"].year} if len(fields) > 1 else {}
+                state.visits.append({"page": row["page"], **tags})
+
+    def declare(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k string, page string, at timestamp", event_time="at")
+        made = rows.process(
+            by="k", state="n long", output="told string", order_by="at", uid="visited",
+            lists={"visits": ListState(", ".join(fields))},
+        )(visited)  # fmt: skip
+        made.sink("told", DeltaAppend("tables/told"))
+
+    play, minutes = SmallPipeline(tmp_path, spark, declare), iter(range(100))
+
+    def checkpoint(*pages: str) -> None:
+        ats = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=next(minutes)) for _ in pages]
+        play.feed([{"k": "a", "page": page, "at": at.isoformat()} for page, at in zip(pages, ats, strict=True)])
+        Telling(play, spark, itertools.repeat(tasks)).checkpoint("")
+
+    checkpoint("x")
+    fields += ["tags array<long>", "at int"]
+    checkpoint("list")
+    checkpoint("y", "list")
+    checkpoint("list")
+    told = sorted(row["told"] for row in play.rows("tables/told"))
+    assert told == ["['x', [], None]"] + ["['x', [], None] ['y', [1], 2026]"] * 2
+
+
 def test_a_buffer_that_belongs_to_no_key_is_that_of_a_shard_whatever_tasks_there_are(
     tmp_path: Path, spark: Any
 ) -> None:
