@@ -280,7 +280,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="other events for another one; 1")
     parser.add_argument("--rate", type=int, default=10_000, help="how many happen in a second; 10000")
     parser.add_argument("--late", type=float, default=0.0, help="the share of bids that come 40 s late or more; 0")
-    parser.add_argument("--out", type=Path, default=Path("data/landing"), help="the folder; data/landing")
+    parser.add_argument(
+        "--out", type=Path, default=Path("data/landing"), help="the folder, beside which q13's table goes; data/landing"
+    )
     given = parser.parse_args()
     Events(given.events, given.seed, given.rate, given.late).write(given.out, given.cuts)
     write_deltalake(given.out.parent / SIDE_INPUT, side_input(), mode="overwrite")

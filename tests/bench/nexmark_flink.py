@@ -29,11 +29,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.nexmark.generator import KINDS
+from jobs.nexmark.generator import KINDS, side_input
 from tests.bench.harness import ROOT
 from tests.bench.nexmark_engines import Failed, Talk, processes
 from tests.kit.waiting import eventually
-from tests.nexmark.playing import side_input
 from tests.nexmark.reference import Closing, Reference
 from tidegate.cli.up.home import any_port
 from tools import setup

@@ -87,8 +87,8 @@ def layered(pipeline: Pipeline) -> None:
 
 
 def tells(key: Row, orders: Any, payments: Any, state: Any, timers: Any, names: Any) -> Iterator[Any]:
-    """Numbers the orders of a key, and how often each value came; a payment tells which orders it is for. Seven quiet
-    minutes begin a new count."""
+    """Numbers the orders of a key, and how often each value came; a payment tells which orders it is for. Six quiet
+    minutes begin a new count, also where a row comes at that very moment."""
     for fired in timers.fired:
         yield "quiet", {"k": key["k"], "after": state.n, "at": fired.at}
         state.n = 0
@@ -99,7 +99,7 @@ def tells(key: Row, orders: Any, payments: Any, state: Any, timers: Any, names: 
         entry = state.times[row["v"]]
         entry.n = (entry.n or 0) + 1
         yield {"k": key["k"], "id": row["id"], "n": state.n, "times": entry.n, "name": known.get(key["k"]), "seen": ""}
-        timers.event(row["at"] + 7 * MINUTE)
+        timers.event(row["at"] + 6 * MINUTE)
     for row in payments.to_pylist():
         seen = " ".join(str(each["id"]) for each in state.seen)
         yield {"k": key["k"], "id": row["pid"], "n": state.n, "times": None, "name": None, "seen": seen}
@@ -118,7 +118,7 @@ def told_by_hand(k: Any, orders: Sequence[Row], payments: Sequence[Row]) -> Iter
             yield "quiet", {"k": k, "after": n, "at": quiet}
             n, quiet = 0, None
         for row in (row for row in orders if row["at"] == at):
-            n, quiet = (n or 0) + 1, row["at"] + 7 * MINUTE
+            n, quiet = (n or 0) + 1, row["at"] + 6 * MINUTE
             seen.append(row["id"])
             times[row["v"]] += 1
             told = {"id": row["id"], "n": n, "times": times[row["v"]], "name": NAMES.get(k), "seen": ""}

@@ -9,10 +9,10 @@ is cancelled for good, and forked once more from a savepoint. Seeds take turns w
 hours     windows of an hour, and the first rows of each
 ordered   what takes rows in their order (running values, windows of three rows), and a join; new code adds results
 joined    joins of every other kind: near in time, as of a time, of what both sides hold; new code adds a column
-mixed     `process` of two streams with a list and a map, `union`, `every`, totals over all rows; new code adds a field
+mixed     `process` of two streams with a list and a map, `union`, `every`, totals over all rows; new code adds fields
 ranked    sessions, first rows of a value, rows by rank with ties, counts of distinct values; new code adds results
 layered   windows of windows and the first of each, pairs of any age and a window of them, three streams, what is held
-          by semi, left and right joins, windows by the clock; new code adds results and columns, and lists get fields
+          by semi, left and right joins, windows by the clock; new code adds results and columns
 
 `python -m tests.spark.random_histories --seeds 50` tells many, `--seed 7` one.
 """

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
@@ -30,17 +32,17 @@ def test_keys_that_have_been_quiet_for_too_long_begin_anew(tmp_path: Path, spark
         twos = rows.window(count=2, by="k", s="sum(v)", state_ttl="36 h", uid="twos")
         twos.sink("twos", DeltaAppend("tables/twos"))
 
-    play, moved = SmallPipeline(tmp_path, spark, declare), iter(range(100))
+    play, moved, tasks = SmallPipeline(tmp_path, spark, declare), iter(range(100)), itertools.cycle([1, 2, -2])
 
-    def day(number: int, *rows: tuple[str, int]) -> None:
+    def day(number: int, *rows: tuple[str, int], fault: str = "") -> None:
         play.feed([{"k": k, "v": v, "at": (BEGIN + next(moved) * MINUTE).isoformat()} for k, v in (*rows, ("-", 0))])
         with seams.installed(seams.Seams(now=lambda: BEGIN + timedelta(days=number))):
-            play.checkpoint()
+            Telling(play, spark, tasks).checkpoint(fault)
 
     day(0, ("a", 1), ("a", 2), ("b", 4), ("c", 8))
-    day(1, ("a", 16))
-    day(2, ("a", 32), ("b", 64))  # b's first row is two days old
-    day(3, ("c", 128))
+    day(1, ("a", 16), fault="crash")
+    day(2, ("a", 32), ("b", 64), fault="twice")  # b's first row is two days old
+    day(3, ("c", 128), fault="early")
     kept = [(r["k"], r["v"], r["before"], r["nth"], r["s"]) for r in play.rows("tables/kept") if r["k"] != "-"]
     assert sorted(kept) == [
         ("a", 1, None, 1, 1),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tidegate.testing
-from tests.kit.sampling import in_turn, some_of
+from tests.kit.sampling import in_turn, turn_of
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -40,7 +40,7 @@ AGGREGATES = {
     "payments": ("min({}.method)", "count(DISTINCT {}.id)", "count(*) FILTER (WHERE {}.method = 'cash')"),
 }
 JOINS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN")
-SEEDS = some_of(range(12), every=12)
+SEEDS = turn_of(range(12), 12, within=4)
 STATEMENTS = 5
 
 

@@ -116,25 +116,29 @@ def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -
 
 
 def growing(graph: Graph) -> list[str]:
-    """Return the operators whose state grows as long as new keys or rows come, for the user to decide."""
-    takers = {
-        uid: stage.title
+    """Return the operators whose state grows as long as new keys or rows come, with what to do about it."""
+    needed = {
+        uid: f"{stage.title} retracts its rows"
         for stage in graph.operators
         for stream in stage.inputs
+        if stage.keeps_state and stream in graph.updating
         for uid in graph.replacers(stream)
-        if stage.keeps_state
+    }
+    needed |= {
+        against: f"gate {gated.name!r} compares with all of it"
+        for gated in graph.gates
+        if isinstance(against := getattr(gated.gate, "against", None), str)
     }
     warnings = []
     for stage in graph.operators:
         if not stage.keeps_state or (kept := stage.operator.keeps_for_ever) is None:
             continue
-        takes_back = any(map(graph.replacers, stage.inputs))
-        if takes_back or stage.name in takers:
-            who = "it takes rows back" if takes_back else f"{takers[stage.name]} takes its rows back"
-            advice = f"it cannot have state_ttl, since {who}; use windows, or keys of which there are not ever more"
+        why = "its input replaces rows" if graph.updating.intersection(stage.inputs) else needed.get(stage.name)
+        if why is not None:
+            advice = f"it cannot have state_ttl, because {why}; use windows, or keys whose number is bounded"
         else:
-            advice = f"with {stage.operator.forgets_with} it forgets what has not changed for so long"
-        warnings.append(f"{stage.title} keeps {kept} permanently: {advice}")
+            advice = f"with {stage.operator.forgets_with}, what has not changed for that long is dropped"
+        warnings.append(f"{stage.title} permanently keeps {kept}: {advice}")
     return warnings
 
 

@@ -104,6 +104,11 @@ class Aggregate(ExpiringOperator):
         return f"each value that {', '.join(counted)} counts" if counted else None
 
     @property
+    def forgets_with(self) -> str:
+        exact = any(function.distinct_part for function in self._parsed())
+        return ("approx_count_distinct in place of count(distinct …), and " if exact else "") + super().forgets_with
+
+    @property
     def parts(self) -> tuple[str, ...]:
         return ("", *sorted({part for function in self._parsed() if (part := function.distinct_part)}))
 

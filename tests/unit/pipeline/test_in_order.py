@@ -12,6 +12,7 @@ from tests.kit.declarations import one_problem
 from tidegate import Pipeline
 from tidegate.checkpoint.compatibility import growing
 from tidegate.errors import Invalid
+from tidegate.gates import Unseen
 from tidegate.operators import ListState, MapState
 from tidegate.operators.over import OverRows
 from tidegate.pipeline.graph.meaning import meaning_of
@@ -215,30 +216,63 @@ def test_a_union_of_one_stream_is_refused() -> None:
 def test_what_is_kept_permanently_is_named(build: Declare, kept: str | None) -> None:
     graph = declared(build, DeltaUpsert("made", keys=["k"])).graph()
     found = [line for line in growing(graph) if "'it'" in line]
-    assert found == [] if kept is None else f" keeps {kept} permanently: " in found[0]
+    assert found == [] if kept is None else f" permanently keeps {kept}: " in found[0]
 
 
-def test_it_is_said_what_would_forget_it_or_that_nothing_can() -> None:
-    def with_entries(rows: Any, **more: Any) -> Any:
-        maps, lists = {"bought": MapState("v", "n long")}, {"seen": ListState("v long")}
-        return rows.process(by="k", state="n long", output="n long", maps=maps, lists=lists, uid="it", **more)(nothing)
+def with_entries(rows: Any, **more: Any) -> Any:
+    maps, lists = {"bought": MapState("v", "n long")}, {"seen": ListState("v long")}
+    return rows.process(
+        by="k", state="n long, m long", output="n long", maps=maps, lists=lists, uid="it", **more
+    )(nothing)  # fmt: skip
 
-    def advice(build: Declare) -> dict[str, str]:
-        graph = declared(build, DeltaUpsert("made", keys=["k"])).graph()
-        return {line.split("'")[1]: line.partition("permanently: ")[2] for line in growing(graph)}
 
-    entries = 'bought=MapState(…, state_ttl="30 days") and seen=ListState(…, state_ttl="30 days")'
-    assert f'with state_ttl="30 days" and {entries} it forgets' in advice(lambda rows, _: with_entries(rows))["it"]
-    assert f"with {entries} it" in advice(lambda rows, _: with_entries(rows, state_ttl={"n": "1 day"}))["it"]
+def chain(rows: Any, _: Any) -> Any:
+    first = rows.aggregate(by=["k", "v"], n="count(*)", uid="it")
+    return first.aggregate(by="k", keys="count(*)", uid="second")
 
-    def chain(rows: Any, _: Any) -> Any:
-        first = rows.aggregate(by=["k", "v"], n="count(*)", uid="first")
-        return first.aggregate(by="k", keys="count(*)", uid="second")
 
-    found = advice(chain)
-    assert "it cannot have state_ttl, since aggregate 'second' takes its rows back; use windows" in found["first"]
-    assert "it cannot have state_ttl, since it takes rows back; use windows" in found["second"]
-    assert 'with state_ttl="30 days"' in advice(lambda rows, _: rows.aggregate(by="k", n="count(*)", uid="it"))["it"]
+def over_what_came_late(rows: Any, _: Any) -> Any:
+    hours = rows.window(tumbling="1 h", by="k", emit="update", late="side", n="count(*)", uid="hours")
+    hours.sink("hours", DeltaUpsert("hours", keys=["k", "window_start"]))
+    return hours["late"].aggregate(by="k", n="count(*)", uid="it")
+
+
+def compared(rows: Any, _: Any) -> Any:
+    rows.gate(Unseen("k", against="it"), name="new").sink("new", DeltaAppend("new"))
+    return rows.deduplicate(by="k", uid="it")
+
+
+ENTRIES = 'bought=MapState(…, state_ttl="30 days") and seen=ListState(…, state_ttl="30 days")'
+WITH_TTL = 'with state_ttl="30 days", what has not changed for that long is dropped'
+
+
+@pytest.mark.parametrize(
+    ("build", "advice"),
+    [
+        (lambda rows, _: rows.aggregate(by="k", n="count(*)", uid="it"), WITH_TTL),
+        (over_what_came_late, WITH_TTL),
+        (
+            lambda rows, _: rows.aggregate(by="k", n="count(distinct v)", uid="it"),
+            'with approx_count_distinct in place of count(distinct …), and state_ttl="30 days", what',
+        ),
+        (lambda rows, _: with_entries(rows), f'with state_ttl="30 days" and {ENTRIES}, what'),
+        (lambda rows, _: with_entries(rows, state_ttl={"n": "1 day", "m": "1 day"}), f"with {ENTRIES}, what"),
+        (
+            lambda rows, _: with_entries(rows, state_ttl={"n": "1 day"}),
+            f'with state_ttl={{…, "m": "30 days"}} (under a new uid if it has state already) and {ENTRIES}, what',
+        ),
+        (chain, "it cannot have state_ttl, because aggregate 'second' retracts its rows; use windows"),
+        (
+            lambda rows, _: rows.aggregate(by=["k", "v"], n="count(*)").aggregate(by="k", keys="count(*)", uid="it"),
+            "it cannot have state_ttl, because its input replaces rows; use windows",
+        ),
+        (compared, "because gate 'new' compares with all of it"),
+    ],
+)
+def test_it_is_said_what_would_forget_it_or_that_nothing_can(build: Declare, advice: str) -> None:
+    graph = declared(build, DeltaUpsert("made", keys=["k"])).graph()
+    (told,) = [line for line in growing(graph) if "'it' permanently" in line]
+    assert advice in told
 
 
 def test_more_results_may_look_as_far_back_as_rows_are_kept() -> None:

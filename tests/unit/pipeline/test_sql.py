@@ -591,13 +591,21 @@ def test_what_an_operator_refuses_is_told_with_its_place(pipeline):
         name="y",
     )
     paid.sink("y", DeltaAppend("tables/y"))
+    ranked = pipeline.sql(
+        "with few as (\n  select country, id, count(*) as n from orders group by country, id)\n"
+        "select c.country, c.n, p.method from payments p join (\n  select id, country, n from (\n"
+        "    select *, row_number() over (partition by country order by n desc) as place from few) where place <= 3\n"
+        ") c using (id)",
+        name="z",
+    )
+    ranked.sink("z", DeltaUpsert("tables/z", keys=["country", "n"]))
     with pytest.raises(Invalid) as refused:
         pipeline.graph()
     assert "aggregate 'x' (SQL, line 1, column 8): " in refused.value.what
-    for node in pipeline._stages:
-        if isinstance(node, OperatorNode):
-            places = {"x": "1, column 8", "x-aggregate": "2, column 14", "y-join": "3, column 8"}
-            assert node.written_at == f"SQL, line {places[node.name]}", node.name
+    places = {"x": "1, column 8", "x-aggregate": "2, column 14", "y-join": "3, column 22"}
+    places |= {"z-aggregate": "2, column 10", "z-top": "5, column 15", "z-join": "6, column 12"}
+    found = {node.name: node.written_at for node in pipeline._stages if isinstance(node, OperatorNode)}
+    assert found == {name: f"SQL, line {place}" for name, place in places.items()}
 
 
 def test_the_parser_is_an_extra(pipeline, monkeypatch):

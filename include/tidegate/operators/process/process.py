@@ -149,6 +149,10 @@ class Process(Operator):
     @property
     def forgets_with(self) -> str:
         ways = [super().forgets_with] if self._keeps_fields else []
+        if self._keeps_fields and self.fields:
+            others = [name for name in self._state_names() if name not in self.fields]
+            named = ", ".join(f'"{name}": "30 days"' for name in others)
+            ways = [f"state_ttl={{…, {named}}} (under a new uid if it has state already)"]
         kinds = {name: "MapState" if name in self.maps else "ListState" for name in self._lasting_entries}
         return " and ".join([*ways, *(f'{name}={kind}(…, state_ttl="30 days")' for name, kind in kinds.items())])
 

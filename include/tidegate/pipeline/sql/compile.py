@@ -104,8 +104,8 @@ class _Compiler:
 
     @contextlib.contextmanager
     def _written_at(self, tree: exp.Expression) -> Iterator[None]:
-        """Note of each operator that is declared in the block where this part of the text stands, unless a smaller part
-        declares it: what an operator refuses is told when the graph is complete."""
+        """Record where each operator that is declared in the block stands, unless an inner block already has: what an
+        operator refuses is told when the graph is complete."""
         stages = self.pipeline._stages
         before = len(stages)
         yield
@@ -402,14 +402,15 @@ class _Compiler:
         )
         is_number = isinstance(window.this, exp.RowNumber)
         if first_rows.n == 1 and is_number and not is_shown and all(desc for _, desc in terms):
-            newest = source.latest(
-                by=by, order_by=[each for each, _ in terms], uid=self._uid("latest", tree, last=False)
-            )
+            uid = self._uid("latest", tree, last=False)
+            with self._written_at(first_rows.numbered):
+                newest = source.latest(by=by, order_by=[each for each, _ in terms], uid=uid)
             return _Read(newest, outside, where)
         order_by = [f"{each} {'desc' if desc else 'asc'}" for each, desc in terms]
         ties = "row_number" if is_number else "rank" if isinstance(window.this, exp.Rank) else "dense_rank"
         uid = self._uid("top", tree, last=False)
-        first = source.top_n(first_rows.n, by=by, order_by=order_by, rank=ties, uid=uid)
+        with self._written_at(first_rows.numbered):
+            first = source.top_n(first_rows.n, by=by, order_by=order_by, rank=ties, uid=uid)
         renamed = self.pipeline.stage(first, name=self._uid("numbered", tree, last=False))(_renamed("rank", name))
         return _Read(renamed, outside, where)
 
@@ -428,7 +429,7 @@ class _Compiler:
         joined = self.pipeline.stage(stream, name=self._uid("left", tree, last=False))(_prefixed(first, {}))
         conditions: list[exp.Expression] = []
         for join in tree.args["joins"]:
-            with self._written_at(join):
+            with self._written_at(join.args.get("on") or next(iter(join.args.get("using") or ()), join)):
                 joined, rest = self._join(tree, join, joined, sides)
             if conditions and (side := (join.side or "").upper()) in ("FULL", "RIGHT"):
                 help = "put the join before it into a SELECT of its own, with that condition"

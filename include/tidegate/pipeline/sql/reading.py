@@ -14,16 +14,7 @@ from tidegate.errors import Invalid
 if TYPE_CHECKING:
     from sqlglot import exp
 
-__all__ = [
-    "Query",
-    "WindowTable",
-    "from_of",
-    "name_of",
-    "parse_query",
-    "refuse_rewritten",
-    "seconds_of",
-    "text_of",
-]
+__all__ = ["Query", "WindowTable", "from_of", "name_of", "parse_query", "refuse_rewritten", "seconds_of", "text_of"]
 
 UNITS = {"MILLISECOND": 0.001, "SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86_400, "WEEK": 604_800}
 _NAME = r"`?([A-Za-z_]\w*)`?"
@@ -77,8 +68,11 @@ class Query:
         )
 
     def place(self, node: Any) -> str:
-        """Return where a part of the text stands, for errors."""
-        starts = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+        """Return where a part of the text stands, for errors: of a SELECT, not where its WITH does."""
+        from sqlglot import exp
+
+        inside = node.walk(prune=lambda each: isinstance(each, exp.With))
+        starts = [each.meta["start"] for each in inside if "start" in each.meta]
         line, column = self.line_and_column(min(starts, default=0))
         return f"SQL, line {line}, column {column}"
 
