@@ -330,7 +330,7 @@ def mixed(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
     told = valued.process(
         by="k", state=f"n long, m long{more}", output="id long, n long, m long, seen long, bought long", other=even,
         in_order=True, event_time=("at", "then"), lists={"seen": ListState(f"id long{more}")},
-        maps={"bought": MapState(by="value", state="n long")}, uid="told",
+        maps={"bought": MapState(by="value", state=f"n long{more}")}, uid="told",
     )(tells)  # fmt: skip
     told.sink("told", DeltaAppend(f"{here}/told"))
 
