@@ -103,9 +103,10 @@ def conditions(queries: Told, events: int) -> str:
     when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     load = max(query["load"] for query in queries.values())
     machine = ", ".join(sorted({query["machine"] for query in queries.values()}))
+    changed = " (+: with changes)" if "+" in commits else ""
     counted = f"median of {min(rounds)}" if len(set(rounds)) == 1 else f"medians of {min(rounds)} to {max(rounds)}"
     return (
-        f"{len(queries)} queries of {len(NAMES)}, {events:,} events, {when}, at {commits} (+: with changes),\n"
+        f"{len(queries)} queries of {len(NAMES)}, {events:,} events, {when}, at {commits}{changed},\n"
         f"{machine}, {counted if rounds else 'no'} rounds, load at most {load:.1f}.\n"
     )
 
