@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.kit.postgres_sinks import CONNECTION
+from tests.kit.waiting import eventually
 from tidegate.errors import Invalid, Unavailable
 from tidegate.sources import PostgresChanges, SourceContext
 from tidegate.testing.source_contract import MemoryBlobs
@@ -175,12 +176,17 @@ def test_a_slot_that_somebody_else_reads_is_waited_for_and_then_told(spark, cont
     with psycopg.connect(**orders.options, autocommit=True, replication="database") as other:
         start = f"START_REPLICATION SLOT {SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'orders')"
         other.pgconn.send_query(start.encode())
-        while orders.run(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{SLOT}'") != [(True,)]:
-            pass
+        eventually("the slot is read", lambda: is_read(orders))
         with pytest.raises(Unavailable, match="is read by somebody else") as refused:
             source().read(spark, splits, context)
         assert refused.value.reason == "SLOT_BUSY"
         other.pgconn.finish()
+    eventually("the server has noticed", lambda: not is_read(orders))  # until then the slot cannot be dropped
+
+
+def is_read(server):
+    """Whether somebody reads the slot."""
+    return server.run(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{SLOT}'") == [(True,)]
 
 
 def test_columns_have_the_types_that_the_guide_names(spark, context, orders):
