@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.config.keys import KEYS, seconds_in
 from tidegate.operators.base import Operator
-from tidegate.pipeline.graph.nodes import GateNode, OperatorNode
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, operator_of
 
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.nodes import Node, SourceNode
@@ -39,7 +39,7 @@ def lag_by_source(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) ->
         for name in stage.inputs:
             for source, behind in by_stream.get(name, {}).items():
                 into[source] = max(behind, into.get(source, 0.0))
-        operator = _operator(stage)
+        operator = operator_of(stage)
         by_stream[into_operator(stage.name)] = into
         if operator is not None and operator.gives_all:
             by_stream |= {
@@ -110,7 +110,7 @@ def event_time_problems(sources: Sequence[SourceNode], ordered: Sequence[Node]) 
     by_stream, column_makers = lag_by_source(by_name, ordered), _column_makers(ordered)
     old_times = _old_times(by_name, by_stream, ordered)
     for stage in ordered:
-        operator = _operator(stage)
+        operator = operator_of(stage)
         if operator is None or not isinstance(stage, OperatorNode) or not operator.uses_event_time:
             continue
         subject = stage.title
@@ -145,7 +145,7 @@ def _old_times(
     """By stream, the columns of event time in which its rows may be of any age."""
     old: dict[str, set[str]] = {}
     for stage in ordered:
-        operator = _operator(stage)
+        operator = operator_of(stage)
         columns = {column for name in stage.inputs for column in old.get(name, ())}
         if operator is not None:
             columns = set() if operator.renews else columns
@@ -168,7 +168,7 @@ def _column_makers(ordered: Sequence[Node]) -> dict[str, list[Operator]]:
     """By stream, the operators whose columns its rows may still have."""
     by_stream: dict[str, list[Operator]] = {}
     for stage in ordered:
-        operator = _operator(stage)
+        operator = operator_of(stage)
         makers = [upstream for name in stage.inputs for upstream in by_stream.get(name, ())]
         if operator is not None:
             makers = [operator] if operator.renews else [*makers, operator]
@@ -186,7 +186,7 @@ def _lost_times(
         maker = by_name.get(name)
         while isinstance(maker, GateNode):
             maker = by_name.get(maker.input)
-        upstream = _operator(maker) if maker is not None else None
+        upstream = operator_of(maker) if maker is not None else None
         if time is None or maker is None or upstream is None or not upstream.columns:
             continue
         if time.casefold() not in map(str.casefold, upstream.columns):
@@ -228,8 +228,3 @@ def _source_problems(node: SourceNode) -> list[str]:
         why = f" ({error})" if str(error) else ""
         problems.append(f"{subject} has watermark={node.watermark!r}{why}: expected {KEYS['watermark'].expected}")
     return problems
-
-
-def _operator(stage: Node) -> Operator | None:
-    operator = getattr(stage, "operator", None)
-    return operator if isinstance(operator, Operator) else None

@@ -23,6 +23,7 @@ __all__ = [
     "SourceNode",
     "StageNode",
     "gate_problems",
+    "operator_of",
     "replaced_rows_of",
 ]
 
@@ -225,3 +226,9 @@ class Job:
 def replaced_rows_of(stream: str) -> str:
     """Return the name of the stream with the rows that a stream replaces."""
     return f"{stream}.-"
+
+
+def operator_of(stage: Node) -> Operator | None:
+    """Return the operator that a node applies. None: it is another kind of node, or what was declared is none."""
+    operator = stage.operator if isinstance(stage, OperatorNode) else None
+    return operator if isinstance(operator, Operator) else None

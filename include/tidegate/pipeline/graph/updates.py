@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidegate.operators.base import Operator
-from tidegate.pipeline.graph.nodes import GateNode, OperatorNode
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, operator_of
 from tidegate.sinks.base import Sink
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
     """Return the streams that replace rows: those of updating operators, and of the stages after them."""
     updating: set[str] = set()
     for stage in ordered:
-        if isinstance(stage, OperatorNode) and _operator(stage) is not None:
+        if isinstance(stage, OperatorNode) and operator_of(stage) is not None:
             over_updates = not updating.isdisjoint(stage.inputs)
             updating |= {stage.name} if stage.updates_over(over_updates) else set()
         elif updating.intersection(stage.inputs):
@@ -37,13 +36,13 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
     forgetting = _forgetting(ordered, updating)
     for stage in ordered:
         replacing = [name for name in stage.inputs if name in updating]
-        operator = _operator(stage)
+        operator = operator_of(stage)
         if replacing and isinstance(stage, GateNode) and stage.quarantine:
             problems.append(
                 f"gate {stage.name!r} quarantines rows of {replacing[0]}, which replace rows that it let pass before: "
                 "let it abort or warn, or put it before the operator that replaces rows"
             )
-        if not replacing or operator is None or not isinstance(stage, OperatorNode):
+        if not replacing or not isinstance(stage, OperatorNode) or operator is None:
             continue
         subject = stage.title
         if forgets := sorted({name for stream in replacing for name in forgetting.get(stream, ())}):
@@ -68,15 +67,10 @@ def _forgetting(ordered: Sequence[Node], updating: frozenset[str]) -> dict[str, 
     """By stream, the operators upstream that forget what they emitted. updating: the streams that replace rows."""
     forgetting: dict[str, set[str]] = {}
     for stage in ordered:
-        operator = _operator(stage)
+        operator = operator_of(stage)
         if operator is None:
             upstream = {uid for name in stage.inputs for uid in forgetting.get(name, ())}
             forgetting |= {stream: set(upstream) for stream in stage.produces}
         elif stage.name in updating and operator.forgets:
             forgetting[stage.name] = {stage.name}
     return forgetting
-
-
-def _operator(stage: Node) -> Operator | None:
-    operator = getattr(stage, "operator", None)
-    return operator if isinstance(operator, Operator) else None
