@@ -599,11 +599,18 @@ def test_what_an_operator_refuses_is_told_with_its_place(pipeline):
         name="z",
     )
     ranked.sink("z", DeltaUpsert("tables/z", keys=["country", "n"]))
+    few = "with few as (select id, country from orders)\nselect country, count(*) as n from few group by country"
+    pipeline.sql(few, name="behind").sink("behind", DeltaUpsert("tables/behind", keys=["country"]))
     with pytest.raises(Invalid) as refused:
         pipeline.graph()
     assert "aggregate 'x' (SQL, line 1, column 8): " in refused.value.what
     places = {"x": "1, column 8", "x-aggregate": "2, column 14", "y-join": "3, column 22"}
-    places |= {"z-aggregate": "2, column 10", "z-top": "5, column 15", "z-join": "6, column 12"}
+    places |= {
+        "z-aggregate": "2, column 10",
+        "z-top": "5, column 15",
+        "z-join": "6, column 12",
+        "behind": "2, column 8",
+    }
     found = {node.name: node.written_at for node in pipeline._stages if isinstance(node, OperatorNode)}
     assert found == {name: f"SQL, line {place}" for name, place in places.items()}
 
