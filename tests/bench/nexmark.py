@@ -5,6 +5,7 @@
     ENGINES="ours streaming" …                   of ours, streaming, streaming_append, flink_rocksdb, flink_heap
     EVENTS=10000000 …                            another size
     AGAIN=1 …                                    also what has been measured; AGAIN=ours: that engine's only
+    CHECKPOINTS=10 …                             with so many only, 10 or 1; both: "10 1"
     LONGEST=60 …                                 seconds after which a start or a run is given up; 900
 
 For each query all engines are started anew, each in processes of its own, with a Spark or a Flink of its own; they take
@@ -86,12 +87,15 @@ def run(options: Options) -> Result:
     for what, given, there in (("query", asked, NAMES), ("engine", engines, ENGINES)):
         if unknown := [name for name in given if name not in there]:
             raise SystemExit(f"there is no {what} {', '.join(unknown)}; there are: {', '.join(there)}")
+    cuts = 2 if options.quick else CUTS
+    checkpoints = [int(each) for each in (os.environ.get("CHECKPOINTS") or f"{cuts} 1").replace(",", " ").split()]
+    if unknown := sorted({*checkpoints} - {cuts, 1}):
+        raise SystemExit(f"nexmark runs with {cuts} checkpoints and with one, not with {unknown[0]}: mend CHECKPOINTS")
     if options.spark != "local":
         raise SystemExit("nexmark starts a Spark in each side's process: leave --spark connect out")
-    cuts = 2 if options.quick else CUTS
     count = int(os.environ.get("EVENTS") or options.size(1_000_000, 4_000))
     rate = min(10_000, max(40, count // 100))
-    race = Race(options, engines, count, cuts, rate)
+    race = Race(options, engines, count, cuts, rate, checkpoints)
     with same_cores(), race:
         for name in asked:
             race.query(name)
@@ -109,6 +113,8 @@ class Race:
     count: int
     cuts: int
     rate: int
+    checkpoints: Sequence[int]
+    """How many each query is run with: as many as cuts, one, or both."""
 
     def __post_init__(self) -> None:
         name = f"nexmark-{self.count}-{self.cuts}-{self.rate}-{CORES}"
@@ -163,7 +169,7 @@ class Race:
         for engine in engines:
             with self.gives_up(engine, told[engine]):
                 sides[engine] = self.side(engine, name, told[engine])
-        for checkpoints in (self.cuts, 1):
+        for checkpoints in self.checkpoints:
             warmups = self.options.size(1, 0) if checkpoints > 1 else 0
             for turn in range(warmups + self.options.pairs):
                 for engine, side in sides.items():

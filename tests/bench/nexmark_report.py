@@ -116,8 +116,10 @@ def rounds_of(side: Mapping[str, Any]) -> list[Any]:
 
 
 def table(title: str, found: Figures, cell: Callable[[Mapping[str, float]], str], sums: Sequence[str]) -> str:
-    """Return a row for each query, and the sum over those that all engines have."""
+    """Return a row for each query, and the sum over those that all engines have; nothing if nothing was measured."""
     sides = sides_of(found)
+    if not sides:
+        return ""
     lines = [f"| {title} | {' | '.join(SIDES[side][0] for side in sides)} |", f"|{' --- |' * (len(sides) + 1)}"]
     for name, each in found.items():
         lines.append(f"| {name} | {' | '.join(cell(each[side]) if side in each else '–' for side in sides)} |")

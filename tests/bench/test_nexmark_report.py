@@ -54,10 +54,18 @@ def test_the_table_has_a_row_for_each_query_and_says_why_a_figure_is_missing():
     assert "- q4: Flink, RocksDB: out of memory" in text
 
 
+def test_what_was_run_with_one_number_of_checkpoints_only_has_no_empty_table_for_the_other():
+    many = side(2.0)
+    del many["rounds"]["1"]
+    text = nexmark_report.tables({"q0": query(ours=many)})
+    assert "10 checkpoints" in text
+    assert "one checkpoint" not in text
+
+
 def test_what_has_been_measured_is_not_measured_again_but_what_failed_is(tmp_path, monkeypatch, capsys):
     turns = []
     monkeypatch.setattr(nexmark.Race, "turns", lambda race, name, engines: turns.append((name, engines)) or {})
-    race = nexmark.Race(Options(quick=True, out=tmp_path), ["ours", "streaming"], 100, 2, 40)
+    race = nexmark.Race(Options(quick=True, out=tmp_path), ["ours", "streaming"], 100, 2, 40, [2, 1])
     file = race.results / "q0.json"
     file.write_text(json.dumps(query(ours=side(1.0), streaming=side(1.0))))
     race.query("q0")
@@ -90,7 +98,7 @@ def test_a_second_way_to_write_a_query_has_figures_and_is_in_no_sum():
 
 def test_a_query_that_an_engine_cannot_do_is_told_with_its_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(nexmark.Race, "turns", lambda race, name, engines: dict.fromkeys(engines, side(1.0)))
-    race = nexmark.Race(Options(quick=True, out=tmp_path), ["ours", "streaming"], 100, 2, 40)
+    race = nexmark.Race(Options(quick=True, out=tmp_path), ["ours", "streaming"], 100, 2, 40, [2, 1])
     race.query("q4")
     told = nexmark_report.told(race.results)["q4"]["sides"]
     assert told["ours"]["rounds"]
