@@ -37,8 +37,8 @@ class Query:
 
     @property
     def reads(self) -> list[str]:
-        """The kinds of event that it reads: its function's parameters, behind the pipeline."""
-        return list(inspect.signature(self.declare).parameters)[1:]
+        """The kinds of event that it reads: its function's parameters."""
+        return list(inspect.signature(self.declare).parameters)
 
     @property
     def table(self) -> Sink:
@@ -55,7 +55,7 @@ class Query:
         for kind in self.reads:
             source = Files(f"landing/{kind}/*.parquet", schema=SCHEMAS[kind], max_files=max_files)
             events.append(pipeline.source(kind, source, event_time="date_time", watermark="4 s"))
-        self.declare(pipeline, *events).sink(self.name, sink or self.table)
+        self.declare(*events).sink(self.name, sink or self.table)
         return pipeline
 
 
@@ -64,7 +64,7 @@ QUERIES: dict[str, Query] = {}
 
 
 def query(keys: Sequence[str] = (), partition_by: Sequence[str] = ()) -> Callable[[Callable[..., Stream]], Pipeline]:
-    """Make a pipeline of a function of a pipeline and of the streams that it reads: `person`, `auction`, `bid`.
+    """Make a pipeline of a function of the streams that it reads: `person`, `auction`, `bid`.
 
     keys: those of its rows, if it replaces rows. partition_by: columns of its table.
     """

@@ -7,62 +7,44 @@ from typing import TYPE_CHECKING
 from jobs.nexmark.query import query
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from tidegate import Pipeline
     from tidegate.pipeline import Stream
 
 
 @query()
-def q5(pipeline: Pipeline, bid: Stream) -> Stream:
+def q5(bid: Stream) -> Stream:
     """Every two seconds, the auctions with the most bids of the last ten."""
     counts = bid.window(hopping=("10 s", "2 s"), by="auction", num="count(*)", uid="counts")
     hottest = counts.top_n(1, by=["window_start", "window_end"], order_by="num desc", rank="rank", uid="hottest")
-
-    @pipeline.stage(hottest)
-    def unranked(hottest: DataFrame) -> DataFrame:
-        return hottest.drop("rank")
-
-    return unranked
+    return hottest.select("* EXCEPT (rank)")
 
 
 @query()
-def q7(pipeline: Pipeline, bid: Stream) -> Stream:
+def q7(bid: Stream) -> Stream:
     """The highest bids of each ten seconds."""
     best = bid.window(tumbling="10 s", price="max(price)", uid="best")
     times = ("date_time", "window_end")
     found = bid.join(best, on="price", within=("0 s", "10 s"), event_time=times, uid="found")
-
-    @pipeline.stage(found)
-    def highest(found: DataFrame) -> DataFrame:
-        return found.select("auction", "price", "bidder", "date_time", "extra")
-
-    return highest
+    return found.select("auction", "price", "bidder", "date_time", "extra")
 
 
 @query()
-def q8(pipeline: Pipeline, person: Stream, auction: Stream) -> Stream:
+def q8(person: Stream, auction: Stream) -> Stream:
     """Who came and sold something within the same ten seconds."""
     came = person.window(tumbling="10 s", by=["id", "name"], persons="count(*)", uid="came")
     sold = auction.window(tumbling="10 s", by="seller", auctions="count(*)", uid="sold")
     on = {"id": "seller", "window_start": "window_start", "window_end": "window_end"}
     both = came.join(sold, on=on, within=("0 s", "0 s"), event_time="window_end", uid="both")
-
-    @pipeline.stage(both)
-    def sellers(both: DataFrame) -> DataFrame:
-        return both.select("id", "name", "window_start")
-
-    return sellers
+    return both.select("id", "name", "window_start")
 
 
 @query()
-def q11(pipeline: Pipeline, bid: Stream) -> Stream:
+def q11(bid: Stream) -> Stream:
     """How many bids there are of each bidder without a break of more than ten seconds."""
     return bid.window(session="10 s", by="bidder", bid_count="count(*)", uid="sessions")
 
 
 @query(keys=["bidder", "window_start"])
-def q12(pipeline: Pipeline, bid: Stream) -> Stream:
+def q12(bid: Stream) -> Stream:
     """How many bids there are of each bidder in ten seconds of the clock: when checkpoints are planned."""
     return bid.window(
         tumbling="10 s", time="processing", emit="update", by="bidder", bid_count="count(*)", uid="counts"

@@ -40,6 +40,7 @@ from tidegate.pipeline.hooks import (
     make_hook,
     once_each,
 )
+from tidegate.pipeline.selection import refuse_unfit, selection
 from tidegate.pipeline.union import union
 from tidegate.records.codec import sha256
 from tidegate.records.names import check_name, listed
@@ -331,6 +332,25 @@ class Stream:
         What has come and gone in between is not given at all. At the end of event time all is given that waits.
         """
         return self.apply(EveryFew(checkpoints), uid=uid)
+
+    def select(self, *columns: str, where: str | None = None, name: str | None = None) -> Stream:
+        """Compute columns of each row, in SQL: `orders.select("id", "amount * 2 AS twice", where="amount > 0")`.
+
+        columns: by default all, as "*" also says; each is computed of one row. where: a condition on this stream's
+            columns; rows for which it is not true are left out.
+        name: identifies the stream, of which the default uids of operators behind it are made; by default this stream's
+            name with "-select" behind it, whatever is selected.
+        """
+        return self._selected("select", columns, where, name)
+
+    def where(self, condition: str, *, name: str | None = None) -> Stream:
+        """Keep the rows for which a condition in SQL is true: `orders.where("amount > 0")`. name: as for `select`."""
+        return self._selected("where", (), condition, name)
+
+    def _selected(self, kind: str, columns: Sequence[str], where: str | None, name: str | None) -> Stream:
+        refuse_unfit(f"{kind} of {self.name!r}", [*columns, *([] if where is None and kind == "select" else [where])])
+        chosen = name or generated_name([self.pipeline._ungated(self.name), kind])
+        return self.pipeline.stage(self, name=chosen)(selection(where, columns or ["*"]))
 
     def union(self, *others: Stream, name: str | None = None) -> Stream:
         """The rows of this stream and of others, which have the same columns."""

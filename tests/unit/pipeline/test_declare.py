@@ -11,6 +11,7 @@ from tests.kit.toys import ToyFeed, ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.pipeline.graph import graph
+from tidegate.pipeline.graph.fingerprint import function_fingerprint, logic_of
 from tidegate.records.place import Place
 
 
@@ -428,3 +429,65 @@ def test_who_is_told_of_a_suspension_is_a_function():
     assert pipeline.graph().on_suspended == (page,)
     with pytest.raises(Invalid, match="was given a str"):
         pipeline.on_suspended("page me")
+
+
+# -- rows chosen and columns computed in SQL --------------------------------------------------------------
+
+
+def selecting(declare):
+    """The graph of a pipeline that selects from orders."""
+    pipeline = Pipeline("orders")
+    declare(pipeline.source("orders", source())).sink("made", sink("made"))
+    return pipeline.graph()
+
+
+def test_a_selection_is_a_stage_named_after_what_it_reads_whatever_it_selects():
+    def names(declare):
+        return [stage.name for stage in selecting(declare).stages]
+
+    assert names(lambda orders: orders.select("id", "amount * 2 AS twice")) == ["orders-select"]
+    assert names(lambda orders: orders.select("*", where="amount > 0")) == ["orders-select"]
+    assert names(lambda orders: orders.where("amount > 0").select("id")) == ["orders-where", "orders-where-select"]
+    assert names(lambda orders: orders.where("amount > 0", name="paid").deduplicate(by="id")) == [
+        "paid",
+        "deduplicate-paid-id",
+    ]
+
+
+@pytest.mark.parametrize("hashed", [function_fingerprint, logic_of])
+def test_another_text_is_other_code(hashed):
+    def code(*columns, where):
+        (stage,) = selecting(lambda orders: orders.select(*columns, where=where)).stages
+        return hashed(stage.function)
+
+    assert code("id", where="amount > 0") == code("id", where="amount > 0")
+    assert len({code(*columns, where=where) for columns in (["id"], ["id", "n"]) for where in ("a", "b")}) == 4
+
+
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (lambda orders: orders.select("id", None), "select of 'orders' has None"),
+        (lambda orders: orders.select("id", 3), "select of 'orders' has 3"),
+        (lambda orders: orders.select(["id", "n"]), r"select of 'orders' has \['id', 'n'\]"),
+        (lambda orders: orders.select("id", where=lambda row: True), "select of 'orders' has <function"),
+        (lambda orders: orders.where(" "), "where of 'orders' has ' '"),
+    ],
+)
+def test_a_selection_is_text(declare, said):
+    with pytest.raises(Invalid, match=said) as caught:
+        selecting(declare)
+    assert "SQL as text" in caught.value.expected
+
+
+def test_a_selection_of_nothing_is_refused():
+    with pytest.raises(Invalid, match="select of 'orders' has neither columns nor a condition"):
+        selecting(lambda orders: orders.select())
+
+
+def test_two_selections_of_one_stream_need_names():
+    pipeline = Pipeline("orders")
+    orders = pipeline.source("orders", source())
+    for number in (1, 2):
+        orders.where(f"n = {number}").sink(f"made{number}", sink(f"made{number}"))
+    assert "'orders-where' names 2 sources or stages: give each its own name" in one_problem(pipeline)

@@ -45,6 +45,7 @@ from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode, StageNode
 from tidegate.pipeline.graph.nodes import GateNode, replaced_rows_of
 from tidegate.pipeline.hooks import Preparing
+from tidegate.pipeline.selection import sql_of
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, Amount, Handle, Payload, Plan, SampledRows, Samples
@@ -634,9 +635,12 @@ def _call(stage: StageNode, frames: Sequence[DataFrame]) -> object:
             raise translated from error
         frames_up = traceback.extract_tb(error.__traceback__)
         line = frames_up[min(1, len(frames_up) - 1)]  # 0 is this function, 1 the stage's own
+        help = f"correct the stage; it failed in {line.filename}, line {line.lineno}: {line.line}"
+        if (sql := sql_of(stage.function)) is not None:
+            help = f"correct its SQL, which computes columns row by row: {sql}"
         raise Invalid(
             f"stage {stage.name!r} failed: {translated.what if translated else f'{type(error).__name__}: {error}'}",
-            help=f"correct the stage; it failed in {line.filename}, line {line.lineno}: {line.line}",
+            help=help,
             reason="STAGE_FAILED",
         ) from error
 

@@ -49,7 +49,9 @@ def _logic(value: object, met: set[int]) -> object:
     if id(value) in met:
         return "again"
     if isinstance(value, functools.partial):
-        return ["partial", _logic(value.func, met), _constant_text(value.args), _constant_text(value.keywords)]
+        ours = getattr(value.func, "__module__", "").partition(".")[0] == "tidegate"
+        of = value.func.__qualname__ if ours else _logic(value.func, met)
+        return ["partial", of, _constant_text(value.args), _constant_text(value.keywords)]
     if isinstance(value, types.MethodType):
         return [_logic(value.__func__, met), _constant_text(getattr(value.__self__, "__dict__", {}))]
     value = inspect.unwrap(value) if callable(value) else value

@@ -195,7 +195,7 @@ class _Compiler:
         counted = rows.aggregate(
             by=by, **{free_name("rows", by): "count(*)"}, uid=self._uid("counted", tree, last=False)
         )
-        return self.pipeline.stage(counted, name=self._uid("distinct", tree))(_rows(None, list(map(quoted, by))))
+        return counted.select(*map(quoted, by), name=self._uid("distinct", tree))
 
     def _from(self, tree: exp.Select, *, windowed: bool = False) -> tuple[Stream, str]:
         """Return the stream behind FROM, and the name that its columns may be qualified with."""
@@ -382,7 +382,7 @@ class _Compiler:
             raise self.query.refuse(inner, "a rank beside columns", "choose columns outside")
         source, columns = read.stream, read.columns
         if read.where is not None:
-            source = self.pipeline.stage(source, name=self._uid("rows", inner, last=False))(_rows(read.where, ["*"]))
+            source = source.where(read.where, name=self._uid("rows", inner, last=False))
         by = [self._column(each, columns) for each in window.args.get("partition_by") or []]
         order = window.args.get("order")
         if not by or order is None:
@@ -455,7 +455,7 @@ class _Compiler:
         if of_right:
             text = StreamColumns(self.query, theirs).text
             where = " AND ".join(f"({text(each)})" for each in of_right)
-            right = self.pipeline.stage(right, name=self._uid("right-rows", tree, last=False))(_rows(where, ["*"]))
+            right = right.where(where, name=self._uid("right-rows", tree, last=False))
         if rest and how != "inner":
             raise self.query.refuse(
                 rest[0], f"this condition of a {how.upper()} JOIN", "put it into a SELECT around that stream"
@@ -539,8 +539,7 @@ class _Compiler:
     # -- what all need -------------------------------------------------------------------------------------
 
     def _stage(self, tree: exp.Select, source: Stream, where: str | None, columns: Sequence[str]) -> Stream:
-        name = self._uid("select", tree)
-        return self.pipeline.stage(source, name=name)(_rows(where, columns))
+        return source.select(*columns, where=where, name=self._uid("select", tree))
 
     def _uid(self, kind: str, tree: exp.Expression, *, last: bool = True) -> str:
         """Return the name of a part: that of the statement for what the outermost SELECT ends with."""
@@ -600,16 +599,6 @@ def _options(operator: str) -> frozenset[str]:
 
 
 def _unchanged(rows: Any) -> Any:
-    return rows
-
-
-def _rows(where: str | None, columns: Sequence[str]) -> Callable[[Any], Any]:
-    chosen = list(columns)
-
-    def rows(frame: Any) -> Any:
-        filtered = frame if where is None else frame.where(where)
-        return filtered if chosen == ["*"] else filtered.selectExpr(*chosen)
-
     return rows
 
 
