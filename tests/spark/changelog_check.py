@@ -58,12 +58,21 @@ def given(root: Path) -> tuple[dict[str, Counter[Any]], list[str]]:
             rows[int(found[1])] += pyarrow.parquet.ParquetFile(file).read().to_pylist()
         held: Counter[Any] = Counter()
         for id in sorted(rows):
+            held = _of_columns(held, {name for row in rows[id] for name in row})
             there, back = (plain_rows(row for row in rows[id] if row[WAY] == way) for way in (1, -1))
             if unknown := back - held:
                 wrong.append(f"{path.name}: checkpoint {id} takes back what was not given: {list(unknown)}")
             held = held - back + there
         streams[path.name] = held
     return streams, wrong
+
+
+def _of_columns(held: Counter[Any], names: set[str]) -> Counter[Any]:
+    """Rows as code knows them that has only these columns: it takes back no others."""
+    found: Counter[Any] = Counter()
+    for row, count in held.items():
+        found[tuple(each for each in row if each[0] in names)] += count
+    return found
 
 
 def plain_rows(rows: Any) -> Counter[Any]:

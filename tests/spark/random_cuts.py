@@ -89,6 +89,8 @@ class Story:
     """Whether all that is given and taken back is looked at."""
     finishes: bool = False
     """Whether all events are there from the beginning, and the pipeline ends by itself when it has read them."""
+    in_step: str | None = None
+    """Then also: how far a source may be ahead of the others."""
     few_rows: int = keyed.FEW_ROWS
     """Up to how many rows of a state its input is reduced before workers get it."""
 
@@ -106,14 +108,16 @@ class Story:
         faults[-1] = "" if faults[-1] in ("abort", "fenced") else faults[-1]
         tasks = [dice.choice([1, 2, 3, -1, -2]) for _ in range(40)]
         in_jobs, watched = dice.random() < 0.4, dice.random() < 0.5
-        return cls(events, cuts, faults, tasks, in_jobs, watched, finishes, few_rows=dice.choice([0, 3, 1000]))
+        few_rows, in_step = dice.choice([0, 3, 1000]), dice.choice([None, "1 s", "2 min", "1 h"])
+        return cls(events, cuts, faults, tasks, in_jobs, watched, finishes, in_step if finishes else None, few_rows)
 
     def run(self, graph: Graph, root: Path, spark: Any) -> SmallPipeline:
         """Tell it, to the end."""
         root.mkdir(parents=True, exist_ok=True)
         graph.prepare(root)
         play = SmallPipeline(root, spark, graph.build, **graph.settings)
-        play.in_jobs, play.watched, play.finishes = self.in_jobs, self.watched, self.finishes
+        play.in_jobs, play.watched = self.in_jobs, self.watched
+        play.finishes, play.in_step = self.finishes, self.in_step
         for source in sorted({source for source, _ in self.events}):
             (root / "landing" / source).mkdir(parents=True)
         bounds, tasks = [0, *self.cuts, len(self.events)], itertools.cycle(self.tasks)
@@ -134,6 +138,7 @@ class Story:
     def __str__(self) -> str:
         more = (", in several jobs" if self.in_jobs else "") + (", watched" if self.watched else "")
         more += ", to its end" if self.finishes else ""
+        more += f", at most {self.in_step} ahead" if self.in_step else ""
         return f"{len(self.events)} events, cuts {self.cuts}, faults {self.faults}{more}"
 
 

@@ -13,6 +13,8 @@ mixed     `process` of two streams with a list and a map, `union`, `every`, tota
 ranked    sessions, first rows of a value, rows by rank with ties, counts of distinct values; new code adds results
 layered   windows of windows and the first of each, pairs of any age and a window of them, three streams, what is held
           by semi, left and right joins, windows by the clock; new code adds results and columns
+fading    totals, first rows, fields and a lookup table that expire by event time, side outputs, timers by the clock;
+          new code adds counts of distinct values, fields and an output
 
 `python -m tests.spark.random_histories --seeds 50` tells many, `--seed 7` one.
 """
@@ -276,7 +278,7 @@ def hours(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
     tops.sink("tops", DeltaAppend(f"{here}/tops"))
 
 
-def hours_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Counter[Any]]:
+def hours_expected(rows: Sequence[Row], *_: object) -> dict[str, Counter[Any]]:
     of_hours: dict[str, list[int]] = {}
     for row in rows:
         of_hours.setdefault(row["at"][:13], []).append(row["id"])
@@ -301,7 +303,7 @@ def joined(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
     alone.sink("alone", DeltaUpsert(f"{here}/alone", keys=["k"]))
 
 
-def joined_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Counter[Any]]:
+def joined_expected(rows: Sequence[Row], *_: object) -> dict[str, Counter[Any]]:
     even = [row for row in rows if row["id"] % 2 == 0]
     pairs = [(one["id"], other["id"]) for one, other in itertools.product(rows, even)
              if one["k"] == other["k"] and abs(one["id"] - other["id"]) <= 3]  # fmt: skip
@@ -358,7 +360,7 @@ def tells(key: Any, rows: Any, others: Any, state: Any, timers: Any) -> Iterator
             state.seen.clear()
 
 
-def mixed_expected(rows: Sequence[Row], sums: Mapping[str, float]) -> dict[str, Counter[Any]]:
+def mixed_expected(rows: Sequence[Row], sums: Mapping[str, float], _: object) -> dict[str, Counter[Any]]:
     told = []
     for k in {row["k"] for row in rows}:
         own = [row for row in rows if row["k"] == k]
@@ -387,7 +389,7 @@ def ordered(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
     pairs.sink("pairs", DeltaAppend(f"{here}/pairs"))
 
 
-def ordered_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Counter[Any]]:
+def ordered_expected(rows: Sequence[Row], *_: object) -> dict[str, Counter[Any]]:
     """What `ordered` must give. Rows are in the order of their time."""
     steps: Counter[Any] = Counter()
     threes: Counter[Any] = Counter()
@@ -420,7 +422,7 @@ def ranked(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
     values.sink("values", DeltaUpsert(f"{here}/values", keys=["k"], **evolving))
 
 
-def ranked_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Counter[Any]]:
+def ranked_expected(rows: Sequence[Row], *_: object) -> dict[str, Counter[Any]]:
     found: dict[str, Counter[Any]] = {name: Counter() for name in ("visits", "first", "best", "values")}
     for k in {row["k"] for row in rows}:
         own = [row for row in rows if row["k"] == k]
@@ -481,7 +483,7 @@ def layered(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
     numbered.sink("numbered", DeltaAppend(f"{here}/numbered", **add))
 
 
-def layered_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, Counter[Any]]:
+def layered_expected(rows: Sequence[Row], *_: object) -> dict[str, Counter[Any]]:
     """Rows are ten minutes apart, so an hour has six of them."""
     halves = Counter((row["k"], row["id"] // 3) for row in rows)
     hours: Counter[Any] = Counter()
@@ -518,6 +520,93 @@ def layered_expected(rows: Sequence[Row], _: Mapping[str, float]) -> dict[str, C
         "held-semi": Counter((k, newest[k]) for k in last),
         "numbered": Counter((row["id"], row["id"] + 1, row["id"] - 1 if row["id"] else None) for row in rows),
     }
+
+
+FADES = timedelta(minutes=30)
+
+
+def fading(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
+    """What expires by event time, what is looked up in a table, and timers by the clock."""
+    ttl: dict[str, Any] = {"state_ttl": "30 min", "ttl_time": "event"}
+    large = {f"large{version}": f"count(distinct v) filter (where v > {version})"} if version else {}
+    fades = rows.aggregate(by="k", uid="fades", n="count(*)", kinds="count(distinct v)", **large, **ttl)
+    fades.sink("fades", DeltaUpsert(f"{here}/fades", keys=["k"], schema_evolution="add"))
+    rows.deduplicate(by="k", uid="first", **ttl).sink("first", DeltaAppend(f"{here}/first"))
+    limits = even.broadcast(by="k", order_by="other", uid="limits", **ttl)
+    outputs = {"odd": "id long", "rung": "k string, n long"} | ({"extra": "id long"} if version else {})
+    told = rows.process(
+        by="k", state="n long, last long" + (f", more{version} long" if version else ""), lookup=limits,
+        output="id long, last long, other long", outputs=outputs, state_ttl={"last": ttl["state_ttl"]},
+        ttl_time="event", uid="told",
+    )(looks_up if version else looks_up_at_first)  # fmt: skip
+    told.sink("told", DeltaAppend(f"{here}/told"))
+    for output in outputs:
+        told[output].sink(output, DeltaAppend(f"{here}/{output}"))
+
+
+def looks_up_at_first(key: Any, rows: Any, state: Any, timers: Any, limits: Any) -> Iterator[Any]:
+    """Says of each row which one of its key came before, and the last even one; wakes up in the next checkpoint."""
+    if timers.fired:
+        yield "rung", {"k": key["k"], "n": state.n}
+    known = {row["k"]: row["other"] for row in limits.to_pylist()}
+    for row in rows.to_pylist():
+        state.n = (state.n or 0) + 1
+        yield {"id": row["id"], "last": state.last, "other": known.get(key["k"])}
+        state.last = row["id"]
+        timers.clock(timers.now)
+        if row["id"] % 2:
+            yield "odd", {"id": row["id"]}
+
+
+def looks_up(key: Any, rows: Any, state: Any, timers: Any, limits: Any) -> Iterator[Any]:
+    """Also has an output of all rows."""
+    yield from looks_up_at_first(key, rows, state, timers, limits)
+    yield from (("extra", {"id": row["id"]}) for row in rows.to_pylist())
+
+
+def fading_expected(_: object, __: object, history: Sequence[Made]) -> dict[str, Counter[Any]]:
+    """As of a checkpoint's end something is written, as of its beginning it has expired."""
+    found: dict[str, Counter[Any]] = {name: Counter() for name in ("first", "told", "odd", "rung", "extra")}
+    fades: dict[str, tuple[int, int]] = {}
+    counted: dict[str, list[Row]] = {}
+    numbers: Counter[str] = Counter()
+    waking: set[str] = set()
+    written: dict[tuple[str, str], datetime] = {}
+    newest = before = now = BEGIN - timedelta(days=1)
+    others: dict[str, int] = {}
+    lasts: dict[str, int] = {}
+
+    def lives(what: str, k: str) -> bool:
+        return (what, k) in written and written[what, k] > before - FADES
+
+    for made in history:
+        if made.added:
+            continue
+        newest = max([newest, *(datetime.fromisoformat(row["at"]) for row in made.rows)])
+        before, now = now, newest - timedelta(hours=1)
+        found["rung"].update((k, numbers[k]) for k in waking)
+        waking = {row["k"] for row in made.rows}
+        for k in waking:
+            own = [row for row in made.rows if row["k"] == k]
+            counted[k] = [*(counted[k] if lives("fades", k) else []), *own]
+            fades[k] = len(counted[k]), len({row["v"] for row in counted[k]})
+            if not lives("first", k):
+                found["first"][(own[0]["id"],)] += 1
+                written["first", k] = now
+            even = [row["id"] for row in own if row["id"] % 2 == 0]
+            other = max(even) if even else others[k] if lives("other", k) else None
+            last = lasts[k] if lives("last", k) else None
+            for row in own:
+                found["told"][row["id"], last, other] += 1
+                last = row["id"]
+            numbers[k] += len(own)
+            lasts[k] = own[-1]["id"]
+            written |= {("fades", k): now, ("last", k): now}
+            if even:
+                others[k], written["other", k] = max(even), now
+        found["odd"].update((row["id"],) for row in made.rows if row["id"] % 2)
+        found["extra"].update((row["id"],) for row in made.rows if made.version)
+    return found | {"fades": Counter((k, *each) for k, each in fades.items())}
 
 
 KINDS: dict[str, tuple[Callable[..., None], Callable[..., dict[str, Counter[Any]]], dict[str, tuple[str, ...]]]] = {
@@ -562,6 +651,14 @@ KINDS: dict[str, tuple[Callable[..., None], Callable[..., dict[str, Counter[Any]
             **{"tops": ("id", "rank"), "held-semi": ("k", "id"), "alone": ("n",), "numbered": ("id", "nth", "before")},
         },
     ),
+    "fading": (
+        fading,
+        fading_expected,
+        {
+            **{"fades": ("k", "n", "kinds"), "told": ("id", "last", "other"), "rung": ("k", "n")},
+            **dict.fromkeys(["first", "odd", "extra"], ("id",)),
+        },
+    ),
 }
 """By name: what declares it, what it must give of all rows and the totals, and the columns of each table."""
 
@@ -587,7 +684,7 @@ def told(life: Life) -> list[str]:
     wrong += taken
     compare("totals that were given", held["totals"], plain_rows(life.play.rows("tables/main/totals")))
     _, expected, columns = KINDS[life.kind]
-    for table, wanted in expected(life.all, sums).items():
+    for table, wanted in expected(life.all, sums, life.history).items():
         compare(table, shown(life.play, table, *columns[table]), wanted)
     for play, before, by_hand in life.forks:
         new = life.all[before:]

@@ -41,6 +41,8 @@ class SmallPipeline(World):
         """Whether operators are in jobs of their own: nothing may depend on that."""
         self.finishes = False
         """Whether no source gets more than it has, each checkpoint reads a file of each, and then it ends by itself."""
+        self.in_step: str | None = None
+        """Then also: how far a source may be ahead of the others."""
         self.watched = False
         """Whether each stream that replaces rows has a table of all that it gives and takes back."""
 
@@ -48,7 +50,7 @@ class SmallPipeline(World):
         pipeline = Pipeline(self.name, finishes=self.finishes)
         self.build(pipeline)
         if self.finishes:
-            bound(pipeline)
+            bound(pipeline, self.in_step)
         if self.in_jobs:
             put_in_jobs(pipeline)
         if self.watched:
@@ -98,12 +100,13 @@ class SmallPipeline(World):
         return msgspec.convert(ledger.unpack(payload), StateTable)
 
 
-def bound(pipeline: Pipeline) -> None:
+def bound(pipeline: Pipeline, max_ahead: str | None = None) -> None:
     """Say of all sources that there will be no more than there is, and that a file is read at a time."""
     for place, node in enumerate(pipeline._sources):
         assert isinstance(node.source, Files)
         node.source.max_files = 1
-        pipeline._sources[place] = replace(node, bounded=True)
+        ahead = max_ahead if node.event_time is not None else None
+        pipeline._sources[place] = replace(node, bounded=True, max_ahead=ahead)
 
 
 def put_in_jobs(pipeline: Pipeline) -> None:
