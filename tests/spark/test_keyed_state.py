@@ -275,6 +275,25 @@ def test_rows_expire_and_their_files_go(tmp_path: Path, spark: Any) -> None:
     assert told(bed.open(Ttl(timedelta(minutes=10), None, None)).rows(), 1) == {("c",): (1,)}, "no event time, no end"
 
 
+def test_what_is_written_anew_without_some_rows_leaves_no_file_that_nobody_names(tmp_path: Path, spark: Any) -> None:
+    """A column is left out in the same checkpoint, so all of it is written anew twice."""
+    bed = Bed(tmp_path, spark, ["k"])
+    state = bed.open()
+    state.merge(bed.frame([(key, 1, 2) for key in "abc"], "k string, n long, m long"), {"n": "sum", "m": "max"})
+    bed.done(state)
+    state.let_go()
+    state = bed.open()
+    state.rewrite(only=lambda rows: rows.where("k <> 'b'"))
+    assert state.rows_in_files == 2
+    state.merge(bed.frame([("c", 1)], "k string, n long"), {"n": "sum"})
+    bed.done(state)
+    state.let_go()
+    assert bed.table is not None
+    of_it = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "0002").rglob("*.parquet")}
+    assert of_it == {file.file.path for file in bed.table.files if file.file.path.startswith("0002")}
+    assert told(bed.rows(), 1) == {("a",): (1,), ("c",): (2,)}
+
+
 @pytest.mark.parametrize("by_workers", [True, False])
 def test_values_may_be_added_left_out_and_widened(
     tmp_path: Path, spark: Any, by_workers: bool, monkeypatch: pytest.MonkeyPatch

@@ -2,7 +2,8 @@
 
 Each function is kept as one or more partial values that can be merged, so that a checkpoint costs what its batch
 costs: the batch is reduced to one row per key, joined with the state of these keys only, merged and written. The
-values of an exact `count(distinct …)` are keys of a state of their own, which counts how often each is there.
+values of an exact `count(distinct …)` are keys of a state of their own, which counts how often each is there. They do
+not expire, but count no more once their key has (`distinct/lives.py`).
 
 Over an input that replaces rows (another aggregate, `latest` …) the rows that it takes back count negatively; a key
 whose last row is taken back is gone.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
+from tidegate.operators.distinct.by_workers import SINCE
 from tidegate.operators.distinct.folded import (
     NO_NEW_DISTINCT,
     Along,
@@ -26,6 +28,7 @@ from tidegate.operators.distinct.folded import (
     new_values,
     value_names,
 )
+from tidegate.operators.distinct.lives import forget_values, of_this_life, since_function, with_since
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.functions import (
     Function,
@@ -52,6 +55,7 @@ from tidegate.state.keyed import schema_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tidegate.state.keyed import KeyedState
     from tidegate.state.record import Ttl
 
 __all__ = ["Aggregate"]
@@ -104,11 +108,6 @@ class Aggregate(ExpiringOperator):
         return f"each value that {', '.join(counted)} counts" if counted else None
 
     @property
-    def forgets_with(self) -> str:
-        exact = any(function.distinct_part for function in self._parsed())
-        return ("approx_count_distinct in place of count(distinct …), and " if exact else "") + super().forgets_with
-
-    @property
     def parts(self) -> tuple[str, ...]:
         return ("", *sorted({part for function in self._parsed() if (part := function.distinct_part)}))
 
@@ -143,15 +142,8 @@ class Aggregate(ExpiringOperator):
         if not self.functions:
             problems.append('it computes nothing: name at least one, such as orders="count(*)"')
         problems += [problem for name, text in self.functions.items() if isinstance(problem := parse(name, text), str)]
-        used_as = {name.casefold(): "a key" for name in self.by} | dict.fromkeys(OURS, "tidegate's own")
+        used_as = {name.casefold(): "a key" for name in self.by} | dict.fromkeys(self._own, "tidegate's own")
         problems += clashes(self._parsed(), used_as)
-        if self.expiry.after is not None:
-            problems += [
-                f"{function.name}={function.call.text!r}: what it has counted cannot expire together with the key; "
-                "leave out state_ttl, or use approx_count_distinct"
-                for function in self._parsed()
-                if function.distinct_part
-            ]
         return problems + self.expiry.problems()
 
     def update_problems(self) -> list[str]:
@@ -162,6 +154,11 @@ class Aggregate(ExpiringOperator):
 
     def _parsed(self) -> list[Function]:
         return parsed_functions(self.functions)
+
+    @property
+    def _own(self) -> list[str]:
+        """Names that it uses in addition to the columns of its input."""
+        return [*OURS, *([SINCE] if self.forgets and len(self.parts) > 1 else [])]
 
     @property
     def _keys(self) -> list[str]:
@@ -215,10 +212,20 @@ class Aggregate(ExpiringOperator):
         rows = self._with_key(rows)
         withdrawn = withdrawn if withdrawn is None else self._with_key(withdrawn)
         state = context.state(self._keys, ttl=self.ttl("", context))
+        declared, has_lives = functions, self._has_lives(functions, state)
+        if has_lives and (ttl := self.expiry.ttl(context)) is not None:
+            values = [self._values(part, of, context) for part, of in _distinct_parts(functions).items()]
+            forget_values(state, values, self._keys, ttl, context)
         if all(is_known_empty(frame) for frame in (rows, withdrawn) if frame is not None):
             state.drop_expired()  # and no state takes or forgets a column: all of them do, or none
             nothing = self._nothing(rows, functions, results)
             return {"": nothing, "-": nothing}
+        if has_lives:
+            refuse_own(rows, context, [SINCE])
+            rows, functions = with_since(rows, self._keys, state, context), [*functions, since_function()]
+            types = types._replace(
+                partials=types.partials | dict.fromkeys(functions[-1].partials_sql.values(), "bigint")
+            )
         if withdrawn is not None or (context.replaced_is_taken and not state.is_empty):
             folded = self._by_workers(rows, withdrawn, functions, results, types, context)
             if folded is not None:
@@ -230,7 +237,7 @@ class Aggregate(ExpiringOperator):
                 lifted = reduced(lifted, self._keys)
             was_empty = state.is_empty
             if not was_empty and not context.replaced_is_taken:
-                given = given_by_workers(functions, types.results, self.by, lifted.rows.schema.fields)
+                given = given_by_workers(declared, types.results, self.by, lifted.rows.schema.fields)
                 new = None if given is None else state.merge_giving(lifted.rows, lifted.ops, lifted.fixed, given)
                 if new is not None:
                     return {"": new, "-": empty_like(new)}
@@ -327,6 +334,15 @@ class Aggregate(ExpiringOperator):
             context.remember["plain"] = plain
         return [function if function.name in plain else function.sparse() for function in functions]
 
+    def _has_lives(self, functions: Sequence[Function], state: KeyedState) -> bool:
+        """Return whether keys may begin anew: if totals expire, or did before they were declared to stay."""
+        stored = state.base.columns["fields"] if state.base is not None else []
+        return bool(_distinct_parts(functions)) and (self.forgets or any(field["name"] == SINCE for field in stored))
+
+    def _values(self, part: str, members: Sequence[Function], context: OperatorContext) -> KeyedState:
+        """Return the state with the distinct values of these counts."""
+        return context.state([*self._keys, *value_names(members)], part)
+
     def _new_values(
         self, rows: DataFrame, functions: Sequence[Function], types: Types, context: OperatorContext
     ) -> NewDistinct:
@@ -335,7 +351,8 @@ class Aggregate(ExpiringOperator):
             return NO_NEW_DISTINCT
         others = row_partials([function for function in functions if not function.distinct_part], types.partials)
         state = context.state(self._keys, ttl=self.ttl("", context))
-        return new_values(rows, self._keys, parts, context, Along(*others, state) if others is not None else None)
+        along = Along(*others, state) if others is not None else None
+        return new_values(rows, self._keys, parts, context, along, has_lives=_say_since(functions))
 
     def _lifted(
         self, rows: DataFrame, functions: Sequence[Function], types: Types, distinct: NewDistinct
@@ -386,7 +403,7 @@ class Aggregate(ExpiringOperator):
             return context.persist(fresh) if not context.state(self._keys).is_empty else fresh
         frames = list(distinct.grown)
         for part, members in (parts if withdrawn is not None else distinct.left).items():
-            frames.append(self._distinct(part, members, rows, withdrawn, context))
+            frames.append(self._distinct(part, members, rows, withdrawn, context, has_lives=_say_since(functions)))
         for frame in frames:
             fresh = fresh.unionByName(frame, allowMissingColumns=True)
         fresh = self._merged(fresh, fresh, functions)
@@ -422,6 +439,8 @@ class Aggregate(ExpiringOperator):
         rows: DataFrame,
         withdrawn: DataFrame | None,
         context: OperatorContext,
+        *,
+        has_lives: bool,
     ) -> DataFrame:
         """Return by how much the number of distinct values of each key changes. The values have a state of their
         own."""
@@ -429,28 +448,35 @@ class Aggregate(ExpiringOperator):
 
         values, wheres = value_names(members), conditions(members)
         arguments = [F.expr(text).alias(name) for name, text in zip(values, computed_if_any(members), strict=True)]
-        keys = [*self._keys, *values]
+        keys, lives = [*self._keys, *values], [SINCE] if has_lives else []
 
         def counted(frame: DataFrame, sign: int) -> DataFrame:
             numbers = [F.expr(f"CASE WHEN {where} THEN {sign}L ELSE 0L END").alias(n) for n, where in wheres.items()]
-            stored = frame.select(*map(quoted, self._keys), *arguments, *numbers)
+            stored = frame.select(*map(quoted, self._keys), *lives, *arguments, *numbers)
             counts_somewhere = " OR ".join(f"{name} <> 0" for name in wheres)
             stored = stored.where(" AND ".join(f"{name} IS NOT NULL" for name in values)).where(counts_somewhere)
-            return stored.groupBy(*map(quoted, keys)).agg(*(F.sum(name).alias(name) for name in wheres))
+            sums = [F.sum(name).alias(name) for name in wheres]
+            return stored.groupBy(*map(quoted, keys)).agg(*(F.max(name).alias(name) for name in lives), *sums)
 
-        state = context.state(keys, part)
+        state = self._values(part, members, context)
         new = counted(rows, 1) if withdrawn is None else counted(rows, 1).unionAll(counted(withdrawn, -1))
         new = context.persist(new)
         before = state.of(new)
+        if has_lives and before is not None:
+            before = of_this_life(before, new, keys)
         was = {name: f"_was{name}" for name in wheres}
         both = new.withColumns({name: F.lit(0) for name in was.values()})
         if before is not None:
             there = {name: f"coalesce({name}, 0L)" if name in before.columns else "0L" for name in wheres}
-            held = [f"{text} AS {name}" for name, text in there.items()]
+            held = [
+                *(f"CAST(NULL AS BIGINT) AS {name}" for name in lives),
+                *(f"{text} AS {n}" for n, text in there.items()),
+            ]
             flags = [f"IF({text} > 0, 1, 0) AS {was[name]}" for name, text in there.items()]
             both = both.unionByName(before.selectExpr(*map(quoted, keys), *held, *flags))
         sums = (F.expr(f"greatest(sum({name}), 0L)").alias(name) for name in wheres)
-        after = both.groupBy(*map(quoted, keys)).agg(*sums, *(F.max(name).alias(name) for name in was.values()))
+        most = (F.max(name).alias(name) for name in (*lives, *was.values()))
+        after = both.groupBy(*map(quoted, keys)).agg(*sums, *most)
         after = context.persist(after)
         is_new = " OR ".join(f"({name} > 0 AND {was[name]} = 0)" for name in wheres)
         worth = after if withdrawn is not None else after.where(is_new)
@@ -459,6 +485,11 @@ class Aggregate(ExpiringOperator):
         steps = {name: F.expr(f"sum(IF({name} > 0, 1L, 0L) - {was[name]})") for name in wheres}
         named = [steps[each.distinct_column].alias(name) for each in members for name in each.columns]
         return after.groupBy(*map(quoted, self._keys)).agg(*named)
+
+
+def _say_since(functions: Sequence[Function]) -> bool:
+    """Return whether rows say in which checkpoint the life of their key began."""
+    return any(function.name == SINCE for function in functions)
 
 
 def _distinct_parts(functions: Sequence[Function]) -> dict[str, list[Function]]:

@@ -131,6 +131,8 @@ class KeyedState:
         self._chosen: list[Compaction] | None = None
         self._columns: Json | None = base.columns if base else None
         self._writes = 0
+        self._staged: set[str] = set()
+        """Paths of all files that this attempt has written for the state."""
         self._aside: list[str] = []
         """Folders with rows that are not part of the state."""
         self.syncing = Syncing(to.location)
@@ -142,6 +144,11 @@ class KeyedState:
     def is_empty(self) -> bool:
         """True if there are no rows at the base, not even deleted ones."""
         return self.base is None or not self.base.files
+
+    @property
+    def rows_in_files(self) -> int:
+        """The number of rows in the base's files, as they are since `rewrite`: older versions of a key included."""
+        return sum(file.file.rows for file in self._files)
 
     @property
     def gets_many_per_key(self) -> bool:
@@ -410,11 +417,20 @@ class KeyedState:
         if self.base is not None:
             self._rewrite(self.base.columns)
 
-    def _rewrite(self, schema: Json) -> None:
+    def rewrite(self, only: Callable[[DataFrame], DataFrame] | None = None) -> None:
+        """Write all of the state once more, without what has expired, before anything is put into it.
+
+        only: chooses those of its rows that stay.
+        """
+        if self.base is not None:
+            self._rewrite(self.base.columns, only)
+
+    def _rewrite(self, schema: Json, only: Callable[[DataFrame], DataFrame] | None = None) -> None:
         """Write all of the state once more, in this schema and these key groups."""
         if self.base is None or (rows := self.versions) is None:
             return
         anew = versions.rewritten(rows, self.keys, self._limit, schema, self._group)
+        anew = anew if only is None else only(anew)
         files = self._write(anew, schema, "rewritten")
         self.base = msgspec.structs.replace(self.base, columns=schema, files=files, grouped_by=self.grouped_by)
         self._files, self._columns = list(files), schema
@@ -585,6 +601,7 @@ class KeyedState:
         """Return the files in the folder, durable once the state is finished."""
         staged = sync_and_list(self.to.location, folder, schema, sync=self.syncing, written=written)
         files = [state_file(file) for file in staged]
+        self._staged |= {file.path for file in staged}
         seams.fault("S4.state.after")
         return files
 
@@ -605,6 +622,9 @@ class KeyedState:
     def let_go(self) -> None:
         """Remove files that only this attempt needed."""
         self.syncing.leave()
+        kept = {file.file.path for file in (*self._files, *self._added)}
+        if replaced := sorted(self._staged - kept):  # by what it has written after that
+            self.to.location.remove_files(replaced)
         for folder in self._aside:
             self.to.location.remove_folder(folder)
 

@@ -14,7 +14,7 @@ from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
 from tidegate.operators.by_workers.greatest import GreatestRow
 from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
 from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
-from tidegate.operators.distinct.by_workers import COUNTS, FIRST, NewValues, new_column
+from tidegate.operators.distinct.by_workers import ARRIVED_SINCE, COUNTS, FIRST, SINCE, NewValues, new_column
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 from tidegate.state.arrow.folding import TooMany
 
@@ -96,6 +96,43 @@ def test_each_distinct_value_counts_once(arriving: list[list[tuple[Any, ...]]]) 
             there = {(k, value): row[name] for (k, value), row in states[place].items() if row[name]}
             assert there.keys() == {(k, value) for k, at, value in known if at == count}
             assert all(there[k, value] == batch[k, at, value] for k, at, value in new if at == count)
+
+
+BATCH_OF_LIVES = st.tuples(
+    st.lists(st.tuples(KEYS, st.integers(1, 3), st.integers(0, 3)), max_size=8), st.frozensets(KEYS)
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(BATCH_OF_LIVES, max_size=5))
+def test_a_value_counts_once_in_each_life_of_its_key(arriving: list[tuple[Any, ...]]) -> None:
+    """Before each batch some keys were forgotten. What was stored before that could happen says nothing of lives."""
+    fields = [("_group", pa.int32()), ("k", pa.string()), ("_value0", pa.int64())]
+    columns = [*fields, (SINCE, pa.int64()), ("_n", pa.int64()), ("_n_big", pa.int64())]
+    names = ["_n", "_n_big"]
+    state: dict[Any, dict[str, Any]] = {}
+    begun: dict[Any, int] = {}
+    known: set[Any] = set()
+    for checkpoint, (some, forgotten) in enumerate(arriving):
+        known = {each for each in known if each[0] not in forgotten}
+        begun |= dict.fromkeys(forgotten, checkpoint)
+        arrived = table(
+            [{"k": k, ARRIVED_SINCE: begun.get(k, 0), COUNTS: bits, "_value0": value} for k, bits, value in some],
+            [*fields, (ARRIVED_SINCE, pa.int64()), (COUNTS, pa.int64())],
+        )
+        folded = NewValues(["k"], ["_value0"], [names], has_lives=True)(arrived, [stored(state, columns)])
+        grown: Counter[Any] = Counter()
+        for row in (row for chunk in folded.given for row in chunk.to_pylist()):
+            grown.update({(row["k"], count): row[new_column(count)] or 0 for count in (0, 1)})
+        new = {(k, count, value) for k, bits, value in some for count in (0, 1) if bits & 1 << count} - known
+        assert +grown == Counter((k, count) for k, count, _ in new)
+        known |= new
+        apply(state, folded.changes[0], ["k", "_value0"])
+        for row in state.values():
+            row[SINCE] = row[SINCE] or None
+        counting = [row for (k, _), row in state.items() if (row[SINCE] or 0) == begun.get(k, 0)]
+        there = {(row["k"], count, row["_value0"]) for row in counting for count in (0, 1) if row[names[count]] > 0}
+        assert there == known, "what is stored for the life that a key has is what has counted in it"
 
 
 @settings(max_examples=300, deadline=None)

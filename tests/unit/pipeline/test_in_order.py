@@ -251,10 +251,7 @@ WITH_TTL = 'with state_ttl="30 days", what has not changed for that long is drop
     [
         (lambda rows, _: rows.aggregate(by="k", n="count(*)", uid="it"), WITH_TTL),
         (over_what_came_late, WITH_TTL),
-        (
-            lambda rows, _: rows.aggregate(by="k", n="count(distinct v)", uid="it"),
-            'with approx_count_distinct in place of count(distinct …), and state_ttl="30 days", what',
-        ),
+        (lambda rows, _: rows.aggregate(by="k", n="count(distinct v)", uid="it"), WITH_TTL),
         (lambda rows, _: with_entries(rows), f'with state_ttl="30 days" and {ENTRIES}, what'),
         (lambda rows, _: with_entries(rows, state_ttl={"n": "1 day", "m": "1 day"}), f"with {ENTRIES}, what"),
         (

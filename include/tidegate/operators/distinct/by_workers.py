@@ -14,13 +14,18 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COUNTS", "FIRST", "MOST_COUNTS", "NewValues", "new_column"]
+__all__ = ["ARRIVED_SINCE", "COUNTS", "FIRST", "MOST_COUNTS", "SINCE", "NewValues", "new_column"]
 
 COUNTS: Final = "_tidegate_counts"
 """The column of the batch that says which of the counts a row's value is for: a bit for each."""
 FIRST: Final = "_tidegate_first"
 """The column of the batch that is true in exactly one of the rows made of an input row: in that which carries the
 partial values of the other aggregates. Its own value may be null."""
+SINCE: Final = "_since"
+"""The column of the states with the checkpoint in which the life of the key began that a value counts for. Null: before
+anything could expire."""
+ARRIVED_SINCE: Final = "_tidegate_since"
+"""The column of the batch with the checkpoint in which the life of the row's key began."""
 MOST_COUNTS: Final = 60
 """The most counts that such a number has bits for."""
 
@@ -43,6 +48,8 @@ class NewValues:
     along: Mapping[str, str] = field(default_factory=dict)
     """The columns with partial values of other aggregates, each with the operation that merges it. They are emitted, a
     row for each key, so that nobody has to read the batch again for them."""
+    has_lives: bool = False
+    """Whether keys begin anew (`lives.py`): values of an earlier life of their key are not there."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         import numpy as np
@@ -50,7 +57,8 @@ class NewValues:
 
         keys = [*self.by, *self.values]
         merged = self._merged(arrived)
-        arrived = arrived.select([GROUP, *keys, COUNTS])
+        lives = [ARRIVED_SINCE] if self.has_lives else []
+        arrived = arrived.select([GROUP, *keys, COUNTS, *lives])
         if self.along:
             arrived = _with_values(arrived, self.values)
         codes, *known = codes_of([rows.select(keys) for rows in (arrived, *stored)], keys, small=False)
@@ -58,11 +66,13 @@ class NewValues:
         ascending = codes[in_order]
         starts = np.flatnonzero(np.diff(ascending, prepend=-1))
         values, first, bits = ascending[starts], in_order[starts], arrived[COUNTS].to_numpy()[in_order]
+        since = integers(arrived[ARRIVED_SINCE])[first] if self.has_lives else None
         changes, given, bit = [], [], 0
         for names, before, rows in zip(self.states, known, stored, strict=True):
             now, is_new, places = {}, {}, _places(before, values)
+            counts = self._counts(rows, places, since)
             for name in names:
-                there = _numbers(rows[name], *places, len(values))
+                there = np.where(counts, _numbers(rows[name], *places, len(values)), 0)
                 came = np.add.reduceat(bits >> bit & 1, starts) if len(starts) else there
                 is_new[bit] = (came > 0) & (there <= 0)
                 now[name] = np.where(is_new[bit], came, there)
@@ -71,9 +81,15 @@ class NewValues:
             found = arrived.select([GROUP, *keys]).take(pa.array(first[changed]))
             counted = {name: pa.array(numbers[changed]) for name, numbers in now.items()}
             same = {name: found[name] for name in found.column_names}
+            if since is not None:
+                same[SINCE] = pa.array(since[changed])
             changes.append(pa.table({**same, **counted, DELETED: pa.array(np.zeros(found.num_rows, bool))}))
             given.append((found, {count: mask[changed] for count, mask in is_new.items()}))
         return Folded(changes, self._grown(given, merged))
+
+    def _counts(self, rows: pa.Table, places: tuple[Any, Any], since: Any) -> Any:
+        """Return which of the values count for the life that their key has now. since: when it began."""
+        return True if since is None else _numbers(rows[SINCE], *places, len(since)) == since
 
     def _merged(self, arrived: pa.Table) -> pa.Table:
         """Return the partial values of other aggregates by key."""

@@ -6,7 +6,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidegate.operators.distinct.by_workers import COUNTS, FIRST, MOST_COUNTS, NewValues, new_column
+from tidegate.operators.distinct.by_workers import (
+    ARRIVED_SINCE,
+    COUNTS,
+    FIRST,
+    MOST_COUNTS,
+    SINCE,
+    NewValues,
+    new_column,
+)
 from tidegate.operators.functions import Function
 from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before, is_known_empty, select_sql
@@ -86,12 +94,18 @@ def computed_if_any(members: Sequence[Function]) -> list[str]:
 
 
 def new_values(
-    rows: DataFrame, by: Sequence[str], parts: Parts, context: OperatorContext, along: Along | None = None
+    rows: DataFrame,
+    by: Sequence[str],
+    parts: Parts,
+    context: OperatorContext,
+    along: Along | None = None,
+    *,
+    has_lives: bool = False,
 ) -> NewDistinct:
     """Let workers keep the values that are new, and return by how much each count grows; also the parts that they
     could not do. A frame has the keys, any number of rows for each, and a column for each of its counts.
 
-    along: what they may merge on the way, if one query does all counts.
+    along: what they may merge on the way, if one query does all counts. has_lives: rows say when their key began.
     """
     done: list[DataFrame] = []
     left: dict[str, Sequence[Function]] = {}
@@ -101,7 +115,7 @@ def new_values(
         along = along._replace(fields=others) if _can_come_along(along.ops, alike, [*keys, *others], parts) else None
     for fields, names in alike.values():
         some = {name: parts[name] for name in names}
-        frame = _folded(rows, by, some, fields, context, along)
+        frame = _folded(rows, by, some, fields, context, along, has_lives=has_lives)
         if frame is None:
             left |= some
         else:
@@ -155,6 +169,8 @@ def _folded(
     fields: Sequence[StructField],
     context: OperatorContext,
     along: Along | None,
+    *,
+    has_lives: bool,
 ) -> DataFrame | None:
     from pyspark.sql import types as T
 
@@ -171,17 +187,20 @@ def _folded(
         each.append(_value(values, members, first, [] if along is None else _carried(along, is_first=not each)))
         first += len(names)
     there = " AND ".join(f"{name} IS NOT NULL" for name in values)
-    batch = select_sql(rows, [*map(quoted, by), f"inline(array({', '.join(each)}))"])
+    life = [f"{SINCE} AS {ARRIVED_SINCE}"] if has_lives else []
+    batch = select_sql(rows, [*map(quoted, by), *life, f"inline(array({', '.join(each)}))"])
     batch = batch.where(there if along is None else f"{FIRST} OR ({there})")
+    kept = [SINCE] if has_lives else []
     states = [
-        Remembered(context.state(keys, part), [*fields, *(T.StructField(name, long) for name in names)])
+        Remembered(context.state(keys, part), [*fields, *(T.StructField(name, long) for name in (*kept, *names))])
         for part, names in zip(parts, columns, strict=True)
     ]
     given = [*fields[: len(by)], *(T.StructField(new_column(n), long) for n in range(total)), *others]
-    arriving = [*fields, T.StructField(COUNTS, long)]
+    begun = [T.StructField(ARRIVED_SINCE, long)] if has_lives else []
+    arriving = [*fields[: len(by)], *begun, *fields[len(by) :], T.StructField(COUNTS, long)]
     if along is not None:
         arriving += [*others, T.StructField(FIRST, T.BooleanType())]
-    work = NewValues(list(by), values, columns, along.ops if along is not None else {})
+    work = NewValues(list(by), values, columns, along.ops if along is not None else {}, has_lives)
     folded = fold_rows(
         batch,
         arriving,

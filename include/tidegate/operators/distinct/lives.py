@@ -1,0 +1,123 @@
+"""Distinct values of totals that expire.
+
+A key whose totals were forgotten begins a new life. Its row says in which checkpoint that was, and so does each value
+with what it was last counted for: values of an earlier life do not count. So nobody has to look for them when totals
+expire. Now and then the states are written anew without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from tidegate.operators.distinct.by_workers import SINCE
+from tidegate.operators.functions import Function, parse
+from tidegate.records.names import quoted
+from tidegate.spark.event_time import moment
+from tidegate.spark.known import empty_if, is_known_empty, select_sql
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tidegate.operators.base import OperatorContext
+    from tidegate.state.keyed import KeyedState
+    from tidegate.state.record import Ttl
+
+__all__ = ["forget_values", "of_this_life", "since_function", "with_since"]
+
+FORGOTTEN: Final = "values_forgotten"
+"""What the operator remembers: when it last wrote its states without what has expired, in microseconds since 1970, and
+how many values were left."""
+_BEGUN: Final = "_begun life"
+
+
+def since_function() -> Function:
+    """Return the aggregate that keeps the beginning of a life with the totals."""
+    function = parse(SINCE, f"max({SINCE})")
+    assert isinstance(function, Function)
+    return function
+
+
+def with_since(rows: DataFrame, by: Sequence[str], state: KeyedState, context: OperatorContext) -> DataFrame:
+    """Return rows with the beginning of their key's life: it is this checkpoint if the key has no totals."""
+    from pyspark.sql import functions as F
+
+    now = F.expr(moment(context.checkpoint, quoted(by[0])))
+    if is_known_empty(rows) or state.is_empty:
+        return empty_if(rows, rows.withColumn(SINCE, now))
+    rows = context.persist(rows)  # the rows whose keys are looked up are those that are counted, whatever made them
+    totals = state.of(rows.select(*map(quoted, by)).distinct())
+    assert totals is not None
+    joined = rows.join(_lives(totals, by), F.expr(_of_key(by)), "left")
+    return joined.select(*map(quoted, rows.columns), F.coalesce(quoted(_BEGUN), now).alias(SINCE))
+
+
+def of_this_life(stored: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the stored values that count for the life of their key that the rows of the batch are of.
+
+    keys: those of the values; there is one row of each in the batch.
+    """
+    from pyspark.sql import functions as F
+
+    own = (f"{quoted(key)} AS {quoted(name)}" for key, name in _held(keys).items())
+    lives = select_sql(rows, [*own, f"{SINCE} AS {quoted(_BEGUN)}"])
+    return stored.join(lives, F.expr(_of_life(keys, stored)), "left_semi")
+
+
+def forget_values(
+    state: KeyedState, values: Sequence[KeyedState], by: Sequence[str], ttl: Ttl, context: OperatorContext
+) -> None:
+    """Now and then write totals anew without those that have expired, and values without those that count no more: at
+    most once in each `state_ttl`, and only if there are twice as many values as were left the last time.
+
+    What is left of the totals still has all of its values, even if `state_ttl` becomes longer.
+    """
+    now, before = ttl.touched, context.memory.get(FORGOTTEN)
+    last, left = (before["at"], before["left"]) if isinstance(before, dict) else (now, 0)
+    if last is None or (now is not None and now < last):  # the clock went back, or is another one
+        last = now
+    is_time = last is not None and ttl.limit is not None and last <= ttl.limit
+    if is_time and _rows(values) > 2 * left:
+        state.rewrite()
+        for each in values:
+            each.rewrite(only=lambda rows: _counting(rows, state.rows(), by))
+        last, left = now, _rows(values)
+    context.remember[FORGOTTEN] = {"at": last, "left": left}
+
+
+def _rows(states: Sequence[KeyedState]) -> int:
+    return sum(state.rows_in_files for state in states)
+
+
+def _counting(values: DataFrame, totals: DataFrame | None, by: Sequence[str]) -> DataFrame:
+    """Return the values that belong to the lives that keys have now."""
+    from pyspark.sql import functions as F
+
+    if totals is None:
+        return values.where("false")
+    return values.join(_lives(totals, by), F.expr(_of_life(by, values)), "left_semi")
+
+
+def _lives(totals: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Return when the life of each key began, under names that no other frame has."""
+    keys = (f"{quoted(key)} AS {quoted(name)}" for key, name in _held(by).items())
+    return select_sql(totals, [*keys, f"{_since(totals)} AS {quoted(_BEGUN)}"])
+
+
+def _of_key(by: Sequence[str]) -> str:
+    """Return SQL for: the row has the key of the life."""
+    return " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in _held(by).items())
+
+
+def _of_life(by: Sequence[str], values: DataFrame) -> str:
+    """Return SQL for: the value counts for this life of the key."""
+    return f"{_of_key(by)} AND {_since(values)} = {quoted(_BEGUN)}"
+
+
+def _held(by: Sequence[str]) -> dict[str, str]:
+    return {key: f"_held {place}" for place, key in enumerate(by)}
+
+
+def _since(rows: DataFrame) -> str:
+    """Return SQL for the life that a stored row belongs to."""
+    return f"coalesce({SINCE}, 0L)" if SINCE in rows.columns else "0L"
