@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -358,6 +358,48 @@ def test_a_buffer_that_belongs_to_no_key_is_that_of_a_shard_whatever_tasks_there
     found = sorted((tuple(row["ids"]), row["known"]) for row in play.rows("tables/blocks"))
     ids = [list(range(shard, 30, 3)) for shard in range(3)]
     assert found == sorted((tuple(own[begin : begin + 4]), 3) for own in ids for begin in (0, 4))
+
+
+def test_with_another_number_of_shards_the_rows_of_those_that_are_gone_are_handed_over_by_a_timer(
+    tmp_path: Path, spark: Any
+) -> None:
+    """Rows are given in blocks of four. A shard that has had none for a day and a half gives what it has."""
+
+    def blocks(key: Any, rows: Any, state: Any, timers: Any) -> Iterator[Any]:
+        for row in [*rows.to_pylist(), *timers.fired]:
+            if isinstance(row, dict):
+                state.buffer.append({"id": row["id"]})
+                state.n = (state.n or 0) + 1
+            if state.n == 4 or (state.n and timers.fired):
+                yield {"ids": [each["id"] for each in state.buffer], "shard": key["shard"]}
+                state.buffer.clear()
+                state.n = 0
+        if not timers.fired:
+            timers.clock(timers.now + timedelta(hours=36))
+
+    def shards(count: int) -> Callable[[Pipeline], None]:
+        def declare(pipeline: Pipeline) -> None:
+            made = sources(pipeline, "id long").select("*", f"pmod(id, {count}) AS shard", name="sharded").process(
+                by="shard", state="n long", output="ids array<long>, shard long", order_by="id",
+                lists={"buffer": ListState("id long")}, uid="blocks",
+            )(blocks)  # fmt: skip
+            made.sink("blocks", DeltaAppend("tables/blocks"))
+
+        return declare
+
+    play, tasks = SmallPipeline(tmp_path, spark, shards(3)), itertools.cycle([1, 3, -2, 2])
+    for number, fault in enumerate(("crash", "", "twice", "abort", "")):
+        if number == 2:
+            play.build = shards(2)
+        play.feed([{"id": id} for id in range(number * 5, number * 5 + 5)])
+        with seams.installed(seams.Seams(now=lambda day=number: datetime(2026, 1, 1 + day, tzinfo=UTC))):
+            Telling(play, spark, tasks).checkpoint(fault)
+    with seams.installed(seams.Seams(now=lambda: datetime(2026, 1, 9, tzinfo=UTC))):
+        play.checkpoint()
+    found = {tuple(row["ids"]): row["shard"] for row in play.rows("tables/blocks")}
+    assert found[2, 5, 8] == 2, "nothing came for it any more"
+    assert found[1, 4, 7, 11] == 1, "it has rows of both"
+    assert sorted(id for ids in found for id in ids) == list(range(25))
 
 
 def shown(play: SmallPipeline, part: str, uid: str = "counted") -> list[dict[str, Any]]:
