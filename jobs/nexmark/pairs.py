@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def in_time(auction: Stream, bid: Stream) -> Stream:
-    """Return the auctions with each bid that came while they were open, which none is for more than ten seconds."""
+    """Return the auctions with each bid that came while they were open (never more than ten seconds)."""
     pairs = auction.join(bid, on={"id": "auction"}, within=("0 s", "10 s"), prefix="bid_", uid="pairs")
     return pairs.where("bid_date_time <= expires")
 

@@ -1,4 +1,5 @@
-"""Exact counts of distinct values whose totals expire: what counts, and what is left in the tables of the state."""
+"""Exact counts of distinct values whose totals expire: what counts, and what is left in the tables of the state. And
+versions of a join that expire."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
-from tidegate.sinks import DeltaUpsert
+from tidegate.sinks import DeltaAppend, DeltaUpsert
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 Totals = dict[str, tuple[int, int]]
@@ -133,3 +134,34 @@ def test_with_a_longer_state_ttl_a_key_has_all_of_its_values_or_none(tmp_path: P
         play.day(number, b=[number])
     play.build = counts("30 days")
     assert play.day(silent, a=[1, 4])["a"] in ((5, 4), (2, 2))
+
+
+@pytest.mark.parametrize("ttl", [None, "36 h"])
+def test_a_version_that_has_expired_does_not_hold_any_more(tmp_path: Path, spark: Any, ttl: str | None) -> None:
+    """Orders of days 0, 1 and 4; the price of day 0, and one of day 3 that another key has."""
+
+    def build(pipeline: Pipeline) -> None:
+        orders, prices = (
+            sources(pipeline, schema, name, event_time=time, watermark="0 s")
+            for name, schema, time in (
+                ("orders", "k string, id long, at timestamp", "at"),
+                ("prices", "k string, price long, since timestamp", "since"),
+            )
+        )
+        then = orders.join(
+            prices, on="k", as_of=True, how="left", event_time=("at", "since"), state_ttl=ttl, uid="then"
+        )
+        then.sink("then", DeltaAppend("tables/then"))
+
+    play = SmallPipeline(tmp_path, spark, build)
+    for day, ids, prices in (0, [1], {"a": 7}), (1, [2], {}), (2, [], {}), (3, [], {"b": 8}), (4, [3], {}):
+        now = BEGIN + timedelta(days=day)
+        hours = [f"{now + timedelta(hours=hour):%Y-%m-%d %H:%M:%S}" for hour in (0, 1, 2)]
+        play.feed([{"k": k, "price": price, "since": hours[0]} for k, price in prices.items()], "prices")
+        play.feed([{"k": "z", "price": 0, "since": hours[2]}], "prices")
+        came = [{"k": "a", "id": id, "at": hours[1]} for id in ids]
+        play.feed([*came, {"k": "z", "id": 0, "at": hours[2]}], "orders")
+        with seams.installed(seams.Seams(now=lambda now=now: now)):
+            play.checkpoint()
+    prices_of = {row["id"]: row["price"] for row in play.rows("tables/then") if row["k"] == "a"}
+    assert prices_of == {1: 7, 2: 7, 3: 7 if ttl is None else None}

@@ -131,6 +131,9 @@ def growing(graph: Graph) -> list[str]:
     }
     warnings = []
     for stage in graph.operators:
+        if stage.keeps_state and (values := stage.operator.keeps_of_a_key) is not None:
+            advice = "if one always gets rows with new values, use approx_count_distinct"
+            warnings.append(f"{stage.title} keeps {values} until its key is forgotten: {advice}")
         if not stage.keeps_state or (kept := stage.operator.keeps_for_ever) is None:
             continue
         why = "its input replaces rows" if graph.updating.intersection(stage.inputs) else needed.get(stage.name)

@@ -100,10 +100,16 @@ class Aggregate(ExpiringOperator):
 
     @property
     def keeps_for_ever(self) -> str | None:
-        if self.expiry != NEVER:
+        if self.forgets:
             return None
-        if self.by:
-            return f"a row for each {', '.join(self.by)}"
+        return f"a row for each {', '.join(self.by)}" if self.by else self._values_counted
+
+    @property
+    def keeps_of_a_key(self) -> str | None:
+        return self._values_counted if self.forgets else None
+
+    @property
+    def _values_counted(self) -> str | None:
         counted = [function.name for function in self._parsed() if function.distinct_part]
         return f"each value that {', '.join(counted)} counts" if counted else None
 

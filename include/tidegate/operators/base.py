@@ -330,6 +330,11 @@ class Operator(ABC):
         return None
 
     @property
+    def keeps_of_a_key(self) -> str | None:
+        """What it keeps of a key until all of the key is forgotten, however much it becomes. None: nothing."""
+        return None
+
+    @property
     def forgets_with(self) -> str:
         """What to write so that it forgets what it keeps for ever."""
         return 'state_ttl="30 days"'

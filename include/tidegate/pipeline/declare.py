@@ -726,7 +726,9 @@ class Pipeline:
 
         return declare
 
-    def sql(self, text: str, *, name: str) -> Stream:
+    def sql(
+        self, text: str, *, name: str, state_ttl: str | float | None = None, ttl_time: str = "processing"
+    ) -> Stream:
         """Declare what a SELECT over streams says; return its stream. It needs the extra `sql`.
 
             pipeline.sql("SELECT id, amount FROM orders WHERE amount > 0", name="good")
@@ -735,12 +737,14 @@ class Pipeline:
         It becomes the stages and operators that one would declare by hand, called `name` and `name-…`; what has no
         counterpart is refused, with its line and column. The language is Spark's, windows are Flink's table functions:
         TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR)). The guide lists what maps to what.
+
+        state_ttl, ttl_time: of each operator in it that would keep rows permanently, as for `aggregate`.
         """
         from tidegate.pipeline.sql.compile import compile_sql
 
         declared = len(self._stages)
         try:
-            return compile_sql(self, text, name)
+            return compile_sql(self, text, name, state_ttl, ttl_time)
         except Exception:
             del self._stages[declared:]
             raise

@@ -272,6 +272,25 @@ def test_it_is_said_what_would_forget_it_or_that_nothing_can(build: Declare, adv
     assert advice in told
 
 
+@pytest.mark.parametrize("by", ["k", []])
+def test_it_is_said_that_distinct_values_stay_as_long_as_their_key(by: Any) -> None:
+    def build(rows: Any, _: Any) -> Any:
+        return rows.aggregate(by=by, n="count(distinct v)", m="count(*)", state_ttl="30 days", uid="it")
+
+    assert growing(declared(build, DeltaUpsert("made", keys=["m"])).graph()) == [
+        "aggregate 'it' keeps each value that n counts until its key is forgotten: if one always gets rows with new "
+        "values, use approx_count_distinct"
+    ]
+
+
+def test_of_totals_that_expire_nothing_grows() -> None:
+    def build(rows: Any, _: Any) -> Any:
+        return rows.aggregate(by="k", m="count(*)", state_ttl="1 day")
+
+    bounded = declared(build, DeltaUpsert("made", keys=["k"]))
+    assert growing(bounded.graph()) == []
+
+
 def test_more_results_may_look_as_far_back_as_rows_are_kept() -> None:
     def meaning(**functions: str) -> Any:
         return OverRows(["k"], functions).meaning(over_updates=False)

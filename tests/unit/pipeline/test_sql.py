@@ -615,6 +615,43 @@ def test_what_an_operator_refuses_is_told_with_its_place(pipeline):
     assert found == {name: f"SQL, line {place}" for name, place in places.items()}
 
 
+RANKED = "(SELECT *, row_number() OVER (PARTITION BY country ORDER BY {}) AS n FROM orders)"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT DISTINCT country FROM orders",
+        "SELECT country, count(DISTINCT id) AS n FROM orders GROUP BY country",
+        "SELECT o.id, p.method FROM orders o JOIN payments p ON o.id = p.id",
+        f"SELECT id, n FROM {RANKED.format('amount DESC')} WHERE n <= 3",
+        f"SELECT id FROM {RANKED.format('at DESC')} WHERE n = 1",
+        "SELECT country, count(*) AS n FROM (SELECT DISTINCT country, id FROM orders) GROUP BY country",
+    ],
+)
+def test_state_ttl_is_that_of_each_operator_that_would_keep_rows_permanently(pipeline, text):
+    pipeline.sql(text, name="x", state_ttl="30 days", ttl_time="event")
+    told = [options for _, options in operators(pipeline).values()]
+    assert told
+    assert all(options["state_ttl"] == "30 days" and options["ttl_time"] == "event" for options in told)
+
+
+def test_state_ttl_where_nothing_is_kept_permanently_is_refused(pipeline):
+    text = f"SELECT country, count(*) AS n FROM {TUMBLE} GROUP BY window_start, window_end, country"
+    for each in (text, "SELECT id FROM orders WHERE amount > 3"):
+        with pytest.raises(Invalid, match="SQL 'x' has state_ttl='1 day', and nothing in it is kept permanently"):
+            pipeline.sql(each, name="x", state_ttl="1 day")
+    assert pipeline.streams == ["orders", "payments"]
+
+
+def test_state_ttl_where_rows_are_taken_back_is_refused_with_its_place(pipeline):
+    inner = "SELECT id, max(country) AS country FROM orders GROUP BY id"
+    text = f"SELECT country, count(*) AS n FROM ({inner}) GROUP BY country"
+    pipeline.sql(text, name="x", state_ttl="1 day").sink("made", DeltaUpsert("made", keys=["country"]))
+    with pytest.raises(Invalid, match=r"\(SQL, line 1, column .*state_ttl: a row that is taken back after its key"):
+        pipeline.graph()
+
+
 def test_the_parser_is_an_extra(pipeline, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sqlglot", None)
     with pytest.raises(Invalid, match="needs sqlglot") as refused:

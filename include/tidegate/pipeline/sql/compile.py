@@ -65,11 +65,21 @@ _HOWS: Final = {
 _WINDOW_COLUMNS: Final = ("window_start", "window_end")
 
 
-def compile_sql(pipeline: Pipeline, text: str, name: str) -> Stream:
+def compile_sql(
+    pipeline: Pipeline, text: str, name: str, state_ttl: str | float | None = None, ttl_time: str = "processing"
+) -> Stream:
     """Declare what a SELECT says; return its stream, which is called `name`."""
-    compiler = _Compiler(pipeline, parse_query(text), name)
+    expiry: dict[str, Any] = {} if state_ttl is None else {"state_ttl": state_ttl, "ttl_time": ttl_time}
+    compiler = _Compiler(pipeline, parse_query(text), name, expiry)
     stream = compiler.select()
     refuse_rewritten(compiler.query)
+    if expiry and not compiler.expires:
+        raise Invalid(
+            f"SQL {name!r} has state_ttl={state_ttl!r}, and nothing in it is kept permanently",
+            expected="a GROUP BY, DISTINCT, rank or JOIN without bounds; what is kept of a window goes with it",
+            help="leave out state_ttl",
+            reason="BAD_PIPELINE",
+        )
     return stream
 
 
@@ -80,6 +90,10 @@ class _Compiler:
     pipeline: Pipeline
     query: Query
     name: str
+    expiry: Mapping[str, Any] = field(default_factory=dict)
+    """When operators forget what they would keep permanently."""
+    expires: bool = False
+    """Whether there are such."""
     known: dict[str, Stream] = field(default_factory=dict)
     """The streams that WITH has named."""
     kinds: dict[str, int] = field(default_factory=dict)
@@ -190,11 +204,11 @@ class _Compiler:
                 raise self.query.refuse(each, "an expression without a name", "write AS, and a name")
         by = [name_of(each) for each in tree.expressions]
         if rows.name not in updating_streams(self.pipeline._stages):
-            return rows.deduplicate(by=by, uid=self._uid("distinct", tree))
+            return rows.deduplicate(by=by, uid=self._uid("distinct", tree), **self._forgetting())
         # A row may be taken back: then it stays as long as another one is like it.
-        counted = rows.aggregate(
-            by=by, **{free_name("rows", by): "count(*)"}, uid=self._uid("counted", tree, last=False)
-        )
+        count = {free_name("rows", by): "count(*)"}
+        uid = self._uid("counted", tree, last=False)
+        counted = rows.aggregate(by=by, **count, uid=uid, **self._forgetting())
         return counted.select(*map(quoted, by), name=self._uid("distinct", tree))
 
     def _from(self, tree: exp.Select, *, windowed: bool = False) -> tuple[Stream, str]:
@@ -238,7 +252,7 @@ class _Compiler:
         groups = self._groups(tree, read, _options("aggregate"))
         given = [*groups.keys, *groups.functions]
         uid = self._uid("aggregate", tree, last=groups.are_shown_as(given))
-        result = groups.rows.aggregate(by=list(groups.keys), **groups.functions, uid=uid)
+        result = groups.rows.aggregate(by=list(groups.keys), **groups.functions, uid=uid, **self._forgetting())
         return self._arranged(tree, result, groups, given)
 
     def _windowed(self, tree: exp.Select, read: _Read, window: Any) -> Stream:
@@ -404,13 +418,14 @@ class _Compiler:
         if first_rows.n == 1 and is_number and not is_shown and all(desc for _, desc in terms):
             uid = self._uid("latest", tree, last=False)
             with self._written_at(first_rows.numbered):
-                newest = source.latest(by=by, order_by=[each for each, _ in terms], uid=uid)
+                newest = source.latest(by=by, order_by=[each for each, _ in terms], uid=uid, **self._forgetting())
             return _Read(newest, outside, where)
         order_by = [f"{each} {'desc' if desc else 'asc'}" for each, desc in terms]
         ties = "row_number" if is_number else "rank" if isinstance(window.this, exp.Rank) else "dense_rank"
         uid = self._uid("top", tree, last=False)
         with self._written_at(first_rows.numbered):
-            first = source.top_n(first_rows.n, by=by, order_by=order_by, rank=ties, uid=uid)
+            forgetting = self._forgetting()
+            first = source.top_n(first_rows.n, by=by, order_by=order_by, rank=ties, uid=uid, **forgetting)
         renamed = self.pipeline.stage(first, name=self._uid("numbered", tree, last=False))(_renamed("rank", name))
         return _Read(renamed, outside, where)
 
@@ -480,6 +495,8 @@ class _Compiler:
         if times is not None:
             low, high, at = times
             options |= {"within": (f"{low:.15g} s", f"{high:.15g} s"), "event_time": at}
+        else:
+            options |= self._forgetting()
         return left.join(right, **options, uid=self._uid("join", tree, last=False)), rest
 
     def _conditions(self, join: exp.Expression, sides: JoinedColumns, theirs: str) -> Any:
@@ -540,6 +557,11 @@ class _Compiler:
 
     def _stage(self, tree: exp.Select, source: Stream, where: str | None, columns: Sequence[str]) -> Stream:
         return source.select(*columns, where=where, name=self._uid("select", tree))
+
+    def _forgetting(self) -> Mapping[str, Any]:
+        """Return when an operator forgets what it would keep permanently."""
+        self.expires = True
+        return self.expiry
 
     def _uid(self, kind: str, tree: exp.Expression, *, last: bool = True) -> str:
         """Return the name of a part: that of the statement for what the outermost SELECT ends with."""
