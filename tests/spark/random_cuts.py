@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,8 @@ class Story:
     """Then also: how far a source may be ahead of the others."""
     few_rows: int = keyed.FEW_ROWS
     """Up to how many rows of a state its input is reduced before workers get it."""
+    large: bool = False
+    """Whether its input counts as much, however little it is."""
 
     @classmethod
     def of(cls, graph: Graph, seed: int, checkpoints: int | None = None, finishes: bool | None = None) -> Story:
@@ -109,7 +111,9 @@ class Story:
         tasks = [dice.choice([1, 2, 3, -1, -2]) for _ in range(40)]
         in_jobs, watched = dice.random() < 0.4, dice.random() < 0.5
         few_rows, in_step = dice.choice([0, 3, 1000]), dice.choice([None, "1 s", "2 min", "1 h"])
-        return cls(events, cuts, faults, tasks, in_jobs, watched, finishes, in_step if finishes else None, few_rows)
+        in_step = in_step if finishes else None
+        large = random.Random(f"{graph.name} {seed} large").random() < 0.5
+        return cls(events, cuts, faults, tasks, in_jobs, watched, finishes, in_step, few_rows, large)
 
     def run(self, graph: Graph, root: Path, spark: Any) -> SmallPipeline:
         """Tell it, to the end."""
@@ -132,12 +136,16 @@ class Story:
         return play
 
     def _checkpoint(self, play: SmallPipeline, spark: Any, tasks: Iterator[int], fault: str) -> None:
-        with patch.object(keyed, "FEW_ROWS", self.few_rows):
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(keyed, "FEW_ROWS", self.few_rows))
+            if self.large:
+                stack.enter_context(patch("tidegate.execution.job.run_job.is_small", lambda _: False))
+                stack.enter_context(patch("tidegate.operators.distinct.folded.WORTH_REDUCING", 0))
             Telling(play, spark, tasks).checkpoint(fault)
 
     def __str__(self) -> str:
         more = (", in several jobs" if self.in_jobs else "") + (", watched" if self.watched else "")
-        more += ", to its end" if self.finishes else ""
+        more += (", as if it were much" if self.large else "") + (", to its end" if self.finishes else "")
         more += f", at most {self.in_step} ahead" if self.in_step else ""
         return f"{len(self.events)} events, cuts {self.cuts}, faults {self.faults}{more}"
 

@@ -76,12 +76,14 @@ def test_a_key_that_was_forgotten_counts_its_values_anew(tmp_path: Path, spark: 
     assert play.day(3, a=[1, 2, 3], b=[3]) == {"a": (5, 3), "b": (4, 3)}, "1 was counted in an earlier life only"
 
 
-@pytest.mark.parametrize("by_workers", [True, False])
+@pytest.mark.parametrize("computed_by", ["workers", "workers, of much", "the algebra"])
 def test_values_of_an_earlier_life_do_not_count_while_they_are_still_kept(
-    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, by_workers: bool
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, computed_by: str
 ) -> None:
     """b is forgotten after its values could have been dropped, and comes back before that is due again."""
-    if not by_workers:
+    if computed_by == "workers, of much":
+        monkeypatch.setattr("tidegate.execution.job.run_job.is_small", lambda _: False)
+    if computed_by == "the algebra":
         monkeypatch.setattr("tidegate.operators.distinct.folded.fold_rows", lambda *_, **__: None)
     play = Days(tmp_path, spark, counts("36 h"))
     play.day(0, a=[1])

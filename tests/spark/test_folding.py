@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ import pytest
 from tests.kit.sampling import in_turn, only_with_all, some_of
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
+from tidegate.execution.job import run_job as run_job_module
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.deduplicate import Deduplicate
+from tidegate.operators.distinct import folded
 from tidegate.operators.join.join import IntervalJoin
 from tidegate.operators.window.sessions import SessionWindows
 from tidegate.records.records import Drain
@@ -113,6 +115,24 @@ def pages(by: list[str], functions: Mapping[str, str]) -> Callable[[Pipeline], N
     return build
 
 
+@pytest.fixture(params=["little", "much"])
+def arrives(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """How much arrives, as tidegate sees it: of much, Spark's tasks make few rows before workers get them."""
+    reductions: list[int] = []
+    reduced = folded._reduced
+
+    def counting(*told: Any) -> Any:
+        reductions.append(1)
+        return reduced(*told)
+
+    monkeypatch.setattr(folded, "_reduced", counting)
+    if request.param == "much":
+        monkeypatch.setattr("tidegate.execution.job.run_job.is_small", lambda _: False)
+        monkeypatch.setattr(folded, "WORTH_REDUCING", 0)
+    yield request.param
+    assert bool(reductions) == (request.param == "much")
+
+
 def distinct_visits(root: Path, spark: Any, build: Callable[[Pipeline], None]) -> list[dict[str, Any]]:
     """Play the visits in three checkpoints, and return the totals of each page; without pages, of each checkpoint."""
     play = SmallPipeline(root, spark, build)
@@ -133,6 +153,7 @@ def of_visits(visits: list[dict[str, Any]]) -> dict[str, Any]:
     return row | {"cities": len(cities), "both": len(both), "last_city": max(cities)}
 
 
+@pytest.mark.usefixtures("arrives")
 def test_distinct_values_are_counted_by_workers_as_by_the_algebra_and_by_plain_python(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +181,7 @@ def test_a_result_may_be_called_as_a_column_of_the_fold(tmp_path: Path, spark: A
     assert distinct_visits(tmp_path, spark, build) == sorted(wanted, key=str)
 
 
+@pytest.mark.usefixtures("arrives")
 @pytest.mark.parametrize("by", [["page"], []])
 def test_beside_counts_of_values_of_one_type_the_other_aggregates_come_along(
     by: list[str], tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
@@ -182,6 +204,32 @@ def test_beside_counts_of_values_of_one_type_the_other_aggregates_come_along(
     assert last == sorted(wanted, key=str)
     monkeypatch.setattr("tidegate.operators.distinct.folded.fold_rows", lambda *_, **__: None)
     assert distinct_visits(tmp_path / "algebra", spark, pages(by, functions)) == totals
+
+
+def test_rows_are_reduced_again_after_a_while_where_that_has_not_made_them_fewer(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each checkpoint has ten rows: first of ten visitors, later of one. Nobody counts when there is little."""
+    told: list[int] = []
+    reduced, is_small = folded._reduced, run_job_module.is_small
+
+    def telling(*given: Any) -> Any:
+        told.append(number)
+        return reduced(*given)
+
+    monkeypatch.setattr(folded, "_reduced", telling)
+    monkeypatch.setattr(folded, "WORTH_REDUCING", 10)
+    monkeypatch.setattr(folded, "UNREDUCED", 3)
+    play = SmallPipeline(tmp_path, spark, pages(["page"], {"visitors": "count(distinct visitor)"}))
+    for number in range(1, 12):
+        monkeypatch.setattr(run_job_module, "is_small", is_small if number == 8 else lambda _: False)
+        each = [number if number > 4 else 100 * number + n for n in range(10)]
+        play.feed([{"page": "p", "visitor": visitor, "city": "c"} for visitor in each], "visits")
+        if number == 10:
+            play.feed([{"page": "p", "visitor": 0, "city": "c"}], "visits")
+        play.checkpoint()
+    assert told == [1, 4, 7, 9, 10, 11]
+    assert play.rows("tables/totals") == [{"page": "p", "visitors": 40 + 7 + 1}]
 
 
 def test_more_rows_than_workers_can_hold_are_left_to_spark_and_nothing_of_the_attempt_is_left(

@@ -66,6 +66,7 @@ __all__ = [
     "TemporaryState",
     "key_group",
     "schema_of",
+    "sums_that_do_not_fit_fail",
 ]
 
 FEW = 8
@@ -154,8 +155,7 @@ class KeyedState:
     def gets_many_per_key(self) -> bool:
         """Whether a batch is likely to have many rows for each key, as there are some at the base, but few; and Spark
         would reduce them as workers do: with an error for a sum that does not fit."""
-        fails = constant_setting(self.spark, "spark.sql.ansi.enabled") != "false"
-        return fails and 0 < sum(file.file.rows for file in self.begun) <= FEW_ROWS
+        return sums_that_do_not_fit_fail(self.spark) and 0 < sum(file.file.rows for file in self.begun) <= FEW_ROWS
 
     # -- read ----------------------------------------------------------------------------------------
 
@@ -690,6 +690,11 @@ def schema_of(fields: Sequence[StructField]) -> Json:
     from pyspark.sql.types import StructType
 
     return from_spark(msgspec.json.decode(StructType(list(fields)).json()))
+
+
+def sums_that_do_not_fit_fail(spark: SparkSession) -> bool:
+    """Return whether Spark fails where a sum does not fit into its type, as workers do."""
+    return constant_setting(spark, "spark.sql.ansi.enabled") != "false"
 
 
 def _merging(ops: Mapping[str, str], types: Mapping[str, Any]) -> list[Column]:

@@ -14,7 +14,18 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ARRIVED_SINCE", "COUNTS", "FIRST", "MOST_COUNTS", "SINCE", "NewValues", "new_column"]
+__all__ = [
+    "ALIKE",
+    "ARRIVED_SINCE",
+    "COUNTS",
+    "FEWER",
+    "FIRST",
+    "MANY",
+    "MOST_COUNTS",
+    "SINCE",
+    "NewValues",
+    "new_column",
+]
 
 COUNTS: Final = "_tidegate_counts"
 """The column of the batch that says which of the counts a row's value is for: a bit for each."""
@@ -26,6 +37,12 @@ SINCE: Final = "_since"
 anything could expire."""
 ARRIVED_SINCE: Final = "_tidegate_since"
 """The column of the batch with the checkpoint in which the life of the row's key began."""
+ALIKE: Final = "_tidegate_alike"
+"""The column of the batch that says how many rows a row stands for, if Spark has reduced them."""
+MANY: Final = "rows"
+"""Of how many rows Spark has made those that arrived, as workers report it …"""
+FEWER: Final = "reduced rows"
+"""… and how many arrived."""
 MOST_COUNTS: Final = 60
 """The most counts that such a number has bits for."""
 
@@ -56,7 +73,7 @@ class NewValues:
         import pyarrow as pa
 
         keys = [*self.by, *self.values]
-        merged = self._merged(arrived)
+        merged, fewer = self._merged(arrived), _fewer(arrived)
         lives = [ARRIVED_SINCE] if self.has_lives else []
         arrived = arrived.select([GROUP, *keys, COUNTS, *lives])
         if self.along:
@@ -85,7 +102,7 @@ class NewValues:
                 same[SINCE] = pa.array(since[changed])
             changes.append(pa.table({**same, **counted, DELETED: pa.array(np.zeros(found.num_rows, bool))}))
             given.append((found, {count: mask[changed] for count, mask in is_new.items()}))
-        return Folded(changes, self._grown(given, merged))
+        return Folded(changes, self._grown(given, merged), fewer)
 
     def _counts(self, rows: pa.Table, places: tuple[Any, Any], since: Any) -> Any:
         """Return which of the values count for the life that their key has now. since: when it began."""
@@ -119,6 +136,13 @@ class NewValues:
         place[codes[-1]] = np.arange(merged.num_rows)
         came = merged.take(pa.array(place[there], mask=place[there] < 0))
         yield pa.table(columns | {name: came[name] for name in self.along})
+
+
+def _fewer(arrived: pa.Table) -> dict[str, int]:
+    """Return by how much Spark has reduced the rows, if it has."""
+    if ALIKE not in arrived.column_names:
+        return {}
+    return {MANY: int(integers(arrived[ALIKE]).sum()), FEWER: int(arrived.num_rows)}
 
 
 def _with_values(rows: pa.Table, names: Sequence[str]) -> pa.Table:

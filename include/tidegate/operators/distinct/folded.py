@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tidegate.operators.distinct.by_workers import (
+    ALIKE,
     ARRIVED_SINCE,
     COUNTS,
+    FEWER,
     FIRST,
+    MANY,
     MOST_COUNTS,
     SINCE,
     NewValues,
     new_column,
 )
-from tidegate.operators.functions import Function
+from tidegate.operators.functions import Function, RowPartials, reduced
 from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before, is_known_empty, select_sql
 from tidegate.state.arrow.workers import merges
 from tidegate.state.folding import Remembered, fold_rows
-from tidegate.state.keyed import KeyedState, schema_of
+from tidegate.state.keyed import KeyedState, schema_of, sums_that_do_not_fit_fail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -67,6 +70,14 @@ class NewDistinct(NamedTuple):
 
 
 NO_NEW_DISTINCT = NewDistinct((), {})
+TRIED_AGAIN: Final = "rows_reduced_from"
+"""What the operator remembers: from which checkpoint on Spark's tasks reduce their rows by value before workers get
+them. If that has not made them much fewer, it is tried again some checkpoints later."""
+UNREDUCED: Final = 20
+WORTH_REDUCING: Final = 100_000
+"""With fewer rows, the stage that reduces them takes longer than it saves."""
+ROWS_OF_A_VALUE: Final = 1.5
+_SORTED: Final = ("string", "binary")
 
 
 def value_names(members: Sequence[Function]) -> list[str]:
@@ -200,6 +211,16 @@ def _folded(
     arriving = [*fields[: len(by)], *begun, *fields[len(by) :], T.StructField(COUNTS, long)]
     if along is not None:
         arriving += [*others, T.StructField(FIRST, T.BooleanType())]
+    name = next(iter(parts))
+    again = _tried_again(context)
+    is_reduced = (
+        not states[0].state.little_arrives
+        and context.checkpoint >= again.get(name, 0)
+        and sums_that_do_not_fit_fail(rows.sparkSession)
+    )
+    if is_reduced:
+        arriving.append(T.StructField(ALIKE, long))
+        batch = _reduced(batch, keys, arriving, {} if along is None else along.ops)
     work = NewValues(list(by), values, columns, along.ops if along is not None else {}, has_lives)
     folded = fold_rows(
         batch,
@@ -214,6 +235,12 @@ def _folded(
     )
     if folded is None:
         return None
+    if is_reduced:
+        again[name] = context.checkpoint
+        if folded.counts[MANY] < max(WORTH_REDUCING, ROWS_OF_A_VALUE * folded.counts[FEWER]):
+            again[name] += UNREDUCED
+    if again:
+        context.remember[TRIED_AGAIN] = again
     results: dict[tuple[str, str], list[str]] = defaultdict(list)
     for part, members in parts.items():
         for function in members:
@@ -221,6 +248,25 @@ def _folded(
     counted = [(part, name) for part, names in zip(parts, columns, strict=True) for name in names]
     counts = (f"{new_column(n)} AS {quoted(name)}" for n, key in enumerate(counted) for name in results[key])
     return select_sql(folded.rows, [*map(quoted, by), *counts, *(quoted(field.name) for field in others)])
+
+
+def _tried_again(context: OperatorContext) -> dict[str, int]:
+    """Return from which checkpoint on rows are reduced, by the first of the states that keep values alike."""
+    told = context.memory.get(TRIED_AGAIN)
+    return dict(told) if isinstance(told, dict) else {}
+
+
+def _reduced(batch: DataFrame, keys: Sequence[str], fields: Sequence[StructField], ops: Mapping[str, str]) -> DataFrame:
+    """Return one row for several of the same value: each task of Spark's reduces its own, and workers get few.
+
+    Extremes of text Spark would find by sorting. So rows stay apart that do not have the same.
+    """
+    names = [field.name for field in fields]
+    merged = {COUNTS: "bit_or", FIRST: "bool_or", ARRIVED_SINCE: "max", **ops}
+    apart = [field.name for field in fields if field.name in ops and field.dataType.typeName() in _SORTED]
+    merged = {name: op for name, op in merged.items() if name in names and name not in apart}
+    rows = reduced(RowPartials(batch, merged), [*keys, *apart], weight=ALIKE).rows
+    return select_sql(rows, map(quoted, names))
 
 
 def _carried(along: Along, *, is_first: bool) -> list[str]:
