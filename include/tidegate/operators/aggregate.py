@@ -26,6 +26,7 @@ from tidegate.operators.distinct.folded import (
     computed_if_any,
     conditions,
     new_values,
+    remember_reducing,
     value_names,
 )
 from tidegate.operators.distinct.lives import forget_values, of_this_life, since_function, with_since
@@ -218,6 +219,7 @@ class Aggregate(ExpiringOperator):
         rows = self._with_key(rows)
         withdrawn = withdrawn if withdrawn is None else self._with_key(withdrawn)
         state = context.state(self._keys, ttl=self.ttl("", context))
+        remember_reducing(context)
         declared, has_lives = functions, self._has_lives(functions, state)
         if has_lives and (ttl := self.expiry.ttl(context)) is not None:
             values = [self._values(part, of, context) for part, of in _distinct_parts(functions).items()]

@@ -693,7 +693,7 @@ def schema_of(fields: Sequence[StructField]) -> Json:
 
 
 def sums_that_do_not_fit_fail(spark: SparkSession) -> bool:
-    """Return whether Spark fails where a sum does not fit into its type, as workers do."""
+    """Return whether Spark fails where a sum does not fit into its type, and gives no wrong one. Workers always do."""
     return constant_setting(spark, "spark.sql.ansi.enabled") != "false"
 
 

@@ -31,18 +31,19 @@ COUNTS: Final = "_tidegate_counts"
 """The column of the batch that says which of the counts a row's value is for: a bit for each."""
 FIRST: Final = "_tidegate_first"
 """The column of the batch that is true in exactly one of the rows made of an input row: in that which carries the
-partial values of the other aggregates. Its own value may be null."""
+partial values of the other aggregates; if Spark has reduced them, in the row that stands for it. Its own value may be
+null."""
 SINCE: Final = "_since"
 """The column of the states with the checkpoint in which the life of the key began that a value counts for. Null: before
 anything could expire."""
 ARRIVED_SINCE: Final = "_tidegate_since"
 """The column of the batch with the checkpoint in which the life of the row's key began."""
 ALIKE: Final = "_tidegate_alike"
-"""The column of the batch that says how many rows a row stands for, if Spark has reduced them."""
+"""The column of the batch with the number of rows that a row stands for. Without it Spark has not reduced them."""
 MANY: Final = "rows"
-"""Of how many rows Spark has made those that arrived, as workers report it …"""
+"""What workers report: how many rows there were before Spark reduced them …"""
 FEWER: Final = "reduced rows"
-"""… and how many arrived."""
+"""… and how many there are since."""
 MOST_COUNTS: Final = 60
 """The most counts that such a number has bits for."""
 
@@ -139,7 +140,7 @@ class NewValues:
 
 
 def _fewer(arrived: pa.Table) -> dict[str, int]:
-    """Return by how much Spark has reduced the rows, if it has."""
+    """Return how many rows there were and are, if Spark has reduced them."""
     if ALIKE not in arrived.column_names:
         return {}
     return {MANY: int(integers(arrived[ALIKE]).sum()), FEWER: int(arrived.num_rows)}

@@ -20,7 +20,7 @@ from tidegate.operators.distinct.by_workers import (
 )
 from tidegate.operators.functions import Function, RowPartials, reduced
 from tidegate.records.names import quoted
-from tidegate.spark.known import fields_before, is_known_empty, select_sql
+from tidegate.spark.known import fields_before, is_known_empty, select_sql, with_fields
 from tidegate.state.arrow.workers import merges
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.keyed import KeyedState, schema_of, sums_that_do_not_fit_fail
@@ -39,6 +39,7 @@ __all__ = [
     "computed_if_any",
     "conditions",
     "new_values",
+    "remember_reducing",
     "value_names",
 ]
 
@@ -71,13 +72,14 @@ class NewDistinct(NamedTuple):
 
 NO_NEW_DISTINCT = NewDistinct((), {})
 TRIED_AGAIN: Final = "rows_reduced_from"
-"""What the operator remembers: from which checkpoint on Spark's tasks reduce their rows by value before workers get
-them. If that has not made them much fewer, it is tried again some checkpoints later."""
+"""What the operator remembers, by the first of the states whose values have the same types: from which checkpoint on
+Spark reduces rows by value, and workers get fewer. 0: that has been worth it. By default it is tried."""
 UNREDUCED: Final = 20
+"""For how many checkpoints it is not tried again where it was not worth it."""
 WORTH_REDUCING: Final = 100_000
-"""With fewer rows, the stage that reduces them takes longer than it saves."""
-ROWS_OF_A_VALUE: Final = 1.5
-_SORTED: Final = ("string", "binary")
+"""With fewer rows, the stage that reduces them takes longer than it saves …"""
+ROWS_OF_A_VALUE: Final = 2
+"""… and with fewer for each that is left."""
 
 
 def value_names(members: Sequence[Function]) -> list[str]:
@@ -142,7 +144,7 @@ def _can_come_along(
     fields: the keys, and what is to come along.
     """
     counts = range(sum(len(conditions(members)) for members in parts.values()))
-    own = {FIRST, COUNTS, *map(new_column, counts), *value_names(next(iter(parts.values())))}
+    own = {FIRST, COUNTS, ALIKE, ARRIVED_SINCE, *map(new_column, counts), *value_names(next(iter(parts.values())))}
     if len(alike) != 1 or own & ops.keys() or not _counts_all(next(iter(parts.values()))):
         return False
     return merges(schema_of(fields), [field.name for field in fields if field.name not in ops], ops)
@@ -212,15 +214,15 @@ def _folded(
     if along is not None:
         arriving += [*others, T.StructField(FIRST, T.BooleanType())]
     name = next(iter(parts))
-    again = _tried_again(context)
+    again: dict[str, int] = context.remember.get(TRIED_AGAIN, {})
     is_reduced = (
         not states[0].state.little_arrives
-        and context.checkpoint >= again.get(name, 0)
-        and sums_that_do_not_fit_fail(rows.sparkSession)
+        and not 0 < again.get(name, 0) - context.checkpoint <= UNREDUCED  # more: ids of another line of checkpoints
+        and (along is None or sums_that_do_not_fit_fail(rows.sparkSession))
     )
     if is_reduced:
+        batch = _reduced(with_fields(batch, arriving), keys, {} if along is None else along.ops)
         arriving.append(T.StructField(ALIKE, long))
-        batch = _reduced(batch, keys, arriving, {} if along is None else along.ops)
     work = NewValues(list(by), values, columns, along.ops if along is not None else {}, has_lives)
     folded = fold_rows(
         batch,
@@ -236,11 +238,10 @@ def _folded(
     if folded is None:
         return None
     if is_reduced:
-        again[name] = context.checkpoint
-        if folded.counts[MANY] < max(WORTH_REDUCING, ROWS_OF_A_VALUE * folded.counts[FEWER]):
-            again[name] += UNREDUCED
-    if again:
-        context.remember[TRIED_AGAIN] = again
+        many, fewer = (folded.counts.get(counter, 0) for counter in (MANY, FEWER))
+        was_worth_it = again.get(name) == 0
+        is_worth_it = many >= ROWS_OF_A_VALUE * fewer if many >= WORTH_REDUCING else was_worth_it
+        context.remember[TRIED_AGAIN] = {**again, name: 0 if is_worth_it else context.checkpoint + UNREDUCED}
     results: dict[tuple[str, str], list[str]] = defaultdict(list)
     for part, members in parts.items():
         for function in members:
@@ -250,23 +251,24 @@ def _folded(
     return select_sql(folded.rows, [*map(quoted, by), *counts, *(quoted(field.name) for field in others)])
 
 
-def _tried_again(context: OperatorContext) -> dict[str, int]:
-    """Return from which checkpoint on rows are reduced, by the first of the states that keep values alike."""
+def remember_reducing(context: OperatorContext) -> None:
+    """Keep what is known of earlier batches, even if there is none now."""
     told = context.memory.get(TRIED_AGAIN)
-    return dict(told) if isinstance(told, dict) else {}
+    if isinstance(told, dict):
+        context.remember[TRIED_AGAIN] = dict(told)
 
 
-def _reduced(batch: DataFrame, keys: Sequence[str], fields: Sequence[StructField], ops: Mapping[str, str]) -> DataFrame:
-    """Return one row for several of the same value: each task of Spark's reduces its own, and workers get few.
+def _reduced(batch: DataFrame, keys: Sequence[str], ops: Mapping[str, str]) -> DataFrame:
+    """Return one row for all of the same value, and for how many it stands. ops: how what comes along is merged.
 
-    Extremes of text Spark would find by sorting. So rows stay apart that do not have the same.
+    Extremes of text Spark would find by sorting. So only rows with the same texts become one.
     """
-    names = [field.name for field in fields]
+    types = {field.name: field.dataType.typeName() for field in batch.schema.fields}
+    texts = [name for name in ops if types[name] == "string"]
     merged = {COUNTS: "bit_or", FIRST: "bool_or", ARRIVED_SINCE: "max", **ops}
-    apart = [field.name for field in fields if field.name in ops and field.dataType.typeName() in _SORTED]
-    merged = {name: op for name, op in merged.items() if name in names and name not in apart}
-    rows = reduced(RowPartials(batch, merged), [*keys, *apart], weight=ALIKE).rows
-    return select_sql(rows, map(quoted, names))
+    merged = {name: op for name, op in merged.items() if name in types and name not in texts}
+    rows = reduced(RowPartials(batch, merged), [*keys, *texts], weight=ALIKE).rows
+    return select_sql(rows, map(quoted, [*types, ALIKE]))
 
 
 def _carried(along: Along, *, is_first: bool) -> list[str]:
