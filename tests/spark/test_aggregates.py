@@ -157,16 +157,19 @@ def test_what_spark_refuses_is_told_with_the_operator_and_what_its_input_has(tmp
     )
 
 
+@pytest.mark.parametrize("beside", [{}, {"kinds": "count(distinct v % 2)"}])
 def test_workers_refuse_a_sum_that_does_not_fit_also_where_spark_would_let_it_wrap_around(
-    tmp_path: Path, spark: Any
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, beside: dict[str, str]
 ) -> None:
-    """A state with few rows lets Spark reduce a batch before workers see it: not with a setting of Spark's by which it
-    goes on with a wrong number."""
+    """A state with few rows lets Spark reduce a batch before workers see it, and so do distinct values of a large one:
+    not with a setting of Spark's by which it goes on with a wrong number."""
+    monkeypatch.setattr("tidegate.execution.job.run_job.is_small", lambda _: False)
+    monkeypatch.setattr("tidegate.operators.distinct.folded.UNREDUCED", 0)
     own = spark.newSession()
     own.conf.set("spark.sql.ansi.enabled", "false")
 
     def declare(pipeline: Pipeline) -> None:
-        totals = sources(pipeline, "k string, v long").aggregate(by="k", total="sum(v)", uid="sums")
+        totals = sources(pipeline, "k string, v long").aggregate(by="k", total="sum(v)", **beside, uid="sums")
         totals.sink("told", DeltaUpsert("tables/told", keys=["k"]))
 
     play = SmallPipeline(tmp_path, own, declare)
