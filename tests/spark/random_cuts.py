@@ -140,7 +140,7 @@ class Story:
             stack.enter_context(patch.object(keyed, "FEW_ROWS", self.few_rows))
             if self.large:
                 stack.enter_context(patch("tidegate.execution.job.run_job.is_small", lambda _: False))
-                stack.enter_context(patch("tidegate.operators.distinct.folded.UNREDUCED", 0))
+                stack.enter_context(patch("tidegate.operators.distinct.reducing.UNREDUCED", 0))
             Telling(play, spark, tasks).checkpoint(fault)
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ from tidegate import Pipeline
 from tidegate.execution.job import run_job as run_job_module
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.deduplicate import Deduplicate
-from tidegate.operators.distinct import folded
+from tidegate.operators.distinct import folded, reducing
 from tidegate.operators.join.join import IntervalJoin
 from tidegate.operators.window.sessions import SessionWindows
 from tidegate.records.records import Drain
@@ -117,18 +117,18 @@ def pages(by: list[str], functions: Mapping[str, str]) -> Callable[[Pipeline], N
 
 @pytest.fixture(params=["little", "much"])
 def arrives(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """How much arrives, as tidegate sees it: of much, Spark's tasks make few rows before workers get them."""
+    """How much arrives, as tidegate sees it: Spark reduces what is much before workers get it."""
     reductions: list[int] = []
-    reduced = folded._reduced
+    reduced = folded.reduced_by_value
 
     def counting(*told: Any) -> Any:
         reductions.append(1)
         return reduced(*told)
 
-    monkeypatch.setattr(folded, "_reduced", counting)
+    monkeypatch.setattr(folded, "reduced_by_value", counting)
     if request.param == "much":
         monkeypatch.setattr("tidegate.execution.job.run_job.is_small", lambda _: False)
-        monkeypatch.setattr(folded, "UNREDUCED", 0)
+        monkeypatch.setattr(reducing, "UNREDUCED", 0)
     yield request.param
     assert len(reductions) >= 3 if request.param == "much" else not reductions, "in each of three checkpoints"
 
@@ -213,15 +213,15 @@ def test_rows_are_reduced_again_after_a_while_where_that_has_not_made_them_fewer
     """Each checkpoint has ten rows of one city: first of ten visitors, later of one. 5 has no rows, 8 is small, and 10
     has a single row, which says nothing."""
     told: dict[str, list[int]] = {"bigint": [], "string": []}
-    reduced, is_small = folded._reduced, run_job_module.is_small
+    reduced, is_small = folded.reduced_by_value, run_job_module.is_small
 
     def telling(batch: Any, *others: Any) -> Any:
         told[batch.schema["_value0"].dataType.simpleString()].append(number)
         return reduced(batch, *others)
 
-    monkeypatch.setattr(folded, "_reduced", telling)
-    monkeypatch.setattr(folded, "WORTH_REDUCING", 10)
-    monkeypatch.setattr(folded, "UNREDUCED", 3)
+    monkeypatch.setattr(folded, "reduced_by_value", telling)
+    monkeypatch.setattr(reducing, "WORTH_REDUCING", 10)
+    monkeypatch.setattr(reducing, "UNREDUCED", 3)
     functions = {"visitors": "count(distinct visitor)", "cities": "count(distinct city)"}
     play = SmallPipeline(tmp_path, spark, pages(["page"], functions))
     for number in range(1, 12):

@@ -26,10 +26,10 @@ from tidegate.operators.distinct.folded import (
     computed_if_any,
     conditions,
     new_values,
-    remember_reducing,
     value_names,
 )
 from tidegate.operators.distinct.lives import forget_values, of_this_life, since_function, with_since
+from tidegate.operators.distinct.reducing import remember_reducing
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.functions import (
     Function,

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.operators.distinct.by_workers import (
     ALIKE,
     ARRIVED_SINCE,
     COUNTS,
-    FEWER,
     FIRST,
-    MANY,
     MOST_COUNTS,
     SINCE,
     NewValues,
     new_column,
 )
-from tidegate.operators.functions import Function, RowPartials, reduced
+from tidegate.operators.distinct.reducing import learn, may_be_reduced, reduced_by_value
+from tidegate.operators.functions import Function
 from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before, is_known_empty, select_sql, with_fields
 from tidegate.state.arrow.workers import merges
@@ -39,7 +38,6 @@ __all__ = [
     "computed_if_any",
     "conditions",
     "new_values",
-    "remember_reducing",
     "value_names",
 ]
 
@@ -71,15 +69,6 @@ class NewDistinct(NamedTuple):
 
 
 NO_NEW_DISTINCT = NewDistinct((), {})
-TRIED_AGAIN: Final = "rows_reduced_from"
-"""What the operator remembers, by the first of the states whose values have the same types: from which checkpoint on
-Spark reduces rows by value, and workers get fewer. 0: that has been worth it. By default it is tried."""
-UNREDUCED: Final = 20
-"""For how many checkpoints it is not tried again where it was not worth it."""
-WORTH_REDUCING: Final = 100_000
-"""With fewer rows, the stage that reduces them takes longer than it saves …"""
-ROWS_OF_A_VALUE: Final = 2
-"""… and with fewer for each that is left."""
 
 
 def value_names(members: Sequence[Function]) -> list[str]:
@@ -214,14 +203,13 @@ def _folded(
     if along is not None:
         arriving += [*others, T.StructField(FIRST, T.BooleanType())]
     name = next(iter(parts))
-    again: dict[str, int] = context.remember.get(TRIED_AGAIN, {})
     is_reduced = (
         not states[0].state.little_arrives
-        and not 0 < again.get(name, 0) - context.checkpoint <= UNREDUCED  # more: ids of another line of checkpoints
+        and may_be_reduced(name, context)
         and (along is None or sums_that_do_not_fit_fail(rows.sparkSession))
     )
     if is_reduced:
-        batch = _reduced(with_fields(batch, arriving), keys, {} if along is None else along.ops)
+        batch = reduced_by_value(with_fields(batch, arriving), keys, {} if along is None else along.ops)
         arriving.append(T.StructField(ALIKE, long))
     work = NewValues(list(by), values, columns, along.ops if along is not None else {}, has_lives)
     folded = fold_rows(
@@ -238,10 +226,7 @@ def _folded(
     if folded is None:
         return None
     if is_reduced:
-        many, fewer = (folded.counts.get(counter, 0) for counter in (MANY, FEWER))
-        was_worth_it = again.get(name) == 0
-        is_worth_it = many >= ROWS_OF_A_VALUE * fewer if many >= WORTH_REDUCING else was_worth_it
-        context.remember[TRIED_AGAIN] = {**again, name: 0 if is_worth_it else context.checkpoint + UNREDUCED}
+        learn(name, folded.counts, context)
     results: dict[tuple[str, str], list[str]] = defaultdict(list)
     for part, members in parts.items():
         for function in members:
@@ -249,26 +234,6 @@ def _folded(
     counted = [(part, name) for part, names in zip(parts, columns, strict=True) for name in names]
     counts = (f"{new_column(n)} AS {quoted(name)}" for n, key in enumerate(counted) for name in results[key])
     return select_sql(folded.rows, [*map(quoted, by), *counts, *(quoted(field.name) for field in others)])
-
-
-def remember_reducing(context: OperatorContext) -> None:
-    """Keep what is known of earlier batches, even if there is none now."""
-    told = context.memory.get(TRIED_AGAIN)
-    if isinstance(told, dict):
-        context.remember[TRIED_AGAIN] = dict(told)
-
-
-def _reduced(batch: DataFrame, keys: Sequence[str], ops: Mapping[str, str]) -> DataFrame:
-    """Return one row for all of the same value, and for how many it stands. ops: how what comes along is merged.
-
-    Extremes of text Spark would find by sorting. So only rows with the same texts become one.
-    """
-    types = {field.name: field.dataType.typeName() for field in batch.schema.fields}
-    texts = [name for name in ops if types[name] == "string"]
-    merged = {COUNTS: "bit_or", FIRST: "bool_or", ARRIVED_SINCE: "max", **ops}
-    merged = {name: op for name, op in merged.items() if name in types and name not in texts}
-    rows = reduced(RowPartials(batch, merged), [*keys, *texts], weight=ALIKE).rows
-    return select_sql(rows, map(quoted, [*types, ALIKE]))
 
 
 def _carried(along: Along, *, is_first: bool) -> list[str]:
