@@ -170,25 +170,25 @@ def test_distinct_values_are_counted_by_workers_as_by_the_algebra_and_by_plain_p
 
 
 @pytest.mark.usefixtures("arrives")
-def test_a_result_may_be_called_as_a_column_of_the_fold(tmp_path: Path, spark: Any) -> None:
+@pytest.mark.parametrize("name", ["_value0", "_tidegate_new0", "_tidegate_alike"])
+def test_a_result_may_be_called_as_a_column_of_the_fold(name: str, tmp_path: Path, spark: Any) -> None:
     """It does not come along then, where two columns would have one name."""
-    names = {"_value0": "count(*)", "_tidegate_new0": "max(city)", "_tidegate_alike": "count(*)"}
-    build = pages(["page"], names | {"visitors": "count(distinct visitor)"})
+    build = pages(["page"], {name: "count(*)", "visitors": "count(distinct visitor)"})
     wanted = []
     for page in {visit["page"] for visit in VISITS}:
         row = of_visits([visit for visit in VISITS if visit["page"] == page])
-        wanted.append({"page": page, "_value0": row["visits"], "_tidegate_new0": row["last_city"]})
-        wanted[-1] |= {"_tidegate_alike": row["visits"], "visitors": row["visitors"]}
+        wanted.append({"page": page, name: row["visits"], "visitors": row["visitors"]})
     assert distinct_visits(tmp_path, spark, build) == sorted(wanted, key=str)
 
 
 @pytest.mark.usefixtures("arrives")
-@pytest.mark.parametrize("by", [["page"], []])
+@pytest.mark.parametrize(("by", "left_out"), [(["page"], "last_city"), (["page"], ""), ([], "")])
 def test_beside_counts_of_values_of_one_type_the_other_aggregates_come_along(
-    by: list[str], tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+    by: list[str], left_out: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The batch is read once. A row without any value counts, too."""
-    alike = {name: text for name, text in OF_VISITS.items() if name not in ("cities", "both")}
+    """The batch is read once. A row without any value counts, too. Without the text, a row that carries what comes
+    along is reduced with those of other counts, which do not."""
+    alike = {name: text for name, text in OF_VISITS.items() if name not in ("cities", "both", left_out)}
     functions = alike | {"seen": "count(visitor)", "of_one": "count(distinct visitor % 2)", "mean": "avg(visitor)"}
     wanted = []
     for page in {visit["page"] for visit in VISITS} if by else [None]:
