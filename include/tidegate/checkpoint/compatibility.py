@@ -41,6 +41,7 @@ __all__ = [
     "check_gates",
     "check_targets",
     "growing",
+    "hooks_left_behind",
     "left_behind",
     "may_lose",
     "planned_ranges",
@@ -63,6 +64,7 @@ def refusals(
     memory = {name: state for ack in acks for name, state in ack.memory.items()}
     yield from _lost_states(graph, config, base, memory)
     yield from _lost_gates(graph, config, base)
+    yield from _lost_hooks(graph, config, base)
     yield from _other_groups(graph, config, base)
     yield from _raised(lambda: refuse_other_meanings(graph, memory, base.id))
     with_state = {_operator_of(name) for name in base.plan.commits if name.startswith(STATE)}
@@ -112,7 +114,8 @@ def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -
     lines += [f"sink {name} is gone: its table stays as it is" for name in removed_sinks]
     removed = sorted(sources - set(graph.sources))
     lines += [f"source {name} is gone: it is not known any more how far it was read" for name in removed]
-    return lines + [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in left_behind(graph, base)]
+    lines += [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in left_behind(graph, base)]
+    return lines + [f"the state of hook {name} is left behind" for name in hooks_left_behind(graph, base)]
 
 
 def growing(graph: Graph) -> list[str]:
@@ -201,6 +204,15 @@ def left_behind(graph: Graph, base: Entry) -> list[str]:
     return sorted(name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
 
 
+def hooks_left_behind(graph: Graph, base: Entry) -> list[str]:
+    """Return the hooks whose state the base has, and the next plan would not have. A hook that stored nothing loses
+    nothing."""
+    if graph.hooks_elsewhere:
+        return []
+    storing = {hook.name for hook in graph.hooks if hook.on_trigger is not None}
+    return sorted(name for name, state in base.plan.hooks.items() if state and name not in storing)
+
+
 def _operator_of(state: str) -> str:
     """Return the uid of the operator whose state has this name."""
     return state.removeprefix(STATE).partition(".")[0]
@@ -244,8 +256,28 @@ def _lost_gates(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
         )
 
 
+def _lost_hooks(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
+    """Refuse if a hook with state is gone or has another name, or stores nothing any more, unless its state may be left
+    behind: what it stands for outside could never be restored to that checkpoint again."""
+    lost = hooks_left_behind(graph, base)
+    if not lost or may_lose(config):
+        return
+    new = [hook.name for hook in graph.hooks if hook.on_trigger is not None and hook.name not in base.plan.hooks]
+    mute = [hook.name for hook in graph.hooks if hook.name in lost]
+    remedies = [f'name hook {name!r} "{lost[0]}" again, if it is the same one' for name in new]
+    remedies += [f"give hook {name!r} its on_trigger back" for name in mute]
+    yield Invalid(
+        f"checkpoint {base.id} has state of hook {', '.join(lost)}, which pipeline {graph.name!r} no longer stores",
+        expected="every hook with state, under the name that it had, and with on_trigger",
+        help=f"{', or '.join(remedies) or 'put it back under its name'}; or let go of what it stored, with the setting "
+        "allow_non_restored_state, once: if the name comes back, it begins without state",
+        reason="HOOK_REMOVED",
+    )
+
+
 def may_lose(config: Json) -> bool:
-    """Return whether the checkpoint may lose what the code no longer has: positions, states, quarantines, rows owed."""
+    """Return whether the checkpoint may lose what the code no longer has: positions, states of operators and hooks,
+    quarantines, rows owed."""
     return bool(config.get("allow_non_restored_state", False))
 
 

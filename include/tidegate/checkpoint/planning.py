@@ -12,7 +12,15 @@ import msgspec
 
 from tidegate import seams
 from tidegate.checkpoint import control
-from tidegate.checkpoint.compatibility import check_gates, check_targets, left_behind, planned_ranges, refusals, refuse
+from tidegate.checkpoint.compatibility import (
+    check_gates,
+    check_targets,
+    hooks_left_behind,
+    left_behind,
+    planned_ranges,
+    refusals,
+    refuse,
+)
 from tidegate.checkpoint.context import PipelineContext
 from tidegate.checkpoint.pacing import pace_of
 from tidegate.checkpoint.publishing.publish import Report
@@ -141,6 +149,8 @@ class Plans:
             raise control.busy((base.id,), "the code has changed, and its rows between jobs are not all read yet")
         for name in left_behind(self.graph, base):
             log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
+        for name in hooks_left_behind(self.graph, base):
+            log.warning("The state of hook %s is left behind with checkpoint %s", name, base.id)
         try:
             refuse(list(refusals(self.graph, self.ledger, config, base, changes)), base.id)
         except Corrupt:

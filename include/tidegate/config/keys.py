@@ -365,7 +365,8 @@ DESCRIPTIONS: Mapping[str, str] = {
         "The number of key groups that keyed state is split into; it cannot change once the pipeline has state."
     ),
     "allow_non_restored_state": (
-        "Whether the code may drop a source, a sink or an operator whose state or rows the last checkpoint still holds."
+        "Whether the code may drop a source, a sink, an operator or a hook whose state or rows the last checkpoint "
+        "still holds."
     ),
     "watermark": (
         "How much older than its source's newest row a row may be before it is late, for sources that do not say."

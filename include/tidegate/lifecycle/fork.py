@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate import seams
-from tidegate.checkpoint.compatibility import planned_ranges, refusals, refuse
+from tidegate.checkpoint.compatibility import hooks_left_behind, planned_ranges, refusals, refuse
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.delta.files.copy import copy_files
@@ -374,6 +374,7 @@ def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineCon
     """Return the plan of a checkpoint that reads nothing. Requests about the parent's quarantines stay there."""
     base_plan, config = snapshot.entry.plan, to.settings.record()
     declared = [name for name in planned_ranges(snapshot.entry) if name in to.graph.sources]
+    left = hooks_left_behind(to.graph, snapshot.entry)
     return Plan(
         **stamp(seams.new_id()),
         id=snapshot.entry.id,
@@ -383,7 +384,7 @@ def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineCon
         base=None,
         reach=base_plan.reach,
         sources={name: part for name, part in standing_ranges(base_plan, {}).items() if name in declared},
-        hooks=base_plan.hooks,
+        hooks={name: state for name, state in base_plan.hooks.items() if name not in left},
         triggers=declared,
         acks=[job.name for job in to.graph.jobs],
         commits=list(to.graph.tables),

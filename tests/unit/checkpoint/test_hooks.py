@@ -96,6 +96,68 @@ def test_one_that_came_later_is_reset(world):
     assert late.events[1:] == [("reset",), ("trigger", 4, 3)]
 
 
+# -- one that is taken out of the code ---------------------------------------------------------------------
+
+
+def test_one_that_is_taken_out_does_not_lose_its_state_unnoticed(world, told):
+    world.checkpoint("one", rows=1)
+    del world.hooks["model"]
+    world.feed_more(1)
+    with pytest.raises(Invalid, match="has state of hook model, which pipeline 'orders' no longer stores") as caught:
+        world.trigger("two")
+    assert caught.value.reason == "HOOK_REMOVED"
+    assert "allow_non_restored_state" in caught.value.help
+    assert world.ledger.ids() == [1], "nothing was planned without it"
+    world.hooks["model"] = {"on_trigger": told.trigger}
+    assert world.trigger("two") == 2, "it is back"
+
+
+def test_one_that_has_another_name_or_stores_nothing_any_more_is_told_apart_from_one_that_is_gone(world, told):
+    world.checkpoint("one", rows=1)
+    functions = world.hooks.pop("model")
+    world.hooks["weights"] = functions
+    with pytest.raises(Invalid) as caught:
+        world.trigger("two")
+    assert "name hook 'weights' \"model\" again" in caught.value.help
+    world.hooks = {"model": {"on_restore": told.restore}}
+    with pytest.raises(Invalid) as caught:
+        world.trigger("two")
+    assert "give hook 'model' its on_trigger back" in caught.value.help
+
+
+def test_its_state_is_left_behind_when_that_is_allowed_once(world, told, monkeypatch, caplog):
+    world.checkpoint("one", rows=1)
+    del world.hooks["model"]
+    with monkeypatch.context() as once:
+        once.setattr(type(world.limits), "record", lambda self: {"allow_non_restored_state": True})
+        world.checkpoint("two", rows=1)
+    assert "The state of hook model is left behind with checkpoint 1" in caplog.text
+    world.checkpoint("three", rows=1)
+    assert world.ledger.plan(3).hooks == {}, "once is enough"
+
+
+def test_one_that_has_stored_nothing_may_go(world, told):
+    told.gives = dict
+    world.checkpoint("one", rows=1)
+    world.hooks = {}
+    assert world.checkpoint("two", rows=1) == 2
+
+
+def test_behind_a_rollback_to_where_it_had_state_it_must_be_there_again(world, told, monkeypatch):
+    world.checkpoint("one", rows=1)
+    del world.hooks["model"]
+    with monkeypatch.context() as once:
+        once.setattr(type(world.limits), "record", lambda self: {"allow_non_restored_state": True})
+        world.checkpoint("two", rows=1)
+    world.coordinator().roll_back(1, run="back", by="x")
+    with pytest.raises(Invalid) as caught:
+        world.trigger("three")
+    assert caught.value.reason == "HOOK_REMOVED"
+
+
+# -- when it fails ------------------------------------------------------------------------------------------
+
+
 def test_if_it_fails_nothing_is_planned_and_the_reason_is_told(world, told):
     world.feed_more(1)
     told.gives = lambda: 1 / 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.shop import CODE, Shop
+from tests.kit.shop import CODE, SHOP, Shop
 from tests.kit.sqlite_shop import SqliteShop
 from tidegate.backfill import begin, discard
 from tidegate.backfill.discard import let_go_of_name
@@ -114,3 +114,12 @@ def test_a_clean_up_that_a_backfill_has_held_up_goes_on_when_it_is_discarded(sho
     assert 1 in ledger.ids()
     discard(line, "ann")
     assert 1 not in ledger.ids()
+
+
+def test_the_line_of_a_pipeline_with_a_hook_needs_none_of_its_own(folder: Path) -> None:
+    shop = Shop(folder, SHOP + "pipeline.hook('model', on_trigger=lambda it: {'at': it.id})\n")
+    for _ in range(2):
+        shop.checkpoint()
+    line = begin(shop.coordinator, "fix", 1, by="ann")
+    planned = line.own.trigger("replay")
+    assert planned.plan.base == 1

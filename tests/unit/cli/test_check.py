@@ -144,6 +144,18 @@ def test_a_removed_state_is_left_behind_when_that_is_allowed(shop, tidegate, cap
     assert tidegate("check", CODE).code == 0, "once is enough"
 
 
+def test_a_hook_that_is_gone_is_named_before_the_code_is_deployed(shop, tidegate):
+    hooked = SHOP + "pipeline.hook('cursor', on_trigger=lambda it: {'at': it.id})\n"
+    change(shop, SHOP, hooked)
+    Shop(shop.folder, hooked).checkpoint()
+    change(shop, "", "")
+    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    assert told["reason"] == refusal().reason == "HOOK_REMOVED"
+    assert told["what"] == refusal().what
+    said = tidegate("check", CODE, "--json", "-D", "allow_non_restored_state=true")
+    assert (said.code, said.json["new"]) == (0, ["the state of hook cursor is left behind"])
+
+
 def test_from_a_savepoint_or_any_other_checkpoint(shop, tidegate):
     tidegate("savepoint", "create", "orders", "good", "--checkpoint", "1")
     assert tidegate("check", CODE, "--from", "good", "--json").json["from"] == 1

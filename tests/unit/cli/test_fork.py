@@ -204,3 +204,12 @@ def test_a_hook_goes_back_to_what_it_kept_with_the_checkpoint(shop, folder, tide
     tidegate("fork", "orders", "--from", "4", "--as", "shop:trial")
     Run("trial").checkpoint()
     assert sys.modules["shop"].seen == [{"at": 4}]
+
+
+def test_a_hook_that_the_forks_code_lacks_is_left_behind_by_choice_and_once(shop, folder, tidegate):
+    written(CODE + "orders.hook('model', on_trigger=lambda it: {'at': it.id})\n")
+    Run("orders").checkpoint()
+    fork = ("fork", "orders", "--from", "4", "--as", "shop:trial")
+    assert tidegate(*fork, "--json").json["error"]["reason"] == "HOOK_REMOVED"
+    assert tidegate(*fork, "-D", "allow_non_restored_state=true").code == 0
+    assert Run("trial").checkpoint() == 5, "it was let go of for good"

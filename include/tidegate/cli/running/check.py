@@ -23,9 +23,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "check",
         help="can this code continue from the last checkpoint? every reason why not",
-        description="Compare the pipeline's code with a checkpoint: sources, operators with state, sinks and their "
-        "tables, fixed settings. It lists every reason why no checkpoint could be planned, with the remedy, and the "
-        "parts that are new. Nothing is run: types of operators' inputs are only checked when they run.",
+        description="Compare the pipeline's code with a checkpoint: sources, operators and hooks with state, sinks and "
+        "their tables, fixed settings. It lists every reason why no checkpoint could be planned, with the remedy, and "
+        "the parts that are new. Nothing is run: types of operators' inputs are only checked when they run.",
         epilog="examples:\n  tidegate check jobs.orders:pipeline\n  tidegate check jobs.orders:pipeline --from good",
     )
     parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the code")

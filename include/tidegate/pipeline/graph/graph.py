@@ -181,6 +181,8 @@ class Graph:
     settings: Mapping[str, object]
     on_suspended: tuple[OnSuspended, ...] = ()
     hooks: tuple[Hook, ...] = ()
+    hooks_elsewhere: bool = False
+    """Another graph has the pipeline's hooks, and stores their state: this one is of a backfill's line."""
     aligned: frozenset[str] = frozenset()
     """Jobs that every checkpoint waits for, because they are declared so."""
     at_least_once: bool = False
