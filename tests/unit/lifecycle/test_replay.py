@@ -7,52 +7,18 @@ from typing import Any
 
 import pytest
 
-from tests.kit.toy_world import ToyWorld, quietly
-from tests.kit.toys import NO_SPARK, ToyFrame, ToySource
-from tests.simulation.line_storage import ShadowedSink
-from tidegate import Pipeline
-from tidegate.backfill import OpenLine, begin, discard, replay, swap
+from tests.kit.toy_backfill import Endless, NoSpark, Numbers, never, replayed
+from tests.kit.toy_world import quietly
+from tests.kit.toys import ToySource
+from tidegate.backfill import begin, discard, replay, swap
 from tidegate.backfill import line as line_module
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.lifecycle import savepoint
-from tidegate.records.records import Json
-from tidegate.sources import Generator
-from tidegate.sources.base import SourceContext
-
-
-class Numbers(Generator):
-    """Its rows without Spark."""
-
-    def read(self, spark: Any, splits: Json, context: SourceContext) -> Any:
-        return ToyFrame([(id, "") for id in range(splits["from"], splits["to"])])
 
 
 class ByParts(ToySource):
     """It reads by itself, and says of positions only whether they are equal."""
-
-
-class Endless(ToyWorld):
-    """A pipeline from a source to a table that can have a shadow."""
-
-    def pipeline(self) -> Pipeline:
-        pipeline = Pipeline(self.name)
-        pipeline.source("in", self.source or Numbers(rows=2)).sink("a", ShadowedSink("a", self.tables))
-        return pipeline
-
-    def rows(self) -> list[int]:
-        table = self.tables["a"]
-        return [offset for name in table.live() for offset, _ in table.files[name]]
-
-
-class NoSpark:
-    """The session of toys."""
-
-    def __call__(self, job: str | None = None) -> Any:
-        return NO_SPARK
-
-    def drop(self) -> None:
-        """There is none."""
 
 
 @pytest.fixture
@@ -61,14 +27,6 @@ def endless(tmp_path: Path) -> Endless:
     for number in range(3):
         world.checkpoint(f"run {number}")
     return world
-
-
-def replayed(line: OpenLine) -> int:
-    return len(replay(line, NoSpark(), Schedule(), Observer()))
-
-
-def never(why: str) -> None:
-    raise AssertionError(why)
 
 
 def test_a_source_without_an_end_is_read_as_far_as_the_pipeline_has_read_it(endless: Endless) -> None:

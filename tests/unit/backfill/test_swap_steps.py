@@ -1,0 +1,134 @@
+"""What a swap and a discard check, and in which order: each check protects from what somebody else does in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.toy_backfill import Endless, never, replayed
+from tests.kit.toys import NO_SPARK
+from tidegate import seams
+from tidegate.backfill import begin, discard, swap
+from tidegate.coordinator import Triggered
+from tidegate.errors import Corrupt, Rejected
+from tidegate.execution.job.run_job import run_job
+from tidegate.ledger import Ledger
+from tidegate.ledger.ledger import stamp
+from tidegate.records.records import LineDiscarded, Plan
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Endless:
+    world = Endless(tmp_path)
+    for number in range(3):
+        world.checkpoint(f"run {number}")
+    return world
+
+
+def just_after_the_entry(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Let somebody else act when the swap's entry is there, and not decided yet."""
+    real = Ledger.create_entry
+
+    def create_entry(ledger: Ledger, plan: Plan) -> Any:
+        created = real(ledger, plan)
+        if plan.rollback is not None:
+            monkeypatch.setattr(Ledger, "create_entry", real)
+            act()
+        return created
+
+    monkeypatch.setattr(Ledger, "create_entry", create_entry)
+
+
+def test_a_swap_ends_if_its_line_is_discarded_after_the_entry(
+    endless: Endless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The discard has read the log before the entry was there: it removes the files that the swap would bring."""
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+    replayed(line)
+    before, ledger = endless.tables["a"].live(), endless.ledger
+    tombstone = LineDiscarded(**stamp(seams.new_id()), name="fix", by="bob")
+    just_after_the_entry(monkeypatch, lambda: ledger.discard_line(tombstone))
+    with pytest.raises(Rejected, match="was discarded by bob"):
+        swap(line, by="ann", choices={}, wait=never)
+    decision = ledger.decision(4)
+    assert decision is not None
+    assert decision.outcome == "aborted"
+    assert endless.tables["a"].live() == before
+
+
+def test_a_swap_refuses_a_line_that_moved_on_after_its_entry(endless: Endless, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that it copied are those of another checkpoint than its acks would be."""
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+    replayed(line)
+
+    def another_checkpoint() -> None:
+        triggered = line.own.trigger("somebody else")
+        assert isinstance(triggered, Triggered)
+        run_job(line.own, triggered.plan.id, "main", NO_SPARK)
+        assert line.own.complete(triggered.plan.id).state == "completed"
+
+    just_after_the_entry(monkeypatch, another_checkpoint)
+    with pytest.raises(Corrupt, match="has made checkpoints while it was swapped in") as refused:
+        swap(line, by="ann", choices={}, wait=never)
+    assert refused.value.reason == "LINE_MOVED"
+    assert endless.ledger.decision(4) is None, "nothing is decided"
+
+
+def durable_before(monkeypatch: pytest.MonkeyPatch, is_it: Callable[[Ledger, Plan], bool]) -> set[int]:
+    """Note which decisions have been made durable before the first entry that `is_it` knows is created."""
+    create, sync = Ledger.create_entry, Ledger.sync_decision
+    durable: set[int] = set()
+    before: set[int] = set()
+
+    def sync_decision(ledger: Ledger, id: int) -> None:
+        sync(ledger, id)
+        durable.add(id)
+
+    def create_entry(ledger: Ledger, plan: Plan) -> Any:
+        if is_it(ledger, plan) and not before:
+            before.update(durable)
+        return create(ledger, plan)
+
+    monkeypatch.setattr(Ledger, "sync_decision", sync_decision)
+    monkeypatch.setattr(Ledger, "create_entry", create_entry)
+    return before
+
+
+def test_a_swap_makes_all_decisions_below_it_durable_first(endless: Endless, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a power loss takes back a decision on which the swap, which is durable, rests (W2)."""
+    aborted = endless.trigger("it fails")
+    endless.coordinator().abort(aborted, "CANCELLED", "")
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+    replayed(line)
+    durable = durable_before(monkeypatch, lambda ledger, plan: plan.rollback is not None)
+    swap(line, by="ann", choices={}, wait=never)
+    assert aborted in durable
+
+
+def test_a_line_makes_the_decisions_durable_whose_input_it_reads(
+    endless: Endless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that has read what a power loss takes back is lost (W2)."""
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+    durable = durable_before(monkeypatch, lambda ledger, plan: "lines" in ledger.home and bool(plan.replays))
+    assert replayed(line) == 2
+    assert durable >= {2, 3}
+
+
+def test_a_discard_removes_the_pin_after_everything_else(endless: Endless, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it removes files, retention must keep the records that name them."""
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+    replayed(line)
+    left: list[list[str]] = []
+    real = Ledger.delete_pin
+
+    def delete_pin(ledger: Ledger, owner: str) -> None:
+        left.append(sorted(path.name for path in (endless.folder / "lines/fix").iterdir()))
+        real(ledger, owner)
+
+    monkeypatch.setattr(Ledger, "delete_pin", delete_pin)
+    discard(line, "ann")
+    assert left == [["discarded.json"]], "only the tombstone was there when the pin was deleted"
