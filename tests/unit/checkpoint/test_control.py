@@ -95,6 +95,20 @@ def test_a_completed_checkpoint_resets_the_count_and_only_what_counts_is_counted
     assert world.checkpoint("r4", rows=1)
 
 
+def test_a_completed_checkpoint_resets_the_count_before_it_is_published(world: ToyWorld) -> None:
+    """A table that does not answer is no failure of the checkpoints."""
+    world.limit(tolerable_failed_checkpoints=1)
+    fail(world, "r1")
+    world.weather.stuck.add("b")
+    unpublished = world.decided("r2", rows=1)
+    world.coordinator().publish()
+    assert world.ledger.published(unpublished) is None
+    fail(world, "r3")
+    assert world.coordinator().suspended() is None
+    world.weather.stuck.clear()
+    assert world.checkpoint("r4", rows=1)
+
+
 def test_retention_takes_old_acts_like_old_checkpoints(world: ToyWorld) -> None:
     world.limit(num_retained=2)
     for number in range(5):

@@ -75,9 +75,16 @@ class Kept:
             elif line.rows and line.kind == GIVEN:
                 given += Counter(map(session, pq.read_table(f"{self.folder}/given/{line.name}").to_pylist()))
             elif line.rows:
+                self._refuse_twice(line.name)
                 added.append(SortedFile(f"{self.folder}/{line.name}", (0, 3)))
         self.files = added if compacts else self.files + added
         return given
+
+    def _refuse_twice(self, name: str) -> None:
+        """A session that grows at its end keeps its key: as a row and as a deleted one, it would be either."""
+        table = pq.read_table(f"{self.folder}/{name}")
+        keys = [tuple(row.values()) for row in table.select(["start", "k"]).to_pylist()]
+        assert len(keys) == len(set(keys)), f"{name} has a session twice"
 
 
 def session(row: dict[str, Any]) -> tuple[Any, ...]:
