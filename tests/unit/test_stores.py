@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 
 import pytest
 
-from tidegate.delta.files.access import unavailable
+from tidegate.delta.files.access import _bucket, unavailable
 from tidegate.errors import Invalid
 from tidegate.stores import bucket_client, delete_objects, open_client, pause_between_looks
 
@@ -20,6 +21,21 @@ def test_all_tables_of_a_bucket_share_a_client_and_another_login_has_its_own() -
     assert bucket_client("s3://shop/b/", LOGIN) == (client, "b")
     assert bucket_client("s3://shop/a/rows", LOGIN | {"aws_access_key_id": "you"})[0] is not client
     assert bucket_client("s3://other/a/rows", LOGIN)[0] is not client
+
+
+def test_a_forked_process_opens_clients_of_its_own() -> None:
+    """Airflow forks each task: a client that was used before hangs in the child for ever."""
+    client, file_system = bucket_client("s3://shop/a", LOGIN)[0], _bucket("s3://shop/a", LOGIN)[0]
+
+    def has_its_own() -> bool:
+        own = bucket_client("s3://shop/a", LOGIN)[0], _bucket("s3://shop/a", LOGIN)[0]
+        return own[0] is not client and own[1] is not file_system
+
+    assert not has_its_own()
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if has_its_own() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_an_option_that_only_delta_rs_knows_is_left_out_for_tables_and_refused_for_the_ledger() -> None:

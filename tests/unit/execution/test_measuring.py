@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -16,6 +17,7 @@ from tests.kit.toy_world import toy_limits
 from tests.kit.toys import ToyFeed, ToySink, ToySource, ToyTables
 from tidegate import Pipeline, seams
 from tidegate.coordinator import Coordinator
+from tidegate.delta import Location
 from tidegate.errors import Rejected
 from tidegate.execution.job.run_job import run_job
 from tidegate.history.metrics import figures, metrics
@@ -24,7 +26,7 @@ from tidegate.history.table import live_row
 from tidegate.history.view import CheckpointView
 from tidegate.ledger import Ledger, LocalStore
 from tidegate.records.place import Place
-from tidegate.records.records import Ack, Amount, SparkWork, sum_of
+from tidegate.records.records import Ack, Amount, Json, SparkWork, sum_of
 from tidegate.sinks.channel import Channel
 from tidegate.spark.work import Steps, Unmetered
 
@@ -101,6 +103,29 @@ def test_an_ack_says_how_long_each_part_took_and_what_was_read(shop: Shop) -> No
     assert list(first.seconds) == ["read", "share first", "stage firsts", "send first"]
     assert (first.taken, first.received, first.processed) == ({"first": Amount(rows=2)}, {}, None)
     assert (first.sent["first"].rows, first.sent["first"].files) == (2, 1)
+
+
+def test_an_ack_says_how_long_files_were_made_durable_beside_other_work(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From when the first of its files was begun with until the last one was durable."""
+
+    def take_four_seconds(location: Location, paths: list[str]) -> None:
+        shop.seconds += 4
+
+    monkeypatch.setattr(Location, "sync", take_four_seconds)
+
+    def sync_beside(channel: Channel, *given: Any) -> Json:
+        *_, syncing = given
+        syncing(["a file"])
+        return send(channel, *given)
+
+    monkeypatch.setattr(Channel, "send", sync_beside)
+    id = shop.planned(2)
+    stats = [shop.work(id, job).stats for job in ("first", "second", "both")]
+    assert [each.async_s for each in stats] == [4.0, 4.0, 0.0]
+    shop.end(id)
+    assert shop.row(id).async_seconds == 4.0, "that of the slowest job"
 
 
 def test_each_step_says_when_it_began_and_what_spark_did_in_it(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
