@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.kit.toy_backfill import Endless, never, replayed
 from tests.kit.toys import NO_SPARK
+from tests.simulation.toy_backfill import Endless, never, replayed
 from tidegate import seams
 from tidegate.backfill import begin, discard, swap
 from tidegate.coordinator import Triggered

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.kit.toy_backfill import Endless, NoSpark, Numbers, never, replayed
 from tests.kit.toy_world import quietly
 from tests.kit.toys import ToySource
+from tests.simulation.toy_backfill import Endless, NoSpark, Numbers, never, replayed
 from tidegate.backfill import begin, discard, replay, swap
 from tidegate.backfill import line as line_module
 from tidegate.errors import Rejected
