@@ -12,7 +12,7 @@ Every error says what happened, what was expected and what to do next.
 
 from __future__ import annotations
 
-__all__ = ["ENVIRONMENT", "Corrupt", "Fenced", "Invalid", "Rejected", "TidegateError", "Unavailable"]
+__all__ = ["ENVIRONMENT", "Corrupt", "Fenced", "Invalid", "Rejected", "TidegateError", "Unavailable", "reported_error"]
 
 
 ENVIRONMENT = frozenset(
@@ -113,3 +113,15 @@ class Corrupt(TidegateError):
 
     kind = "corrupt"
     default_reason = "CORRUPT"
+
+
+def reported_error(error: Exception, help: str) -> TidegateError:
+    """Return the error if it is one of ours, else one that reports it: for whoever reads many pipelines, of which none
+    may hide another.
+
+    help: where the whole traceback is to be found.
+    """
+    if isinstance(error, TidegateError):
+        return error
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    return TidegateError(f"{summary}: this should not happen", help=help, reason="UNEXPECTED")

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import NO_SPARK, ToyFrame
 from tests.simulation.line_storage import ShadowedSink
 from tidegate import Pipeline
-from tidegate.backfill import OpenLine, replay
+from tidegate.backfill import OpenLine, SwappedIn, begin, replay, swap
 from tidegate.execution.loop import Observer, Schedule
+from tidegate.pipeline.hooks import Callbacks
 from tidegate.records.records import Json
 from tidegate.sources import Generator
 from tidegate.sources.base import SourceContext
 
-__all__ = ["Endless", "NoSpark", "Numbers", "never", "replayed"]
+__all__ = ["Endless", "NoSpark", "Numbers", "backfilled", "never", "replayed"]
 
 
 class Numbers(Generator):
@@ -24,12 +27,20 @@ class Numbers(Generator):
         return ToyFrame([(id, "") for id in range(splits["from"], splits["to"])])
 
 
+@dataclass
 class Endless(ToyWorld):
-    """A pipeline from a source to a table that can have a shadow."""
+    """A pipeline from a source, through gates if there are any, to a table that can have a shadow."""
+
+    hooks: Mapping[str, Callbacks] = field(default_factory=dict)
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline(self.name)
-        pipeline.source("in", self.source or Numbers(rows=2)).sink("a", ShadowedSink("a", self.tables))
+        stream = pipeline.source("in", self.source or Numbers(rows=2))
+        for name, gate in self.gates.items():
+            stream = stream.gate(gate, name=name)
+        stream.sink("a", ShadowedSink("a", self.tables))
+        for name, callbacks in self.hooks.items():
+            pipeline.hook(name, **callbacks)
         return pipeline
 
     def rows(self, path: str = "a") -> list[Any]:
@@ -55,3 +66,10 @@ def replayed(line: OpenLine) -> int:
 def never(why: str) -> None:
     """Refuse to wait."""
     raise AssertionError(why)
+
+
+def backfilled(world: Endless, origin: int, name: str = "fix") -> SwappedIn:
+    """Make a whole backfill from a checkpoint, or from the beginning (0), and swap it in."""
+    line = begin(world.coordinator(), name, origin, by="ann")
+    replayed(line)
+    return swap(line, by="ann", choices={}, wait=never)

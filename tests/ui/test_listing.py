@@ -92,6 +92,64 @@ def test_a_damaged_one_hides_no_other_and_is_looked_at_each_time(declare, tmp_pa
     assert [row["state"] for row in listed(known)[0]] == ["well", "well"]
 
 
+def test_one_that_fails_as_nobody_has_foreseen_hides_no_other(declare, monkeypatch):
+    from tidegate import seams
+    from tidegate.ledger import Ledger
+    from tidegate.ui import listing
+    from tidegate.ui.pipelines import Known
+
+    listing._metrics.known.clear()
+    known = [
+        Known(each.dag_id, msgspec.structs.replace(each.card, pipeline=name))
+        for each, name in zip(declare(2), ("orders", "broken"), strict=True)
+    ]
+    view = Ledger.view
+
+    def viewed(ledger, *args, **words):
+        if ledger.pipeline == "broken":
+            raise TypeError("unsupported operand type(s)")
+        return view(ledger, *args, **words)
+
+    monkeypatch.setattr(Ledger, "view", viewed)
+    rows = listed(known)[0]
+    assert [row["state"] for row in rows] == ["well", "damaged"]
+    assert "unsupported operand" in rows[1]["said"]
+    assert "web server" in rows[1]["remedy"][0]
+    found = listing.metrics_of(known, seams.monotonic() + 60)
+    readable = {name: [each.value for each in all if each.name == "readable"] for name, all in found.items()}
+    assert readable == {"orders": [1], "broken": [0]}
+    listing._metrics.known.clear()
+
+
+def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
+    from tests.simulation.toy_backfill import Endless, backfilled
+    from tidegate import seams
+    from tidegate.pipeline.card import Card
+    from tidegate.ui import listing, views
+    from tidegate.ui.pipelines import Known
+
+    listing._metrics.known.clear()
+    listing._rows.clear()
+    world = Endless(tmp_path)
+    world.name = "orders"
+    for number in range(3):
+        world.checkpoint(f"run {number}")
+    swapped = backfilled(world, 0)
+    names = {"pipeline": "orders", "project": str(tmp_path), "root": str(tmp_path), "data": str(tmp_path)}
+    card = Card(
+        **names, by_interval=False, tolerable_failed_checkpoints=0, jobs=["main"], gates={}, parts=[], settings=[]
+    )
+    known = Known("dag", card)
+    assert [row["state"] for row in listed([known])[0]] == ["well"]
+    found = {each.name: each.value for each in listing.metrics_of([known], seams.monotonic() + 60)["orders"]}
+    assert (found["readable"], found["numberOfCompletedCheckpoints"]) == (1, 3)
+    assert views.overview(known)["latest"]["restored"]["back_to"] == 0
+    assert views.checkpoint(known, swapped.id)["back_to"] == 0
+    assert views.graph(known)["checkpoint"] is None
+    listing._metrics.known.clear()
+    listing._rows.clear()
+
+
 def test_a_scrape_of_a_thousand_pipelines_is_bounded_and_the_next_one_goes_on(declare, tmp_path, monkeypatch):
     from tidegate import seams
     from tidegate.ui import listing

@@ -21,7 +21,7 @@ from tidegate.cli.inspect.documents import size_text
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_data, open_root, open_target, pipeline_names
 from tidegate.config import Settings, load_settings
-from tidegate.errors import Invalid, TidegateError
+from tidegate.errors import Invalid, TidegateError, reported_error
 from tidegate.history.health import SPARE_BYTES, free_bytes, local_folders
 from tidegate.records.place import is_url
 from tidegate.verify.finding import Finding, State, finding_of
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if target is not None and args.pipeline and target.pipeline is None:
         target = open_target(args.pipeline, args.settings)
     for verified in [target] if target else _all(settings, args, findings):
-        findings += verify_pipeline(verified, args.repair)
+        findings += _verified(verified, args.repair)
     return _show(findings, out)
 
 
@@ -97,6 +97,15 @@ def _all(settings: Settings, args: argparse.Namespace, findings: list[Finding]) 
             yield open_target(name, args.settings)
         except TidegateError as error:
             findings.append(finding_of(name, "identity", error))
+
+
+def _verified(target: Target, repair: bool) -> Iterator[Finding]:
+    """Yield what is found about one pipeline. Checks that end in an error, whatever it is, hide no other pipeline."""
+    try:
+        yield from verify_pipeline(target, repair)
+    except Exception as error:
+        advice = f"`tidegate explain {target.name} --debug` may show the whole traceback; please report it"
+        yield finding_of(target.name, "doctor", reported_error(error, advice))
 
 
 def _show(findings: list[Finding], out: Output) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger, folder_ledger
 from tidegate.protocol.lines import LineProgress, Refuse, Replay, Swapped, on_replay
 from tidegate.protocol.view import View
@@ -51,8 +52,30 @@ class LineStatus:
 
 
 def line_statuses(ledger: Ledger, options: Mapping[str, str]) -> list[LineStatus]:
-    """Return all lines that are not discarded."""
-    return [line_status(ledger, record, options) for record in ledger.lines()]
+    """Return all lines that are not discarded. One that cannot be read hides neither the others nor the pipeline."""
+    found = []
+    for record in ledger.lines():
+        try:
+            found.append(line_status(ledger, record, options))
+        except TidegateError as error:
+            if ledger.line_discarded(record.name) is None:  # else half of its records are gone
+                found.append(_unreadable(record, error))
+    return found
+
+
+def _unreadable(record: LineRecord, error: TidegateError) -> LineStatus:
+    return LineStatus(
+        record=record,
+        made=0,
+        head=None,
+        reached=record.origin,
+        reached_at=None,
+        pending=(),
+        oldest_pending=None,
+        swapped=None,
+        refused=f"its records cannot be read: {error.what}",
+        compared=None,
+    )
 
 
 def line_status(live: Ledger, record: LineRecord, options: Mapping[str, str]) -> LineStatus:

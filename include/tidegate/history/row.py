@@ -67,6 +67,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     base: int | None
     generation: int
     back_to: int | None
+    """0: the beginning."""
     interval: str | None
     planned: str
     decided: str | None
@@ -259,7 +260,7 @@ def row_of(
         attempt=plan.attempt,
         base=plan.base,
         generation=plan.generation,
-        back_to=(entry.rollback.target or None) if entry.rollback is not None else None,
+        back_to=entry.rollback.target if entry.rollback is not None else None,
         interval=str(entry.interval) if entry.interval is not None else None,
         planned=plan.created,
         decided=decided,

@@ -73,7 +73,7 @@ class HistoryRows:
     def __init__(self, rows: pa.Table) -> None:
         import pyarrow.compute as pc
 
-        rows = rows.combine_chunks()
+        rows = _with_beginnings(rows.combine_chunks())
         by = undone(rows)
         states = pc.if_else(pc.is_null(by), rows["outcome"].combine_chunks(), UNDONE)
         self.table: pa.Table = rows.append_column("state", states).append_column("undone_by", by)
@@ -249,6 +249,15 @@ def undone(rows: pa.Table) -> pa.Array:
             below = target + 1
     counted = pc.is_in(rows["outcome"].combine_chunks(), _texts(_COUNTED)).to_numpy(zero_copy_only=False)
     return pa.array(by, pa.int64(), mask=(by == 0) | ~counted)
+
+
+def _with_beginnings(rows: pa.Table) -> pa.Table:
+    """Return the rows with 0 in `back_to` for the beginning: until 0.2 a swap from there was written with null."""
+    import pyarrow.compute as pc
+
+    place = rows.schema.get_field_index("back_to")
+    target = pc.if_else(pc.equal(rows["outcome"], "rollback"), pc.fill_null(rows["back_to"], 0), rows["back_to"])
+    return rows.set_column(place, rows.schema.field(place), target)
 
 
 def _numbers(ids: pa.ChunkedArray) -> np.ndarray[Any, Any]:

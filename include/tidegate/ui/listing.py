@@ -7,6 +7,7 @@ not get to it leaves as it was known, says so, and the next request continues th
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tidegate import seams
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, reported_error
 from tidegate.history.metrics import READ_AGE, Metric, figures, metrics
 from tidegate.history.query import view_of
 from tidegate.history.selection import ENDED
@@ -27,6 +28,8 @@ from tidegate.ui import views
 from tidegate.ui.pipelines import Known
 
 __all__ = ["BUDGET_S", "list_pipelines", "metrics_of"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _Row = tuple[Json, str | None]
@@ -127,12 +130,21 @@ def metrics_of(pipelines: Sequence[Known], until: float) -> dict[str, list[Metri
 
 
 def _read_metrics(pipeline: Known) -> tuple[list[Metric], bool]:
+    """A pipeline that cannot be read, for whatever reason, hides no other."""
     try:
         # The web server cannot see whether a process on another machine has died.
         found = figures(pipeline.ledger(), pipeline, pipeline.options, lambda plan: None, seams.now())
-    except TidegateError:
+        return metrics(found), found.condition.state in _STANDING
+    except Exception as error:
+        _reported(pipeline, error)
         return [Metric("readable", 0)], False
-    return metrics(found), found.condition.state in _STANDING
+
+
+def _reported(pipeline: Known, error: Exception) -> TidegateError:
+    """Return what to say of an error. The log gets the traceback of one that nobody has foreseen."""
+    if not isinstance(error, TidegateError):
+        log.error("Pipeline %s cannot be read", pipeline.card.pipeline, exc_info=error)
+    return reported_error(error, "the log of Airflow's web server has the traceback; please report it")
 
 
 def _document(pipeline: Known) -> Json:
@@ -162,7 +174,7 @@ def _time(path: str) -> int:
 
 
 def _read(pipeline: Known) -> tuple[_Row, bool]:
-    """A damaged pipeline does not keep the others from being shown."""
+    """A pipeline that cannot be read, for whatever reason, does not keep the others from being shown."""
     try:
         ledger = pipeline.ledger()
         observed, document = views.look_and_tell(pipeline, ledger)
@@ -175,8 +187,9 @@ def _read(pipeline: Known) -> tuple[_Row, bool]:
             "in_progress": len(undecided),
         }
         return (document, last.decided if last is not None else None), document["state"] in _STANDING
-    except TidegateError as error:
-        damaged = {"state": "damaged", "good": False, "said": error.what, "cause": "", "remedy": [error.help]}
+    except Exception as error:
+        report = _reported(pipeline, error)
+        damaged = {"state": "damaged", "good": False, "said": report.what, "cause": "", "remedy": [report.help]}
         damaged |= {"failures": 0, "in_progress": 0}
         return (damaged, None), False
 

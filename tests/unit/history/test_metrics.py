@@ -8,11 +8,14 @@ import msgspec
 import pytest
 
 from tests.kit.prometheus import parsed
+from tests.simulation.toy_backfill import Endless
+from tidegate.backfill import begin
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Invalid
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.details import CheckpointDetails, GateDetails, JobDetails, SourceDetails, StateSize
 from tidegate.history.health import Observations, condition
+from tidegate.history.lines import line_statuses
 from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
 from tidegate.history.table import remember
@@ -56,6 +59,20 @@ def test_counts_are_of_all_that_ever_was(world):
     assert [found[name,] for name in (*names, "numberOfInProgressCheckpoints")] == [6, 4, 1, 1]
     assert found["lastCompletedCheckpointId",] == 4
     assert found["numberOfConsecutiveFailures",] == 0, "somebody has resumed"
+
+
+def test_a_backfill_that_cannot_be_read_hides_neither_the_pipeline_nor_what_is_wrong(tmp_path):
+    world = Endless(tmp_path)
+    for number in range(2):
+        world.checkpoint(f"run {number}")
+    begin(world.coordinator(), "fix", 1, by="ann")
+    for plan in (world.folder / "lines/fix").rglob("plan.json"):
+        plan.write_text("{")
+    found = numbers(world)
+    assert (found["readable",], found["lastCompletedCheckpointId",]) == (1, 2)
+    [status] = line_statuses(world.ledger, {})
+    assert status.state == "refused"
+    assert "cannot be read" in status.refused
 
 
 def test_the_last_completed_one_is_measured(world):

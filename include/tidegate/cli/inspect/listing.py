@@ -19,7 +19,7 @@ from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target, pipeline_names, program
 from tidegate.cli.times import moment
 from tidegate.config import Settings, load_settings
-from tidegate.errors import Invalid, TidegateError
+from tidegate.errors import Invalid, reported_error
 from tidegate.history.query import CheckpointHistory, HistoryFilter, view_of
 from tidegate.history.row import state_name
 from tidegate.history.view import CheckpointView
@@ -85,22 +85,23 @@ def _pipelines(settings: Settings, out: Output) -> int:
 
 
 def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
-    """One line about a pipeline. A damaged one does not keep the others from being listed."""
-    ledger = open_ledger(settings.root, name, dict(settings.storage_options))
+    """One line about a pipeline. One that cannot be read, for whatever reason, does not keep the others from being
+    listed."""
     try:
+        ledger = open_ledger(settings.root, name, dict(settings.storage_options))
         view = ledger.view()
         last = view.get(view.last_id)
         completed = view.last_completed
-        suspension = suspended(view, settings.tolerable_failed_checkpoints)
-    except TidegateError as error:
-        return {"name": name, "last": None, "state": error.kind, "planned": None, "last_completed": None}
-    return {
-        "name": name,
-        "last": last.id if last else None,
-        "state": _state(suspension, last),
-        "planned": last.plan.created if last else None,
-        "last_completed": completed.id if completed else None,
-    }
+        return {
+            "name": name,
+            "last": last.id if last else None,
+            "state": _state(suspended(view, settings.tolerable_failed_checkpoints), last),
+            "planned": last.plan.created if last else None,
+            "last_completed": completed.id if completed else None,
+        }
+    except Exception as error:
+        kind = reported_error(error, "").kind
+        return {"name": name, "last": None, "state": kind, "planned": None, "last_completed": None}
 
 
 def _state(suspension: Suspended | None, last: Entry | None) -> str:

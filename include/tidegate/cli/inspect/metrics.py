@@ -11,7 +11,7 @@ from tidegate import seams
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.targets import Target, open_target, pipeline_names
 from tidegate.config import load_settings
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, reported_error
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.metrics import METRICS, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
@@ -64,8 +64,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
     for name in pipeline_names(load_settings(args.settings)):
         try:
             metrics_by_name[name] = _metrics(open_target(name, args.settings))
-        except TidegateError as error:  # a damaged one does not hide the others
-            metrics_by_name[name], failed[name] = [Metric("readable", 0)], error
+        except Exception as error:  # one that cannot be read, for whatever reason, does not hide the others
+            metrics_by_name[name] = [Metric("readable", 0)]
+            failed[name] = reported_error(error, f"`tidegate metrics {name} --debug` shows the whole traceback")
     return _print(metrics_by_name, failed, out)
 
 
