@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +21,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from tests.dags import by_hand
 from tests.dags.by_hand import context
 from tests.dags.project import Made, Project
-from tests.kit.slow_jobs import busy, toy_channels
 from tests.kit.toy_world import ToyWorld
 from tidegate import Pipeline, seams
 from tidegate.checkpoint import control
@@ -31,13 +28,13 @@ from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator
 from tidegate.dag import asset, build, build_dag, run_params
 from tidegate.dag.assets import event_extra
-from tidegate.dag.tasks import task
 from tidegate.dag.tasks.gates import question
 from tidegate.dag.tasks.operators import WAITING, JobOperator, TriggerOperator, as_airflow
-from tidegate.dag.tasks.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline
+from tidegate.dag.tasks.task import Cancelled, Task
 from tidegate.dag.timetable import Every
 from tidegate.dag.waiting import LedgerTrigger
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, Unavailable
+from tidegate.execution.deadline import DeadlinePassed, SparkNeverReady
 from tidegate.execution.runs import new_run
 from tidegate.gates import Volume
 from tidegate.ledger.ledger import stamp
@@ -114,6 +111,26 @@ def test_a_run_waits_without_a_worker_while_others_are_at_work(made: Made):
     task.coordinator.abort(id, "CANCELLED")
     planned = dag.task_dict["trigger"].resume(context(dag), event="it is decided")
     assert planned == {"checkpoint": id + 1, "done": False}
+
+
+@pytest.mark.parametrize(
+    ("known", "savepoint", "rank"),
+    [
+        ({"run_type": "scheduled"}, None, []),
+        ({"run_type": "manual"}, None, ["manual"]),
+        ({"run_type": "manual"}, "before-release", ["savepoint"]),
+    ],
+)
+def test_while_a_run_waits_others_know_how_urgent_it_is(
+    made: Made, known: dict[str, str], savepoint: str | None, rank: list[str]
+):
+    dag = load(made)
+    task, _ = others_checkpoint(dag)
+    given = context(dag, **known)
+    given["params"] = {**given["params"], "savepoint": savepoint}
+    with pytest.raises(TaskDeferred):
+        dag.task_dict["trigger"].execute(given)
+    assert [waiter.rank for waiter in task.coordinator.ledger.waiters()] == rank
 
 
 def fired(trigger: LedgerTrigger) -> str:
@@ -404,85 +421,6 @@ def test_a_task_that_was_told_to_end_where_nobody_hears_it_ends_all_the_same(wha
     assert done.returncode == code
 
 
-def test_the_deadline_ends_what_runs_and_cancels_its_spark_work():
-    cancelled = []
-
-    def work() -> None:
-        with deadline(0.01, lambda: cancelled.append(True)):
-            while True:
-                pass
-
-    with pytest.raises(DeadlinePassed):
-        work()
-    assert cancelled
-
-
-def test_a_deadline_whose_signal_nobody_noticed_comes_again(monkeypatch: pytest.MonkeyPatch):
-    """As in a finalizer, where Python ignores what is raised; or if the interpreter overlooks a signal, as it may."""
-    monkeypatch.setattr(task, "END_S", 0.01)
-    cancelled = []
-
-    def work() -> None:
-        with deadline(0.01, lambda: cancelled.append(True)):
-            real = signal.signal(signal.SIGALRM, lambda *_: signal.signal(signal.SIGALRM, real))  # the first is lost
-            began = time.monotonic()
-            while time.monotonic() < began + 60:
-                pass
-
-    with pytest.raises(DeadlinePassed):
-        work()
-    assert cancelled
-
-
-def test_who_may_go_on_beyond_the_deadline_is_asked_again_and_again():
-    told, cancelled = [0.01, 0.01, 0.0], []
-
-    def work() -> None:
-        with deadline(0.01, lambda: cancelled.append(list(told)), lambda: told.pop(0)):
-            while True:
-                pass
-
-    with pytest.raises(DeadlinePassed):
-        work()
-    assert cancelled == [[]]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_deadline_that_python_ignores_comes_again(monkeypatch):
-    monkeypatch.setattr("tidegate.dag.tasks.task.END_S", 0.05)
-    cancelled: list[str] = []
-
-    class Finalized:
-        def __del__(self) -> None:
-            while not cancelled:
-                pass
-
-    def work() -> None:
-        with deadline(0.01, lambda: cancelled.append("once")):
-            Finalized()
-            while True:
-                pass
-
-    with pytest.raises(DeadlinePassed):
-        work()
-    assert len(cancelled) >= 2, "a busy machine may ask once more before it is told that it has come"
-
-
-def test_a_job_may_go_on_beyond_its_checkpoints_timeout_once_that_does_not_wait_for_it(tmp_path: Path):
-    with toy_channels():
-        story, _ = busy(tmp_path)
-        second, third = story.ledger.plan(2), story.planned()
-        task: Any = SimpleNamespace(coordinator=story.coordinator())
-        assert Task.more_time(task, second, "slow")() == 0, "it is waited for"
-        story.refused(third)
-        assert Task.more_time(task, second, "slow")() > 0, "the next one has gone past it"
-        assert Task.more_time(task, second, "main")() == 0, "it reads the source"
-        story.completed(2)
-        assert Task.more_time(task, second, "slow")() > 0
-        story.coordinator().abort(third, "TEST")
-        assert Task.more_time(task, story.ledger.plan(third), "slow")() == 0
-
-
 @pytest.mark.parametrize("mode", ["connect", "submit"])
 def test_a_job_that_acked_in_time_is_done_however_long_its_driver_takes_to_end(tmp_path: Path, mode: str):
     """The deadline passed while Spark shut down: the task was red, and its checkpoint completed."""
@@ -528,18 +466,16 @@ def test_a_deadline_that_passes_while_spark_starts_says_so(tmp_path: Path):
     plan = world.ledger.plan(world.trigger("run"))
 
     class Starting:
-        def __call__(self) -> None:
+        def __call__(self, job: str) -> None:
             raise DeadlinePassed
 
         def cancel(self) -> None:
             raise AssertionError("there is nothing to cancel")
 
     operator: Any = SimpleNamespace(job="main", sessions=lambda task, job: contextlib.nullcontext(Starting()))
-    task: Any = SimpleNamespace(
-        coordinator=world.coordinator(), step=lambda what: None, more_time=lambda plan, job: lambda: 0.0
-    )
+    task: Any = SimpleNamespace(coordinator=world.coordinator(), step=lambda what: None)
     with pytest.raises(SparkNeverReady):
-        JobOperator._run(operator, task, plan, 60.0)
+        JobOperator._run(operator, task, plan)
 
 
 # -- retries -------------------------------------------------------------------------------------------
@@ -712,6 +648,8 @@ def test_the_dag_is_the_pipeline():
     }
     assert dag.timetable.summary == "every 90 s"
     assert (dag.catchup, dag.max_active_runs) == (False, 4)
+    late = build_dag(some_pipeline(interval="90 s", initial_delay="20 s"))
+    assert late.timetable.summary == "every 90 s, 20 s late"
     assert dag.tags == {"tidegate", "shop"}
     assert dag.task_dict["complete"].outlets == [asset("shop", "kept"), asset("shop", "refused")]
 

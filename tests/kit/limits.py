@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.config.settings import RestartSettings
 from tidegate.records.records import Json
 
-__all__ = ["AT_LEAST_ONCE", "UNALIGNED", "Limits"]
+__all__ = ["AT_LEAST_ONCE", "RESTARTS", "UNALIGNED", "Limits"]
 
 AT_LEAST_ONCE = {"mode": "at_least_once"}
 UNALIGNED = {"unaligned": True}
 """What plans of such pipelines record: `Limits(recorded=UNALIGNED)`."""
+
+
+RESTARTS = RestartSettings("exponential", attempts=3, delay=1.0, max_delay=60.0, per=600.0)
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Limits:
     num_retained: int = 10
     tolerable_failed_checkpoints: int = 1_000_000
     min_pause: float = 0.0
+    restart: RestartSettings = RESTARTS
     root: str = "s3://ledger"
     """Not on a disk of this machine: no test here depends on how much space is free there."""
     data: str = "s3://data"

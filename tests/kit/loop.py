@@ -22,6 +22,7 @@ class Session:
 
     def __init__(self) -> None:
         self.dropped = 0
+        self.cancelled = 0
         self.jobs: list[str | None] = []
 
     def __call__(self, job: str | None = None) -> Any:
@@ -30,6 +31,9 @@ class Session:
 
     def drop(self) -> None:
         self.dropped += 1
+
+    def cancel(self) -> None:
+        self.cancelled += 1
 
 
 class Told(Observer):

@@ -345,3 +345,15 @@ def test_a_second_ctrl_c_aborts_it_and_the_next_run_takes_its_input(home, slow, 
     assert "a person stopped it" in slow.tidegate("explain", "slow", "1").stdout
     doctor = slow.json("doctor", "slow:pipeline", "--repair")
     assert doctor["ok"] is True
+
+
+def test_a_job_that_hangs_in_spark_ends_with_the_timeout_and_the_next_run_takes_its_input(home, slow):
+    """Else the run would wait for ever: nothing here lets the rows go before the timeout."""
+    (home / "release").unlink(missing_ok=True)
+    done = slow.tidegate("run", "slow:pipeline", "--checkpoints", "1", "-D", "timeout=10 s", code=1)
+    assert "checkpoint 1's timeout of 10 s" in done.stdout + done.stderr
+    ((id, state, _),) = states(slow)
+    assert (id, state) == (1, "aborted")
+    (home / "release").touch()
+    slow.tidegate("run", "slow:pipeline", "--until-idle")
+    assert sorted(row["id"] for row in slow.rows("slow", "rows")) == [1, 2, 3]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidegate import seams
 from tidegate.checkpoint import approvals
 from tidegate.checkpoint.manifests import lacking
+from tidegate.config.settings import RestartSettings
 from tidegate.errors import ENVIRONMENT, Corrupt, Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.log import TOO_LATE
@@ -44,6 +45,8 @@ class CheckpointSettings(Protocol):
     def tolerable_failed_checkpoints(self) -> int: ...
     @property
     def min_pause(self) -> float: ...
+    @property
+    def restart(self) -> RestartSettings: ...
     def record(self) -> Json: ...
 
 

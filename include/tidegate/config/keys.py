@@ -379,7 +379,7 @@ DESCRIPTIONS: Mapping[str, str] = {
         " default `num_retained`."
     ),
     "restart.strategy": (
-        "How Airflow retries a failed job: after growing delays, after a fixed delay, evenly spaced up to a "
+        "How a failed job is retried: after growing delays, after a fixed delay, evenly spaced up to a "
         "failure rate, or not at all."
     ),
     "restart.attempts": (

@@ -43,7 +43,7 @@ class JobOptions:
 
 @dataclass(frozen=True)
 class RestartSettings:
-    """Settings of Airflow's retries of a failed job (config/keys.py: RESTARTS)."""
+    """Settings of the retries of a failed job (config/keys.py: RESTARTS)."""
 
     strategy: str
     attempts: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from datetime import timedelta
@@ -12,6 +11,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from tidegate.config import FILE_NAME, Settings, load_settings
+from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.dag import document, run_params
 from tidegate.dag.assets import asset
 from tidegate.dag.backfill import build_backfill_dag
@@ -28,31 +28,25 @@ __all__ = ["build_dag", "for_control", "for_jobs"]
 
 def for_jobs(settings: Settings) -> dict[str, Any]:
     """Return the retry arguments of a job's task. All tries share the checkpoint's timeout; after it the job fails."""
-    restart = settings.restart
-    if restart.strategy == "none":
-        return {"retries": 0}
-    if restart.strategy == "fixed":
-        return {"retries": restart.attempts, "retry_delay": timedelta(seconds=restart.delay)}
-    if restart.strategy == "failure_rate":
-        # Evenly spaced, so that no span of `per` ever sees more than `attempts` failures.
-        delay = max(restart.per / restart.attempts, restart.delay)
-        return {"retries": math.ceil(settings.timeout / delay), "retry_delay": timedelta(seconds=delay)}
-    return _doubling(restart.attempts, restart.delay, restart.max_delay)
+    return _arguments(retries_of_jobs(settings))
 
 
 def for_control(settings: Settings) -> dict[str, Any]:
-    """Return the retry arguments of `trigger` and `complete`, whatever the strategy: they do not run the pipeline's own
-    code, and take milliseconds as soon as storage answers."""
-    return _doubling(5, 1.0, max(settings.restart.max_delay, 30.0))
+    """Return the retry arguments of `trigger` and `complete`."""
+    return _arguments(retries_of_control(settings))
 
 
-def _doubling(attempts: int, delay: float, max_delay: float) -> dict[str, Any]:
-    """Return retry arguments with doubling delays. Airflow adds random jitter of up to the same length."""
-    return {
-        "retries": attempts,
-        "retry_delay": timedelta(seconds=delay),
+def _arguments(retries: Retries) -> dict[str, Any]:
+    """Return the retries as Airflow's arguments. With doubling pauses it adds random jitter of up to the same
+    length."""
+    if not retries.times:
+        return {"retries": 0}
+    arguments = {"retries": retries.times, "retry_delay": timedelta(seconds=retries.delay)}
+    if retries.max_delay is None:
+        return arguments
+    return arguments | {
         "retry_exponential_backoff": DOUBLING,
-        "max_retry_delay": timedelta(seconds=max_delay),
+        "max_retry_delay": timedelta(seconds=retries.max_delay),
     }
 
 

@@ -14,6 +14,7 @@ from tidegate import seams
 from tidegate.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.by_hand import ByHand
+from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late
 from tidegate.execution.finish import finish
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.run_job import change_by_hand
@@ -22,6 +23,7 @@ from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.records.names import quoted
 from tidegate.spark.known import empty_like
+from tidegate.spark.session import cancel_in
 from tidegate.state.table import state_sink_name
 
 if TYPE_CHECKING:
@@ -175,7 +177,11 @@ def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ByHand) 
     id = triggered.plan.id
     try:
         for job in triggered.plan.acks:
-            ack = change_by_hand(coordinator, id, job, spark, by_hand)
+            try:
+                with job_deadline(coordinator, triggered.plan, job, lambda: cancel_in(spark)):
+                    ack = change_by_hand(coordinator, id, job, spark, by_hand)
+            except DeadlinePassed as passed:
+                raise job_is_late(job, triggered.plan, passed) from None
             if any(verdict.outcome == "abort" for verdict in ack.gates.values()):
                 break
     except BaseException as error:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from tidegate import seams
 from tidegate.checkpoint import control, troubles
 from tidegate.checkpoint.publishing.publish import Report
+from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
+from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late, opened
 from tidegate.execution.finish import end_lower, finish, nothing_planned, suspended_by, tell_said
 from tidegate.execution.job.gates import warm_gates
 from tidegate.execution.job.readiness import PASSED_BY
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["Observer", "Schedule", "run_checkpoints"]
-
-TRIES = 4
-"""How often a step is tried before it is abandoned, if Spark or storage does not answer."""
 
 POLL_S = 1.0
 
@@ -75,6 +74,7 @@ class SessionSource(Protocol):
 
     def __call__(self, job: str | None = None) -> SparkSession: ...
     def drop(self) -> None: ...
+    def cancel(self) -> None: ...
 
 
 @dataclass
@@ -85,6 +85,8 @@ class Schedule:
     until_idle: bool = False
     interval_s: float = 0.0
     """From the start of one checkpoint to the start of the next; 0: without a pause."""
+    initial_delay_s: float = 0.0
+    """Before the first checkpoint, and so before each: they begin that much later."""
     min_pause_s: float = 0.0
     tolerable_failures: int = 0
     interval: tuple[datetime, datetime] | None = None
@@ -134,6 +136,7 @@ def run_checkpoints(
     outcomes: list[Outcome] = []
     failures = 0
     more = True
+    _pause(schedule.initial_delay_s, schedule, observer)
     while more and not schedule.stop():
         began = seams.monotonic()
         plan = _trigger(coordinator, schedule, observer)
@@ -162,7 +165,8 @@ def _start_again(coordinator: Coordinator, observer: Observer) -> None:
             coordinator.resume("tidegate run", "started again")
             observer.resumed(suspension.failed)
 
-    _patiently(resume, lambda error, tries_left: observer.waiting(str(error)))
+    retries = retries_of_control(coordinator.settings)
+    _patiently(resume, retries, lambda error, tries_left: observer.waiting(str(error)))
 
 
 def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -> Plan | None:
@@ -225,6 +229,7 @@ def _triggered(
             aligned=schedule.aligned,
             rank=schedule.rank,
         ),
+        retries_of_control(coordinator.settings),
         lambda error, tries_left: observer.waiting(str(error)),
     )
 
@@ -253,6 +258,7 @@ def _one(
     with troubles.recording_errors(coordinator.ledger, plan.run, "deciding and publishing"):
         outcome = _patiently(
             lambda: _finish(coordinator, plan, error, observer),
+            retries_of_control(coordinator.settings),
             lambda again, tries_left: observer.retrying(plan, again, tries_left),
         )
     observer.decided(plan, outcome, acks, seams.monotonic() - began)
@@ -262,8 +268,7 @@ def _one(
 
 
 def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, observer: Observer) -> Outcome:
-    reason = rules.ENVIRONMENT_FAILED if error is not None and error.of_environment else "JOB_FAILED"
-    failure = (reason, str(error)) if error is not None else None
+    failure = (_abort_reason(error), str(error)) if error is not None else None
 
     def wait(why: str) -> None:
         observer.waiting(why)
@@ -281,6 +286,12 @@ def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, o
     return finished.outcome
 
 
+def _abort_reason(error: TidegateError) -> str:
+    if error.of_environment:
+        return rules.ENVIRONMENT_FAILED
+    return error.reason if error.reason == "CHECKPOINT_EXPIRED" else "JOB_FAILED"
+
+
 def _tell_stuck(coordinator: Coordinator, run: str, report: Report, observer: Observer) -> None:
     for table, stuck in report.stuck.items():
         troubles.record_error(coordinator.ledger, run, f"publishing to {table}", stuck)
@@ -296,8 +307,8 @@ def _cancel_own(coordinator: Coordinator, run: str) -> None:
 
 
 def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource, observer: Observer) -> list[Ack]:
-    """Run one job, with retries while Spark or storage does not answer, and while it is not its turn. Return no ack
-    if the checkpoint does not wait for the job."""
+    """Run one job, with retries while Spark or storage does not answer, and while it is not its turn, until its
+    checkpoint's timeout is over. Return no ack if the checkpoint does not wait for the job."""
 
     def again(error: TidegateError, tries_left: int) -> None:
         session.drop()  # it may be what failed
@@ -307,11 +318,19 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
     def attempt() -> Ack:
         observer.step(plan, "getting Spark ready")
         warm_gates(coordinator.graph)
-        return run_job(coordinator, plan.id, job, session(job), lambda doing: observer.step(plan, doing))
+        with job_deadline(coordinator, plan, job, lambda: session.cancel()):
+            spark = opened(session, job)
+            return run_job(coordinator, plan.id, job, spark, lambda doing: observer.step(plan, doing))
 
     while True:
         try:
-            return [_patiently(attempt, again)]
+            return [_patiently(attempt, retries_of_jobs(coordinator.settings), again)]
+        except DeadlinePassed as passed:
+            session.drop()  # what hangs in it may go on
+            acked = coordinator.ledger.ack(plan.id, job)
+            if acked is None:
+                raise job_is_late(job, plan, passed) from None
+            return [acked.ack]  # it was done in time
         except Rejected as error:
             if error.reason == PASSED_BY:
                 observer.waiting(error.what)
@@ -323,16 +342,14 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
             seams.sleep(POLL_S)
 
 
-def _patiently(do: Callable[[], T], tell: Callable[[TidegateError, int], None]) -> T:
-    """Call the function, and retry with growing pauses while something outside does not answer."""
-    pause = POLL_S
-    for tries_left in range(TRIES - 1, 0, -1):
+def _patiently(do: Callable[[], T], retries: Retries, tell: Callable[[TidegateError, int], None]) -> T:
+    """Call the function, and retry after pauses while something outside does not answer."""
+    for tried, pause in enumerate(retries.pauses()):
         try:
             return do()
         except Unavailable as error:
-            tell(error, tries_left)
+            tell(error, retries.times - tried)
             seams.sleep(pause)
-            pause *= 2
     return do()
 
 

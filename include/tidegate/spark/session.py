@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ReusedSession",
     "SparkSettings",
+    "cancel_in",
     "control_settings",
     "reused_session",
     "session",
@@ -132,17 +133,24 @@ class ReusedSession:
     def cancel(self) -> None:
         """Cancel what runs in the sessions now. May be called from another thread."""
         for opened in list(self._sessions.values()):
-            with contextlib.suppress(Exception):
-                if self.settings.mode == "local":
-                    opened.sparkContext.cancelAllJobs()
-                else:
-                    opened.interruptAll()
+            cancel_in(opened)
 
     def __enter__(self) -> ReusedSession:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.drop()
+
+
+def cancel_in(spark: SparkSession) -> None:
+    """Cancel what runs in a session. May be called from any thread; that it fails is no error."""
+    from pyspark.sql import SparkSession as InThisProcess
+
+    with contextlib.suppress(Exception):
+        if isinstance(spark, InThisProcess):
+            spark.sparkContext.cancelAllJobs()
+        else:
+            spark.interruptAll()
 
 
 def spark_settings(settings: Settings, job: str | None = None) -> SparkSettings:

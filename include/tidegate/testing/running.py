@@ -29,7 +29,7 @@ from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.ledger.refusals import no_such_sink, without_versions
 from tidegate.records.place import is_url
 from tidegate.records.records import Json
-from tidegate.spark.session import reused_session, session, spark_settings
+from tidegate.spark.session import cancel_in, reused_session, session, spark_settings
 from tidegate.testing.crashes import Crash, crash_at
 
 if TYPE_CHECKING:
@@ -162,6 +162,10 @@ class _GivenSession:
 
     def drop(self) -> None:
         """It is not ours to close."""
+
+    def cancel(self) -> None:
+        """Cancel what runs in it."""
+        cancel_in(self._spark)
 
 
 def _run_of_a_dead_process() -> str:

@@ -1,10 +1,14 @@
 """The loop of `tidegate run`: in a row, with failures, interruptions and others at work beside it."""
 
 import os
+import signal
+import threading
+from dataclasses import replace
 
 import pytest
 
-from tests.kit.loop import DEAD, Loop
+from tests.kit.limits import RESTARTS
+from tests.kit.loop import DEAD, Loop, Session
 from tests.kit.toy_world import quietly
 from tests.kit.toys import ToySource
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
@@ -189,6 +193,119 @@ def test_a_fault_of_ours_is_seen_even_if_the_checkpoint_cannot_be_ended(one, wor
     world.weather.then["stage 1 on b"] = fail
     with pytest.raises(ZeroDivisionError):
         one.run(checkpoints=3)
+
+
+# -- the deadline and the retries, which are those of Airflow ------------------------------------------------
+
+
+def test_a_job_that_hangs_is_ended_when_the_timeout_of_its_checkpoint_is_over(one, world):
+    world.limit(timeout=0.5).feed_more(3)
+    world.weather.then["stage 1 on b"] = lambda: threading.Event().wait(60)
+    with pytest.raises(Invalid, match="job 'main' was not done within checkpoint 1's timeout of 0.5 s") as caught:
+        one.run(checkpoints=1)
+    assert caught.value.reason == "CHECKPOINT_EXPIRED"
+    decision = world.ledger.decision(1)
+    assert (decision.outcome, decision.reason, decision.counts) == ("aborted", "CHECKPOINT_EXPIRED", True)
+    assert one.session.cancelled >= 1, "Spark was told to drop its work"
+    assert world.staged("a") == set()
+    world.limit(timeout=600.0)
+    assert one.run(checkpoints=1)[0].state == "completed", "its input is in the next one"
+    world.exact()
+
+
+def test_a_spark_that_does_not_start_in_time_is_no_failure_of_the_pipeline(one, world):
+    world.limit(timeout=0.5).feed_more(3)
+    one.session = NeverReady()
+    with pytest.raises(Unavailable, match="Spark was not ready for job 'main'"):
+        one.run(checkpoints=1)
+    assert (world.ledger.decision(1).outcome, world.ledger.decision(1).counts) == ("aborted", False)
+
+
+class NeverReady(Session):
+    def __call__(self, job=None):
+        threading.Event().wait(60)
+
+
+def test_all_attempts_share_the_deadline(one, world, monkeypatch):
+    """Each one fails quickly, and there would be a thousand of them."""
+    world.limit(restart=replace(RESTARTS, strategy="fixed", attempts=1000)).feed_more(3)
+    monkeypatch.setattr(ToySource, "read", lambda *a: fail_once(Unavailable("no answer"))())
+    one.while_asleep = [lambda: None, lambda: None, lambda: world.age(1, 10_000)]
+    with pytest.raises(Invalid) as caught:
+        one.run(checkpoints=1)
+    assert caught.value.reason == "CHECKPOINT_EXPIRED"
+    assert one.slept == [1.0] * 3
+
+
+def test_a_deadline_leaves_the_timer_of_others_as_it_was(one, world):
+    world.feed_more(3)
+    signal.setitimer(signal.ITIMER_REAL, 3600.0)
+    one.run(checkpoints=1)
+    assert 3000 < signal.setitimer(signal.ITIMER_REAL, 0)[0] <= 3600
+
+
+def test_in_another_thread_a_job_ends_with_the_work_that_was_cancelled(one, world):
+    """Only the main thread can be interrupted."""
+    world.limit(timeout=0.5).feed_more(3)
+    cancelled = threading.Event()
+    one.session.cancel = cancelled.set
+
+    def hang():
+        cancelled.wait()
+        raise Unavailable("cancelled")
+
+    world.weather.then["stage 1 on b"] = hang
+    found = []
+    thread = threading.Thread(target=lambda: found.append(quietly(lambda: one.run(checkpoints=1))))
+    thread.start()
+    thread.join()
+    assert [error.reason for error in found] == ["CHECKPOINT_EXPIRED"]
+    assert world.ledger.decision(1).reason == "CHECKPOINT_EXPIRED"
+
+
+@pytest.mark.parametrize(
+    ("restart", "pauses"),
+    [
+        ({"strategy": "none"}, []),
+        ({"strategy": "fixed", "attempts": 2, "delay": 7.0}, [7.0, 7.0]),
+        ({"attempts": 4, "delay": 2.0, "max_delay": 5.0}, [2.0, 4.0, 5.0, 5.0]),
+        ({"strategy": "failure_rate", "attempts": 2, "per": 400.0}, [200.0] * 3),
+    ],
+    ids=lambda each: each.get("strategy", "exponential") if isinstance(each, dict) else "",
+)
+def test_a_job_is_tried_again_as_the_settings_say(one, world, restart, pauses, monkeypatch):
+    world.limit(restart=replace(RESTARTS, **restart)).feed_more(3)
+    monkeypatch.setattr(ToySource, "read", lambda *a: fail_once(Unavailable("no answer"))())
+    with pytest.raises(Unavailable):
+        one.run(checkpoints=1)
+    assert one.slept == pauses
+
+
+def test_it_begins_later_by_the_delay_and_so_does_each_checkpoint(one, world):
+    world.feed_more(9)
+    one.run(checkpoints=2, interval_s=10.0, initial_delay_s=4.0)
+    assert sum(one.slept) == 14.0
+    one.slept.clear()
+    assert one.run(initial_delay_s=4.0, stop=lambda: len(one.slept) >= 2) == []
+
+
+# -- how urgent it is ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rank"),
+    [
+        ({"checkpoints": 1, "savepoint": True}, "savepoint"),
+        ({"checkpoints": 1}, "manual"),
+        ({"until_idle": True}, "manual"),
+        ({}, "periodic"),
+    ],
+)
+def test_while_it_waits_others_know_how_urgent_it_is(one, world, schedule, rank):
+    world.feed_more(6)
+    world.trigger(new_run())
+    one.run(**schedule, stop=lambda: bool(one.slept))
+    assert [waiter.rank for waiter in world.ledger.waiters()] == ([] if rank == "periodic" else [rank])
 
 
 # -- storage that fails around it ------------------------------------------------------------------------

@@ -149,6 +149,7 @@ def _schedule(args: argparse.Namespace, settings: Settings) -> Schedule:
         reprocess=args.reprocess,
         until_idle=args.until_idle,
         interval_s=(settings.interval or 0.0) if args.forever else 0.0,
+        initial_delay_s=settings.initial_delay if args.forever else 0.0,
         min_pause_s=settings.min_pause,
         tolerable_failures=settings.tolerable_failed_checkpoints,
     )

@@ -23,8 +23,9 @@ from tidegate.dag.links import LINKS
 from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.tasks import reasons
 from tidegate.dag.tasks.following import follow, followed
-from tidegate.dag.tasks.task import Cancelled, DeadlinePassed, SparkNeverReady, Task, deadline, end_anyway, let_go
-from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.dag.tasks.task import Cancelled, Task, end_anyway
+from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
+from tidegate.execution.deadline import DeadlinePassed, cancel_in_time, job_deadline, job_is_late, opened
 from tidegate.execution.job.readiness import PASSED_BY
 from tidegate.records.records import Ack, Plan
 from tidegate.versions.airflow import AirflowException, AirflowFailException, AirflowSkipException
@@ -97,7 +98,7 @@ class Step(BaseOperator):
 
     def on_kill(self) -> None:
         """SIGTERM. Airflow leaves it at this call, and the process would continue: so it is ended from here."""
-        let_go(self._cancel)
+        cancel_in_time(self._cancel)
         if self._over is not None:
             end_anyway(self._over)
         raise Cancelled(f"task {self.task_id} was told to end; its Spark work is cancelled")
@@ -275,44 +276,43 @@ class JobOperator(Step):
         return self.triggered(task).plan
 
     def _work(self, task: Task, plan: Plan) -> None:
-        left = plan.timeout_s - task.coordinator.ledger.age(plan)
         do = self._submit if task.settings.spark.mode == "submit" else self._run
         try:
-            ack = do(task, plan, left)
+            ack = do(task, plan)
         except DeadlinePassed as passed:
             # It may have been done in time: a session that is closed, or a driver that ends, takes its time, too.
             with contextlib.suppress(TidegateError):
                 if task.coordinator.ledger.ack(plan.id, self.job) is not None:
                     log.info("Job %s of checkpoint %s is done; what came after it took too long", self.job, plan.id)
                     return
-            late = _late(self.job, plan, ready=not isinstance(passed, SparkNeverReady))
+            late = job_is_late(self.job, plan, passed)
             task.failed(str(late), of_environment=late.of_environment)
             task.note(self.task_id, late)  # what an earlier try has met is no cause any more
             raise AirflowFailException(f"{late.reason}: {late}") from None
         rows = ", ".join(f"{count:,} rows for {sink}" for sink, count in ack.stats.rows.items())
         log.info("Job %s of checkpoint %s is done: %s", self.job, plan.id, rows or "nothing to publish")
 
-    def _run(self, task: Task, plan: Plan, left: float) -> Ack:
+    def _run(self, task: Task, plan: Plan) -> Ack:
         """In this process, with a session on a Spark server."""
         from tidegate.execution.job.gates import warm_gates
         from tidegate.execution.job.run_job import run_job
 
         warm_gates(task.coordinator.graph)
-        with self.sessions(task, self.job) as sessions, deadline(left, sessions.cancel, task.more_time(plan, self.job)):
+        with (
+            self.sessions(task, self.job) as sessions,
+            job_deadline(task.coordinator, plan, self.job, sessions.cancel),
+        ):
             task.step("getting Spark ready")
-            try:
-                spark = sessions()
-            except DeadlinePassed:
-                raise SparkNeverReady from None
+            spark = opened(sessions, self.job)
             return run_job(task.coordinator, plan.id, self.job, spark, task.step, task.at_work)
 
-    def _submit(self, task: Task, plan: Plan, left: float) -> Ack:
+    def _submit(self, task: Task, plan: Plan) -> Ack:
         """As an application of its own, by spark-submit."""
         from tidegate.dag.tasks.submitting import submitting
 
         with (
             submitting(task, plan.id, self.job) as process,
-            deadline(left, process.cancel, task.more_time(plan, self.job)),
+            job_deadline(task.coordinator, plan, self.job, process.cancel),
         ):
             self._cancel = process.cancel
             try:
@@ -420,23 +420,6 @@ def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:
     log.info("Checkpoint %s %s%s", plan.id, state, ends)
     for name, part in plan.sources.items():
         log.info("  %s: %s", name, part.summary or ("nothing new" if part.empty else "new input"))
-
-
-def _late(job: str, plan: Plan, *, ready: bool) -> TidegateError:
-    """A checkpoint's time is over, and the job is not done. Without Spark that is not the pipeline's fault."""
-    limit = f"within checkpoint {plan.id}'s timeout of {plan.timeout_s:g} s"
-    if ready:
-        return Invalid(
-            f"job {job!r} was not done {limit}",
-            help="raise `timeout`, or take less input per checkpoint",
-            reason="CHECKPOINT_EXPIRED",
-        )
-    return Unavailable(
-        f"Spark was not ready for job {job!r} {limit}",
-        help="look at its server (`tidegate doctor`) and at what the machine is busy with; if it takes longer to "
-        "start, raise `timeout`. The next run takes the same input",
-        reason="SPARK_START",
-    )
 
 
 def _made_before(task: Task, id: int) -> bool:

@@ -7,10 +7,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from tidegate.checkpoint.manifests import lacking
@@ -27,12 +25,9 @@ if TYPE_CHECKING:
     from tidegate.coordinator import Coordinator
     from tidegate.pipeline import Pipeline
 
-__all__ = ["NEED_MORE", "Cancelled", "DeadlinePassed", "SparkNeverReady", "Task", "open_coordinator"]
+__all__ = ["NEED_MORE", "Cancelled", "Task", "open_coordinator"]
 
 log = logging.getLogger(__name__)
-
-LET_GO_S = 3.0
-"""The time that Spark has to cancel. Airflow sends SIGKILL 5 s after SIGTERM."""
 
 NEED_MORE = frozenset({"drain", "rollback"})
 """Actions that need a request, because a parameter is not enough."""
@@ -41,23 +36,12 @@ NEED_MORE = frozenset({"drain", "rollback"})
 ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed", "gone"})
 """States of a task that does nothing more."""
 
-LOOK_AGAIN_S = 30.0
-"""The interval at which a job past its checkpoint's timeout checks whether it may continue."""
-
 END_S = 30.0
 """The time that a task has to end once it was told to."""
 
 
 class Cancelled(KeyboardInterrupt):
     """Airflow wants the task to end: marked, cleared, deleted, or its worker is shut down."""
-
-
-class DeadlinePassed(KeyboardInterrupt):
-    """The checkpoint's timeout is over."""
-
-
-class SparkNeverReady(DeadlinePassed):
-    """The same, and there was no Spark to work with by then."""
 
 
 def end_anyway(over: threading.Event) -> None:
@@ -236,17 +220,6 @@ class Task:
         entry = self.coordinator.ledger.entry(last) if last is not None and self.earlier else None
         return entry.plan.run if entry is not None and entry.open else self.run
 
-    def more_time(self, plan: Plan, job: str) -> Callable[[], float]:
-        """For how long a job may continue when its checkpoint's time is over: as long as that need not wait for it."""
-
-        def more() -> float:
-            entry = self.coordinator.ledger.entry(plan.id)
-            if entry is None or entry.aborted or job not in entry.overtakable:
-                return 0.0
-            return LOOK_AGAIN_S if entry.completed or job not in lacking(self.coordinator.ledger, entry) else 0.0
-
-        return more
-
     def end_unattended(self) -> None:
         """End the run's own checkpoint if its time is over before its jobs begin: the machine was off, or the run was
         cleared the next day. No failure of the pipeline, so that the run gets another one."""
@@ -261,38 +234,3 @@ class Task:
     def step(self, what: str) -> None:
         """Tell the task's log what happens now."""
         log.info("%s", what)
-
-
-@contextlib.contextmanager
-def deadline(seconds: float, cancel: Callable[[], None], more: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
-    """Have the block end with DeadlinePassed once time is up, and Spark let go of its work.
-
-    more: asked then for how much longer it may continue all the same.
-    """
-
-    def over(number: int, frame: FrameType | None) -> None:
-        left: list[float] = []
-        let_go(lambda: left.append(more()))
-        if left and left[0] > 0:
-            signal.setitimer(signal.ITIMER_REAL, left[0], END_S)
-            return
-        let_go(cancel)
-        signal.setitimer(signal.ITIMER_REAL, END_S, END_S)
-        raise DeadlinePassed
-
-    before = signal.signal(signal.SIGALRM, over)
-    # Again and again until the block has ended: in a finalizer Python ignores what is raised, and a thread that takes
-    # the interpreter's lock just then can make it overlook the signal.
-    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), END_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-def let_go(cancel: Callable[[], None]) -> None:
-    """Cancel in a thread: the signal may have interrupted the very client that has to send the request."""
-    thread = threading.Thread(target=cancel, daemon=True)
-    thread.start()
-    thread.join(LET_GO_S)
