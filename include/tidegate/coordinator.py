@@ -28,7 +28,7 @@ from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.codec import fingerprint
 from tidegate.records.names import check_run
-from tidegate.records.records import Decision, Drain, Plan, Rank
+from tidegate.records.records import ChangeByHand, Decision, Drain, Plan, Rank
 
 __all__ = ["AlreadyCovered", "Coordinator", "Outcome", "Triggered"]
 
@@ -86,6 +86,7 @@ class Coordinator(PipelineContext):
         interval: tuple[datetime, datetime] | None = None,
         reprocess: bool = False,
         standing: bool = False,
+        by_hand: ChangeByHand | None = None,
         drain: Drain | None = None,
         aligned: bool = False,
         rank: Rank | None = None,
@@ -94,7 +95,7 @@ class Coordinator(PipelineContext):
 
         interval: the run's data interval, if it has one. AlreadyCovered: that is done, there is nothing to do.
         reprocess: process the interval again, as a new checkpoint that replaces its rows in the tables.
-        standing, drain, aligned: see planning.CheckpointOptions.
+        standing, by_hand, drain, aligned: see planning.CheckpointOptions.
         rank: how urgent it is: of several runs that wait, the most urgent comes first. None: it takes no part in that.
         None: `only_if_new` is set, and no source has anything new to read or to report.
         Raise Rejected if others are in progress, or too much is unpublished; try again later.
@@ -103,7 +104,7 @@ class Coordinator(PipelineContext):
         wanted = intervals.wanted_by(self.graph, interval, reprocess)
         # In an interval pipeline runs wait for intervals, and not for their turn.
         turns = Turns(self.ledger, run, rank if not self.graph.by_interval else None)
-        asked = _Asked(run, kind, give_up, only_if_new, wanted, CheckpointOptions(standing, drain, aligned))
+        asked = _Asked(run, kind, give_up, only_if_new, wanted, CheckpointOptions(standing, drain, aligned, by_hand))
         with turns.noted():
             return self._triggered(asked, turns)
 
@@ -142,8 +143,7 @@ class Coordinator(PipelineContext):
                     if answer.base is None or self.ledger.is_retained(answer.base):
                         raise
                     continue  # the log moved on, and retention removed files that the base's positions name
-                nothing_new = all(part.empty for part in plan.sources.values())
-                if asked.only_if_new and nothing_new and plan.drain is None and not skipping.is_news(plan, view):
+                if asked.only_if_new and self.adds_nothing(plan, view):
                     turns.over()
                     return None
                 plan = msgspec.structs.replace(plan, planning_s=round(seams.monotonic() - began, 3))
@@ -151,6 +151,11 @@ class Coordinator(PipelineContext):
                     turns.over()
                     return Triggered(plan, adopted=False)
                 reach = plan.id  # it exists now, even if listings do not show it yet
+
+    def adds_nothing(self, plan: Plan, view: View) -> bool:
+        """Return whether a plan has nothing to read and nothing to report."""
+        nothing_new = all(part.empty for part in plan.sources.values())
+        return nothing_new and plan.drain is None and not skipping.is_news(plan, view)
 
     def _needs_no_look(self, view: View, uid: str) -> bool:
         """Return whether the tables need not be looked at before planning.

@@ -105,6 +105,7 @@ SAMPLES: dict[str, Record] = {
         run="scheduled__2026-03-01T10:00:00+00:00",
         generation=2,
         base=41,
+        clock="2026-03-01T10:11:12.000+00:00",
         interval=("2026-03-01T09:00:00+00:00", "2026-03-01T10:00:00+00:00"),
         sources={
             "orders": Range(
@@ -147,6 +148,7 @@ SAMPLES: dict[str, Record] = {
         run="line:c1b2c3d4e5f60718",
         generation=3,
         base=42,
+        clock="2026-03-01T10:11:13.000+00:00",
         rollback=Rollback(
             target=30,
             manifest="cd" * 32,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.model.facts import Content, Fact, Log, Made, staged, table_name
 from tests.model.intervals import filed
 from tests.model.stepper import Step, Stepper, put
-from tests.model.world import PUBLISH, START, Pc, ask_completion, ask_job, ask_trigger, entry
+from tests.model.world import BY_HAND, PUBLISH, START, Pc, ask_clock, ask_completion, ask_job, ask_trigger, entry
 from tidegate.protocol import rules
 
 # -- trigger ---------------------------------------------------------------------------------------------
@@ -79,9 +79,13 @@ def trigger_abort(at: Stepper, id: int, ahead: Pc | None) -> Iterator[Step]:
 def trigger_create(at: Stepper, id: int, base: int | None, start: int) -> Iterator[Step]:
     """T6: the create settles it."""
     nobody = tuple((None,) * len(tables) for tables in at.world.shape.jobs)
-    fact = Fact(at.actor.run, base, start, start + 1, nobody)
+    by_hand = at.actor.run == BY_HAND
+    clock = at.world.remembered(ask_clock, id, at.fact(base), by_hand)
+    assert isinstance(clock, int)
+    end = start if by_hand else start + 1
+    fact = Fact(at.actor.run, base, start, end, nobody, clock=clock, by_hand=by_hand)
     if id == len(at.log) + 1:
-        text = f"creates entry {id}: offsets ({start}, {start + 1}] on top of {base}"
+        text = f"creates entry {id}: offsets ({start}, {end}] on top of {base}"
         yield text, at.create(("TI", id), (*at.log, fact), "plan", id)
     elif at.broken("overwrite plan"):
         yield f"overwrites plan {id}", at.go(("TI", id), log=put(at.log, id, fact))
@@ -170,7 +174,7 @@ def manifest(at: Stepper, id: int, fact: Fact) -> Made:
             after.append(fact.base)  # only a broken protocol builds on what is not completed
         else:
             after.append(rules.after_publish([before.manifest], table_name(table)))
-        content.append(None if shape.empty(table, fact.end) else staged(shape, fact, table))
+        content.append(None if fact.by_hand or shape.empty(table, fact.end) else staged(shape, fact, table))
     return Made(fact.acks, tuple(after), tuple(content))
 
 

@@ -14,6 +14,7 @@ from tidegate.protocol.view import Acked, Entry, View
 from tidegate.records.records import (
     Ack,
     Answer,
+    ChangeByHand,
     Decision,
     Handle,
     JobStats,
@@ -78,6 +79,10 @@ class Swap(NamedTuple):
     checkpoints: tuple[tuple[int, tuple[int, ...]], ...]
     rows: tuple[tuple[tuple[int, Content], ...], ...]
     """By table: what the line has made of that, with the numbers that the rows carry."""
+    clock: int = 0
+    """That of the line's last checkpoint."""
+    dropped: frozenset[int] = frozenset()
+    """The changes by hand that somebody has chosen to lose."""
 
 
 class Fact(NamedTuple):
@@ -105,6 +110,10 @@ class Fact(NamedTuple):
     """Retention has claimed it: nobody may begin to rely on it."""
     gone: bool = False
     """Retention has deleted its records, and what only it names."""
+    clock: int = 0
+    """The time that counts in it."""
+    by_hand: bool = False
+    """It reads nothing: a person changes a state."""
 
     @property
     def open(self) -> bool:
@@ -138,6 +147,10 @@ class LineFact(NamedTuple):
     """The entry that its pin is on."""
     checkpoints: tuple[tuple[int, tuple[int, ...]], ...] = ()
     """Its log: of each checkpoint the number, and the live entries that it has replayed."""
+    clocks: tuple[int, ...] = ()
+    """The time of each of these."""
+    dropped: frozenset[int] = frozenset()
+    """The changes by hand that somebody has chosen to lose."""
     files: frozenset[int] = frozenset()
     """The checkpoints whose staged files are there."""
     records: bool = True
@@ -242,6 +255,8 @@ def plan_of(shape: Shape, id: int, fact: Fact) -> Plan:
         kind="scheduled" if fact.rollback is None else "restart",
         run=fact.run,
         base=fact.base,
+        clock=clock_text(fact.clock),
+        by_hand=BY_HAND if fact.by_hand else None,
         interval=_texts(shape.interval(fact.run)) if shape.intervals else None,
         by_interval=bool(shape.intervals),
         sources={"in": offsets},
@@ -254,6 +269,19 @@ def plan_of(shape: Shape, id: int, fact: Fact) -> Plan:
         config_fingerprint="",
         code_fingerprint="",
     )
+
+
+BY_HAND = ChangeByHand(operator="totals", action="edit", by="a person")
+
+
+def clock_text(clock: int) -> str:
+    """A time in records."""
+    return (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=clock)).isoformat()
+
+
+def clock_of(text: str) -> int:
+    """The same, back again."""
+    return (datetime.fromisoformat(text) - datetime(2026, 1, 1, tzinfo=UTC)) // timedelta(minutes=1)
 
 
 def _texts(number: int) -> tuple[str, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from unittest import mock
 
+from tests.model.facts import clock_text
 from tests.model.mutations import Mutation
 from tests.model.worlds import (
     DISCARD,
@@ -13,6 +14,7 @@ from tests.model.worlds import (
     L2,
     LINE,
     LINE_AHEAD,
+    LINE_AND_HAND,
     LINE_AND_POWER,
     LINE_AND_RETENTION,
     LINE_AND_ROLLBACK,
@@ -23,6 +25,7 @@ from tests.model.worlds import (
     LINE_FROM_NOTHING,
     LINE_FROM_SAVEPOINT,
     LINE_GAPS,
+    LINE_RECORDED,
     LINE_SWAPPED_TWICE,
     LINE_TORN,
     PUBLISHER,
@@ -30,8 +33,9 @@ from tests.model.worlds import (
     TWO_LINES,
 )
 from tidegate.protocol import lines, rules
-from tidegate.protocol.lines import CaughtUp, FillUp, LineProgress, Refuse, Replay, Swapped
+from tidegate.protocol.lines import CaughtUp, FillUp, LineProgress, Refuse, Replay, ReplayCut, Swapped
 from tidegate.protocol.view import View, rolled_back_by
+from tidegate.records.records import Plan
 
 Rollbacks = Iterable[tuple[int, int]]
 Swaps = Collection[int]
@@ -111,6 +115,32 @@ def _deaf(view: View, run: str) -> object:
     return lines.RemoveLine(None) if isinstance(answer, rules.Abort) else answer
 
 
+def _clock_of_now(now: str, base: Plan | None, *, by_hand: bool) -> str:
+    """Whatever the time was before, on another machine."""
+    return now
+
+
+def _clock_of_the_beginning(head: Plan, base: Plan | None) -> str:
+    """That of where the line began, as for a rollback."""
+    return clock_text(1)
+
+
+def _cut_now(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: bool) -> object:
+    """A line goes by the time at which it is computed."""
+    cut = lines.on_cut(plans, base, recorded=recorded, drops=drops)
+    return replace(cut, clock=clock_text(59)) if isinstance(cut, ReplayCut) else cut
+
+
+def _larger_cut(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: bool) -> object:
+    """Recorded cuts are merged like any."""
+    return lines.on_cut(plans, base, recorded=False, drops=drops)
+
+
+def _cut_by_hand(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: bool) -> object:
+    """A change by hand is taken for a checkpoint without input."""
+    return lines.on_cut(plans, base, recorded=recorded, drops=True)
+
+
 LINE_RETIRED = replace(LINE, actors=(L1, PUBLISHER, DISCARD, RETIRER))
 
 LINE_MUTATIONS = [
@@ -129,6 +159,13 @@ LINE_MUTATIONS = [
     # replay
     Mutation("replay what is not durable", LINE_AND_POWER, "I1"),
     Mutation("read the log before the line", LINE_TORN, "a false alarm"),
+    # clocks, cuts, and what was done by hand
+    Mutation("plan by the clock of the machine alone", replace(LINE, clock_of_plan=_clock_of_now), "I9"),
+    Mutation("replay by the clock of now", replace(LINE, on_cut=_cut_now), "I9"),
+    Mutation("swap in by the clock of the origin", replace(LINE, clock_of_swap=_clock_of_the_beginning), "I9"),
+    Mutation("merge recorded cuts", replace(LINE_RECORDED, on_cut=_larger_cut), "I9"),
+    Mutation("take a change by hand for nothing", replace(LINE_AND_HAND, on_cut=_cut_by_hand), "changed by hand"),
+    Mutation("lose a change by hand without a word", LINE_AND_HAND, "changed by hand"),
     # the swap's entry
     Mutation("take the next free id for the swap", LINE, "is open"),
     Mutation("swap with an open entry below", replace(LINE, on_swap=_whatever_is_open), "is open"),

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tests.model import rollback
-from tests.model.facts import Content, Fact, LineFact, Log, Made, State, Swap
+from tests.model.facts import Content, Fact, LineFact, Log, Made, State, Swap, clock_of
 from tests.model.stepper import Step, Stepper, put
-from tests.model.world import END, PUBLISH, Pc, World, ask_discard, ask_replay, ask_swap
+from tests.model.world import END, PUBLISH, Pc, World, ask_cut, ask_discard, ask_replay, ask_swap, ask_swap_clock
 from tidegate.protocol import rules
-from tidegate.protocol.lines import FillUp, LineProgress, Refuse, RemoveLine, Replay, Swapped
+from tidegate.protocol.lines import ChangedByHand, FillUp, LineProgress, Refuse, RemoveLine, Replay, ReplayCut, Swapped
 from tidegate.protocol.view import rolled_back_by
 
 
@@ -143,11 +143,7 @@ def _next_replay(at: Stepper, line: int, fact: LineFact, log: Log) -> Iterator[S
     undoing = (rollbacks(log), swaps(log))
     answer = at.world.remembered(ask_replay, facts, first, _elsewhere(at, line, first), known, undoing)
     if isinstance(answer, Replay):
-        for ids in dict.fromkeys((answer.ids[:1], answer.ids)):
-            pc: Pc = ("LA", line, fact.checkpoints, ids)
-            if not at.broken("replay what is not durable"):
-                pc = at.settled(ids, pc)
-            yield f"will replay {ids} in line {line}", at.go(pc)
+        yield from _next_cut(at, line, fact, facts, first, answer)
     elif isinstance(answer, Swapped):
         yield f"finds line {line} swapped in by {answer.id}", at.go(PUBLISH)
     elif isinstance(answer, Refuse):
@@ -156,8 +152,38 @@ def _next_replay(at: Stepper, line: int, fact: LineFact, log: Log) -> Iterator[S
         yield f"finds that line {line} has caught up", at.go(("LS", line))
 
 
+def _next_cut(at: Stepper, line: int, fact: LineFact, facts: Log, first: int, answer: Replay) -> Iterator[Step]:
+    """Which of them the next checkpoint covers. If a person has changed something by hand, it is said, or dropped."""
+    before = fact.clocks[-1] if fact.clocks else at.log[fact.origin - 1].clock if fact.origin else None
+    for drops in (False, True):
+        cut = _cut(at, facts, first, answer.ids, before, drops=drops)
+        if isinstance(cut, ChangedByHand):
+            yield f"says that line {line} meets changes by hand: {cut.ids}", at.go(("NO", line))
+            continue
+        assert isinstance(cut, ReplayCut)
+        for ids in dict.fromkeys((cut.ids[:1], cut.ids)) if not at.world.recorded else (cut.ids,):
+            part = cut if ids == cut.ids else _cut(at, facts, first, ids, before, drops=drops)
+            assert isinstance(part, ReplayCut)
+            clock = clock_of(part.clock)
+            pc: Pc = ("LA", line, fact.checkpoints, ids, clock, drops)
+            if not at.broken("replay what is not durable"):
+                pc = at.settled(ids, pc)
+            yield f"will replay {ids} in line {line}, at {clock}", at.go(pc)
+        if not any(at.log[id - 1].by_hand for id in answer.ids):
+            break
+
+
+def _cut(at: Stepper, facts: Log, first: int, ids: tuple[int, ...], before: int | None, *, drops: bool) -> object:
+    return at.world.remembered(ask_cut, facts, first, ids, before, at.world.recorded, drops)
+
+
 def replayed(
-    at: Stepper, line: int, before: tuple[tuple[int, tuple[int, ...]], ...], ids: tuple[int, ...]
+    at: Stepper,
+    line: int,
+    before: tuple[tuple[int, tuple[int, ...]], ...],
+    ids: tuple[int, ...],
+    clock: int,
+    drops: bool,
 ) -> Iterator[Step]:
     """A checkpoint of the line is completed; its own log admits one after each."""
     fact = at.state.lines[line]
@@ -166,7 +192,11 @@ def replayed(
         return
     assert fact.origin is not None
     number = (before[-1][0] if before else fact.origin + at.world.ahead) + 1
-    lines = changed(at, line, checkpoints=(*before, (number, ids)), files=fact.files | {number})
+    told = drops and not at.broken("lose a change by hand without a word")
+    dropped = fact.dropped | {id for id in ids if told and at.log[id - 1].by_hand}
+    clocks = (*fact.clocks, clock)
+    files = fact.files | {number}
+    lines = changed(at, line, checkpoints=(*before, (number, ids)), files=files, clocks=clocks, dropped=dropped)
     yield f"completes checkpoint {number} of line {line}, of {ids}", at.go(("LR", line), lines=lines)
 
 
@@ -272,8 +302,12 @@ def swap_create(at: Stepper, line: int, id: int, base: int, checkpoints: Checkpo
     end = at.log[base - 1].end if base else 0
     nobody = tuple((None,) * len(tables) for tables in shape.jobs)
     rows = tuple(_rows(at, line, checkpoints, table) for table in range(shape.tables))
-    swap = Swap(line, checkpoints, rows)
-    fact = Fact(run_of(line), base or None, end, end, nobody, rollback=origin, swap=swap)
+    of_line = at.state.lines[line]
+    head = of_line.clocks[len(checkpoints) - 1] if checkpoints else at.log[origin - 1].clock if origin else 0
+    clock = at.world.remembered(ask_swap_clock, head, at.fact(base or None))
+    assert isinstance(clock, int)
+    swap = Swap(line, checkpoints, rows, head, of_line.dropped)
+    fact = Fact(run_of(line), base or None, end, end, nobody, rollback=origin, swap=swap, clock=clock)
     text = f"creates entry {id}: line {line} on top of {base}"
     then: Pc = ("LK" if at.broken("look for the tombstone before the swap's entry") else "LT", line, id)
     yield text, at.create(then, (*at.log, fact), "plan", id)
@@ -284,8 +318,8 @@ def _rows(at: Stepper, line: int, checkpoints: Checkpoints, table: int) -> tuple
     shape, line_begins = at.world.shape, at.state.lines[line].origin == 0
     found = []
     for position, (number, ids) in enumerate(checkpoints):
-        ends = [at.log[id - 1].end for id in ids]
-        if line_begins and position == 0:  # it has read all from the beginning on
+        ends = [at.log[id - 1].end for id in ids if not at.log[id - 1].by_hand]
+        if line_begins and position == 0 and ends:  # it has read all from the beginning on
             ends = [*range(1, ends[0]), *ends]
         ends = [end for end in ends if not shape.empty(table, end)]
         jobs = sum(table in tables for tables in shape.jobs)
@@ -435,6 +469,11 @@ def broken(world: World, before: State, after: State) -> Iterator[str]:
     if any(fact is None for fact in log):
         return
     swapped = [(id, fact) for id, fact in enumerate(log, 1) if fact.swap is not None and fact.made is not None]
+    yield from _clocks(log, after.lines)
+    for id, fact in swapped:
+        yield from _nothing_by_hand_is_lost(id, fact, log)
+        if world.recorded:
+            yield from _cut_as_recorded(id, fact, log)
     for id, fact in enumerate(log, 1):
         if fact.made is not None:
             yield from _as_of(world, id, log)
@@ -450,6 +489,52 @@ def broken(world: World, before: State, after: State) -> Iterator[str]:
         alive = line.origin is not None and not line.tombstone
         if alive and not any(fact.swap.line == number for _, fact in swapped):  # type: ignore[union-attr]
             yield from _can_go_on(number, line, log)
+
+
+def _clocks(log: Log, lines: tuple[LineFact, ...]) -> Iterator[str]:
+    """I9: no clock goes back, and a line's checkpoint has that of the last live one that it replays."""
+    for id, fact in enumerate(log, 1):
+        if fact.aborted:
+            continue
+        below = [fact.base] if fact.rollback is None or fact.swap is not None else [fact.rollback]
+        before = max([log[entry - 1].clock for entry in below if entry], default=0)
+        if fact.swap is not None:
+            before = max(before, fact.swap.clock)
+        if fact.clock < before:
+            yield f"I9: the clock of {id} is {fact.clock}, and {before} was before it"
+    for number, line in enumerate(lines):
+        clocks = [log[line.origin - 1].clock if line.origin else 0, *line.clocks]
+        if clocks != sorted(clocks):
+            yield f"I9: the clocks of line {number} are {clocks}"
+        due = [log[ids[-1] - 1].clock for _, ids in line.checkpoints]
+        if list(line.clocks) != due:
+            yield f"I9: the clocks of line {number} are {line.clocks}, those of what it replays are {due}"
+
+
+def _replaced(id: int, fact: Fact, log: Log) -> list[int]:
+    """The live checkpoints in whose place a swap comes, as far as their input counts."""
+    assert fact.rollback is not None
+    undoing = undoing_input(log[: id - 1])
+    above = [each for each in range(fact.rollback + 1, id) if log[each - 1].made is not None]
+    counting = [each for each in above if rolled_back_by(each, undoing) is None]
+    return [each for each in counting if log[each - 1].rollback is None]
+
+
+def _nothing_by_hand_is_lost(id: int, fact: Fact, log: Log) -> Iterator[str]:
+    """What a person has changed by hand is there after a swap, or a person has chosen to lose it."""
+    assert fact.swap is not None
+    lost = {each for each in _replaced(id, fact, log) if log[each - 1].by_hand} - fact.swap.dropped
+    if lost:
+        yield f"{id} is completed, and loses what was changed by hand in {sorted(lost)}"
+
+
+def _cut_as_recorded(id: int, fact: Fact, log: Log) -> Iterator[str]:
+    """I9: with recorded cuts, a line has one checkpoint for each that it stands for."""
+    assert fact.swap is not None
+    found = [[each for each in ids if not log[each - 1].by_hand] for _, ids in fact.swap.checkpoints]
+    due = [[each] for each in _replaced(id, fact, log) if not log[each - 1].by_hand]
+    if [ids for ids in found if ids] != due:
+        yield f"I9: {id} brings {found}, recorded are {due}"
 
 
 def _as_of(world: World, id: int, log: Log) -> Iterator[str]:
@@ -499,7 +584,12 @@ def _can_go_on(number: int, line: LineFact, log: Log) -> Iterator[str]:
 
 
 def _is_refused(line: LineFact, log: Log) -> bool:
-    """Whether there is a reason against a line: its origin does not count, or the input that it has replayed."""
+    """Whether there is a reason against a line: its origin does not count, or the input that it has replayed; or it
+    meets a change by hand next."""
+    reached = line.replayed[-1] if line.replayed else line.origin or 0
+    above = range(reached + 1, len(log) + 1)
+    if any(log[id - 1].by_hand and log[id - 1].made is not None for id in above):
+        return True
     if line.origin and rolled_back_by(line.origin, rollbacks(log)) is not None:
         return True
     return any(rolled_back_by(id, undoing_input(log)) is not None for id in line.replayed)

@@ -26,7 +26,7 @@ any time later (a zombie). Its program counter says where it stands and what it 
     LF  line, origin, lowest        fork it
     LR  line                     read how far the line is
     LRV line, fact               read the log, ask on_replay
-    LA  line, seen, ids          complete a checkpoint of the line
+    LA  line, seen, ids …        complete a checkpoint of the line
     LS  line                     read how far the line is
     LSV line, fact               read the log, ask on_swap
     NO  line                     told the user that the line cannot go on

@@ -63,7 +63,7 @@ def create(at: Stepper, id: int, base: int | None, target: int) -> Iterator[Step
     if at.broken("go on from where the last one ended") and base is not None:
         end = at.log[base - 1].end
     if id == len(at.log) + 1:
-        fact = Fact(f"R{id}", base, end, end, (), rollback=target)
+        fact = Fact(f"R{id}", base, end, end, (), rollback=target, clock=at.log[target - 1].clock)
         log = (*at.log, fact)
         yield f"creates entry {id}: back to {target}", at.create(("RD", id, target), log, "plan", id)
     else:

@@ -15,17 +15,23 @@ from tests.model.facts import (
     Made,
     Shape,
     State,
+    clock_of,
+    clock_text,
     entry_of,
+    plan_of,
     staged,
     table_name,
     view_of,
 )
-from tidegate.protocol import lines, rules
+from tidegate.protocol import clock, lines, rules
 from tidegate.protocol.lines import LineProgress
 from tidegate.protocol.view import Entry
 
 Pc = tuple[object, ...]
 """Where a process stands and what it remembers; tests/model/process.py lists them."""
+
+BY_HAND = "H"
+"""The run of a person who changes a state by hand."""
 
 START: Pc = ("T",)
 PUBLISH: Pc = ("P", 0, None, None)
@@ -65,6 +71,10 @@ class World:
     """Which of the first checkpoints have a name."""
     ahead: int = 0
     """By how much the numbers of a line are higher than they need be: its checkpoints may have been aborted."""
+    clocks: tuple[int, ...] = ()
+    """What time it is by the clock of whoever makes each entry; by default they all agree."""
+    recorded: bool = False
+    """Lines cut their input as it was recorded."""
     on_trigger: Callable[..., object] = rules.on_trigger
     on_job: Callable[..., object] = rules.on_job
     on_completion: Callable[..., object] = rules.on_completion
@@ -72,7 +82,10 @@ class World:
     on_rollback: Callable[..., object] = rules.on_rollback
     on_replay: Callable[..., object] = lines.on_replay
     on_swap: Callable[..., object] = lines.on_swap
+    on_cut: Callable[..., object] = lines.on_cut
     on_discard: Callable[..., object] = lines.on_discard
+    clock_of_plan: Callable[..., str] = clock.clock_of_plan
+    clock_of_swap: Callable[..., str] = clock.clock_of_swap
     broken: frozenset[str] = frozenset()
     """Names of the mutations of I/O (tests/model/mutations.py) that are switched on."""
     answers: dict[object, object] = field(default_factory=dict, init=False, compare=False, repr=False)
@@ -95,6 +108,10 @@ class World:
             pins=frozenset((("savepoint", id), id) for id in self.savepoints),
         )
 
+    def now(self, id: int) -> int:
+        """What time it is when an entry is made."""
+        return self.clocks[id - 1] if id <= len(self.clocks) else id
+
     def remembered(self, question: Callable[..., object], *facts: object) -> object:
         """The answer to a question about facts; each different question is put once."""
         key = (question, facts)
@@ -106,7 +123,7 @@ class World:
 def begun(shape: Shape, id: int) -> Fact:
     """A checkpoint that is long completed."""
     acks = tuple(("0",) * len(tables) for tables in shape.jobs)
-    fact = Fact(f"{id}", id - 1 or None, id - 1, id, acks, indexed=True)
+    fact = Fact(f"{id}", id - 1 or None, id - 1, id, acks, indexed=True, clock=id)
     content = tuple(None if shape.empty(table, id) else staged(shape, fact, table) for table in range(shape.tables))
     after: list[int | None] = []
     for table in range(shape.tables):
@@ -156,6 +173,33 @@ def ask_replay(
 ) -> object:
     """L2."""
     return world.on_replay(view_of(world.shape, facts, first, elsewhere), line, *rollbacks)
+
+
+def ask_cut(
+    world: World,
+    facts: Log,
+    first: int,
+    ids: tuple[int, ...],
+    before: int | None,
+    recorded: bool,
+    drops: bool,
+) -> object:
+    """L2: before: the clock of the line's last checkpoint."""
+    base = plan_of(world.shape, 1, Fact("-", None, 0, 0, (), clock=before)) if before is not None else None
+    plans = [plan_of(world.shape, id, facts[id - first]) for id in ids]
+    return world.on_cut(plans, base, recorded=recorded, drops=drops)
+
+
+def ask_clock(world: World, id: int, base: Fact | None, by_hand: bool) -> object:
+    """Section 9."""
+    plan = plan_of(world.shape, 1, base._replace(base=None, swap=None, rollback=None)) if base is not None else None
+    return clock_of(world.clock_of_plan(clock_text(world.now(id)), plan, by_hand=by_hand))
+
+
+def ask_swap_clock(world: World, head: int, base: Fact | None) -> object:
+    """Section 9."""
+    plan = plan_of(world.shape, 1, base._replace(base=None, swap=None, rollback=None)) if base is not None else None
+    return clock_of(world.clock_of_swap(plan_of(world.shape, 1, Fact("-", None, 0, 0, (), clock=head)), plan))
 
 
 def ask_swap(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tests.model.facts import Shape
-from tests.model.world import PUBLISH, RETENTION, ROLLBACK, Actor, World
+from tests.model.world import BY_HAND, PUBLISH, RETENTION, ROLLBACK, Actor, World
 
 ONE_TABLE = Shape(((0,),), tables=1)
 TWO_JOBS = Shape(((0,), (1,)), tables=2, gaps=True)
@@ -39,7 +39,11 @@ L1, L2, OTHER = Actor("l1", "line0", ("LB", 0)), Actor("l2", "line0", ("LB", 0))
 DISCARD, DISCARD2 = Actor("d", "-", ("DB", 0)), Actor("d2", "-", ("DB", 0))
 RETIRER = Actor("g", "-", RETENTION)
 
-LINE = World((A1, L1), max_ids=4, shape=ONE_TABLE, give_up=False, begun=2, line_count=1)
+CLOCKS = (1, 2, 5, 3, 6, 4, 7)
+"""The clocks of some machines are behind."""
+HAND = Actor("h", BY_HAND)
+
+LINE = World((A1, L1), max_ids=4, shape=ONE_TABLE, give_up=False, begun=2, line_count=1, clocks=CLOCKS)
 LINE_TWICE = replace(LINE, actors=(A1, L1, L2))
 LINE_TORN = replace(LINE, actors=(A1, L1._replace(careful=True), L2))
 LINE_AND_ROLLBACK = replace(LINE, actors=(A1, L1, BACK))
@@ -55,6 +59,10 @@ LINE_DISCARD_AND_POWER = replace(LINE, actors=(L1, DISCARD, DISCARD2), power_los
 LINE_AHEAD = replace(LINE, ahead=2, max_ids=7)
 LINE_GAPS = replace(LINE, shape=TWO_JOBS)
 TWO_LINES = replace(LINE, actors=(A1, L1, OTHER), line_count=2, max_ids=5, origins=(1, 2))
+
+LINE_RECORDED = replace(LINE, recorded=True, begun=3, max_ids=5, actors=(A1, L1, BACK))
+LINE_AND_HAND = replace(LINE, actors=(A1, HAND, L1), max_ids=5)
+LINE_AND_HAND_RECORDED = replace(LINE_AND_HAND, recorded=True)
 
 
 class Exploration(NamedTuple):
@@ -110,6 +118,16 @@ SMALL = [
         replace(LINE, actors=(A1, L1, BACK), origins=(0,), begun=1, max_ids=3),
         19_000,
         "run A, a line that begins with nothing, a rollback",
+    ),
+    Exploration(
+        "line, recorded cuts", LINE_RECORDED, 45_000, "run A, a line that cuts its input as it was recorded, a rollback"
+    ),
+    Exploration("line and a change by hand", LINE_AND_HAND, 40_000, "run A, a change by hand, a line"),
+    Exploration(
+        "line and a change by hand, recorded cuts",
+        LINE_AND_HAND_RECORDED,
+        24_000,
+        "run A, a change by hand, a line that cuts its input as it was recorded",
     ),
     Exploration("line, k = 2", replace(LINE, actors=(A1, B1, L1), max_open=2), 15_000, "runs A and B, k = 2, a line"),
     Exploration(

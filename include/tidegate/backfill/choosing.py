@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from itertools import count
 
-from tidegate.backfill.line import OpenLine, changes_since, gone_inputs, without_shadow
+from tidegate.backfill.line import Cuts, OpenLine, changes_since, problems_of, without_shadow
+from tidegate.backfill.recorded import RecordedPlans
+from tidegate.backfill.unchanged import may_differ, unrepeatable
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger
@@ -110,9 +112,9 @@ def stop_at(line: OpenLine, text: str) -> Entry:
     return entry
 
 
-def outlook(live: Coordinator, origin: int) -> Json:
-    """Return what a backfill from checkpoint `origin` would read and change, and why it is impossible, if it is.
-    Nothing is written."""
+def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand: bool = False) -> Json:
+    """Return what a backfill from checkpoint `origin` would read and change, what may differ though the code has not
+    changed, and why it is impossible, if it is. Nothing is written."""
     name = live.ledger.pipeline
     entry, changes = changes_since(live, origin)
     if origin and (entry is None or not entry.completed):
@@ -122,8 +124,8 @@ def outlook(live: Coordinator, origin: int) -> Json:
             help=f"`tidegate list {name}` shows the choices",
             reason="NO_SUCH_CHECKPOINT",
         )
-    problems = list(gone_inputs(entry, live))
-    problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
+    problems = problems_of(live, origin, cuts, drops_by_hand=drops_by_hand)
+    recorded = RecordedPlans(live.ledger, origin)
     last = live.ledger.view().last_completed
     return {
         "pipeline": name,
@@ -131,6 +133,17 @@ def outlook(live: Coordinator, origin: int) -> Json:
         "to": last.id if last is not None else None,
         "tables": [change.table for change in changes if change.table in live.graph.sinks],
         "left_as_they_are": without_shadow(live.graph),
+        "cuts": cuts,
+        "by_hand": [
+            {
+                "checkpoint": plan.id,
+                "by": plan.by_hand.by if plan.by_hand is not None else plan.run,
+                "operator": plan.by_hand.operator if plan.by_hand is not None else None,
+                "action": plan.by_hand.action if plan.by_hand is not None else None,
+            }
+            for plan in recorded.by_hand()
+        ],
+        "may_differ": [*unrepeatable(live.graph), *may_differ(live, recorded, cuts)],
         "problems": problems,
         "possible": not problems,
     }

@@ -8,13 +8,14 @@ by then, all of whose input it reads or has read.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
 from tidegate import seams
+from tidegate.backfill.recorded import RecordedPlans, side_files_of
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.publishing import publish
@@ -28,8 +29,19 @@ from tidegate.lifecycle.fork import fork, look
 from tidegate.lifecycle.rollback_proposal import Change, table_changes
 from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.protocol.lines import CaughtUp, LineProgress, Refuse, Replay, Swapped, on_replay
-from tidegate.protocol.view import Entry, rolled_back_by
+from tidegate.protocol.lines import (
+    CaughtUp,
+    ChangedByHand,
+    LineProgress,
+    Refuse,
+    Replay,
+    ReplayCut,
+    Swapped,
+    on_cut,
+    on_replay,
+)
+from tidegate.protocol.rules import CreateEntry, WantedInterval
+from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records.names import check_name
 from tidegate.records.records import Beginning, Blob, LineRecord, Pin, Plan
 from tidegate.sinks.delta.shadow import LINE
@@ -37,15 +49,23 @@ from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
+    from tidegate.checkpoint.planning import CheckpointOptions
+
+Cuts: TypeAlias = Literal["own", "recorded"]
 
 __all__ = [
+    "EXPECTED",
+    "WAYS_OUT",
+    "Cuts",
     "LineCoordinator",
     "OpenLine",
     "begin",
     "lagging_sources",
     "open_line",
     "pin_owner",
+    "problems_of",
     "refuse_kind",
+    "told_by_hand",
     "told_if_discarded",
     "without_shadow",
 ]
@@ -76,6 +96,13 @@ class OpenLine:
         step = self.own.next_step()
         return id == self.progress().rests_on or (isinstance(step, Replay) and id in step.ids)
 
+    def lost_by_hand(self) -> list[str]:
+        """Return what was changed by hand in checkpoints that it has replayed, if nobody has chosen to lose that."""
+        head, rests_on = self.head(), self.progress().rests_on
+        drops = head.plan.drops if head is not None else []
+        plans = RecordedPlans(self.live.ledger, self.record.origin).by_hand()
+        return list(told_by_hand([plan for plan in plans if plan.id <= rests_on and plan.id not in drops]))
+
     def left_out(self) -> list[str]:
         """Return the sinks that have no shadow: their targets stay as they are."""
         return without_shadow(self.live.graph)
@@ -93,9 +120,21 @@ class OpenLine:
         return not any(lagging_sources(self, self.head(), base))
 
 
-def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "") -> OpenLine:
+def begin(
+    live: Coordinator,
+    name: str,
+    origin: int,
+    *,
+    by: str,
+    note: str = "",
+    cuts: Cuts | None = None,
+    drops_by_hand: bool = False,
+) -> OpenLine:
     """Begin a line from checkpoint `origin` of the pipeline (0: from the beginning), or continue with an existing one
-    of this name that began there. L1: pin, then check, then fork."""
+    of this name that began there. L1: pin, then check, then fork.
+
+    cuts: how it cuts its input; None: as it did, or its own. drops_by_hand: what was changed by hand since is lost.
+    """
     refuse_kind(live)
     check_name("backfill", name)
     ledger = live.ledger
@@ -104,8 +143,8 @@ def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "")
     _refuse_others(ledger, name)
     record = ledger.line(name)
     if record is None:
-        _refuse_gone(live, name, origin)
-        record = ledger.create_line(_pinned(live, name, origin, by, note))
+        _refuse_gone(live, origin, cuts or "own", drops_by_hand=drops_by_hand)
+        record = ledger.create_line(_pinned(live, name, origin, by, note, cuts or "own"))
     if record.origin != origin:
         raise Rejected(
             f"backfill {name!r} of pipeline {ledger.pipeline!r} begins at checkpoint {record.origin}, not at {origin}",
@@ -113,10 +152,18 @@ def begin(live: Coordinator, name: str, origin: int, *, by: str, note: str = "")
             help="choose another name, or leave out --from to continue",
             reason="NAME_TAKEN",
         )
+    if cuts is not None and record.cuts != cuts:
+        raise Rejected(
+            f"backfill {name!r} of pipeline {ledger.pipeline!r} was begun with --cuts {record.cuts}, not {cuts}",
+            expected="the same way to cut its input for all of a backfill",
+            help="leave out --cuts to continue; or discard it, and begin another one",
+            reason="NAME_TAKEN",
+        )
     if ledger.line_discarded(name) is not None:  # since it was looked at; then nobody else lets go of a pin made later
         ledger.delete_pin(pin_owner(name))
     refuse_discarded(ledger, name)
     line = open_line(live, record, live_record.uid)
+    line.own.drops_by_hand = drops_by_hand
     with told_if_discarded(ledger, name):
         if record.origin:
             snapshot = snapshot_at(ledger, record.origin, live.place.options, by=by, note=f"backfill {name}")
@@ -172,10 +219,14 @@ class LineCoordinator(Coordinator):
     until: Entry | None = None
     """The pipeline's checkpoint at which to stop, for a look. None: read all there is."""
 
+    drops_by_hand: bool = False
+    """A person has chosen that what was changed by hand since the line's origin is lost by its swap."""
+
     def __init__(self, graph: Graph, ledger: Ledger, live: PipelineContext, record: LineRecord) -> None:
         super().__init__(graph, ledger, live.settings, live.place)
         self._live = live
         self._record = record
+        self._recorded = RecordedPlans(live.ledger, record.origin)
 
     @property
     def finishes(self) -> bool:
@@ -226,16 +277,79 @@ class LineCoordinator(Coordinator):
             )
         return step
 
-    def _plan(self, *args: Any) -> Plan:
+    def _plan(
+        self,
+        answer: CreateEntry,
+        view: View,
+        run: str,
+        kind: str,
+        wanted: WantedInterval | None,
+        options: CheckpointOptions,
+        looked: publish.Report | None,
+    ) -> Plan:
         """Note what the pipeline has completed by now: the sources are asked after that."""
         step = self.refuse()
-        for id in step.ids if isinstance(step, Replay) else ():
-            self._live.ledger.sync_decision(id)  # W2
-        plan = super()._plan(*args)
+        below = view.get(answer.base)
+        base = below.plan if below is not None else None
         ids = [id for id in step.ids if self._is_wanted(id)] if isinstance(step, Replay) else []
-        if ids:
-            return msgspec.structs.replace(plan, replays=ids)
-        return msgspec.structs.replace(plan, replays=list(progress_of(self._record, self.ledger).replayed[-1:]))
+        rests_on = progress_of(self._record, self.ledger).replayed[-1:]
+        reached = rests_on[0] if rests_on else self._record.origin
+        plans = [plan for plan in self._recorded.counting() if reached < plan.id <= max(ids, default=0)]
+        cut = self._cut(plans, base) if plans else None
+        replays = list(cut.ids) if cut is not None else ids or list(rests_on)
+        for id in {*ids, *replays}:
+            self._live.ledger.sync_decision(id)  # W2
+        if self.repeats_cuts:
+            options = self._repeating(options, [plan for plan in plans if cut is not None and plan.id in cut.ids])
+        plan = super()._plan(answer, view, run, kind, wanted, options, looked)
+        if self.repeats_cuts and cut is not None:
+            clock = cut.clock
+        elif self.repeats_cuts and base is not None:
+            clock = base.time
+        else:
+            clock = self._recorded.clock(plan, base, self.graph, self.source_context, self._is_wanted)
+        by_hand = [plan.id for plan in plans if plan.is_by_hand and cut is not None and plan.id in cut.ids]
+        drops = [*(base.drops if base is not None else ()), *by_hand]
+        return msgspec.structs.replace(plan, clock=clock, replays=replays, drops=drops)
+
+    @property
+    def repeats_cuts(self) -> bool:
+        """True: each of its checkpoints has the ranges that a checkpoint of the pipeline has recorded."""
+        return self._record.cuts == "recorded"
+
+    def _cut(self, plans: Sequence[Plan], base: Plan | None) -> ReplayCut:
+        """L2: return which live checkpoints the next one covers. Raise Rejected at a change by hand."""
+        cut = on_cut(plans, base, recorded=self.repeats_cuts, drops=self.drops_by_hand)
+        if isinstance(cut, ChangedByHand):
+            changes = [each for plan in plans if plan.id in cut.ids for each in told_by_hand([plan])]
+            raise Rejected(
+                "\n    ".join(
+                    [
+                        f"backfill {self._record.name!r} of pipeline {self._live.ledger.pipeline!r} comes to what "
+                        "was changed by hand, and cannot do that again:",
+                        *changes,
+                    ]
+                ),
+                expected="a choice: the swap would lose it",
+                help="to lose it: --drop-by-hand. Else discard the backfill, and begin after it",
+                reason="CHANGED_BY_HAND",
+            )
+        return cut
+
+    def _repeating(self, options: CheckpointOptions, plans: Sequence[Plan]) -> CheckpointOptions:
+        """Return the options of a checkpoint that reads what the live one has read; nothing, if there is none."""
+        repeated = next((plan for plan in plans if not plan.is_by_hand), None)
+        if repeated is None:
+            return replace(options, standing=True)
+        for blob in sorted(side_files_of(repeated), key=lambda blob: blob.path):
+            self.ledger.copy_blob(blob, self._live.ledger.get_blob(blob))
+        return replace(options, repeats=repeated)
+
+    def adds_nothing(self, plan: Plan, view: View) -> bool:
+        """See Coordinator. A live checkpoint without input is repeated as well: time has passed in it."""
+        base = view.get(plan.base)
+        before = base.plan.replays if base is not None else []
+        return super().adds_nothing(plan, view) and (not self.repeats_cuts or plan.replays == before)
 
     def has_read_all(self) -> bool:
         """Return whether its checkpoints have noted all that they are to read: nothing is left, or nothing of that."""
@@ -318,7 +432,7 @@ def _graph_of_shadows(graph: Graph, uid: str, name: str) -> Graph:
     return replace(graph, sinks=sinks, hooks=(), hooks_elsewhere=True, on_suspended=())
 
 
-def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str) -> LineRecord:
+def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts: Cuts) -> LineRecord:
     """Pin the checkpoint that the line begins with, check that it is retained, and return the line's record."""
     ledger = live.ledger
     pinned = origin or _lowest_completed(ledger)
@@ -370,22 +484,55 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str) -> Li
         uid=seams.new_id(),
         origin=origin,
         manifest=decision.manifest if origin and decision is not None else None,
+        cuts=cuts,
         by=by,
         note=note,
     )
 
 
-def _refuse_gone(live: Coordinator, name: str, origin: int) -> None:
+def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bool) -> list[str]:
+    """Return why no line can begin at checkpoint `origin`. Empty: it can."""
     target, changes = changes_since(live, origin)
+    recorded = RecordedPlans(live.ledger, origin)
     problems = list(gone_inputs(target, live))
     problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
+    if cuts == "recorded":
+        problems += recorded.problems(live.graph.sources)
+    if not drops_by_hand:
+        problems += told_by_hand(recorded.by_hand())
+    return problems
+
+
+def told_by_hand(plans: Sequence[Plan]) -> Iterator[str]:
+    """Yield, for each checkpoint in which a person has changed a state, what and who."""
+    for plan in plans:
+        change = plan.by_hand
+        if change is None:
+            yield f"checkpoint {plan.id} was made by hand, by run {plan.run}, and no replay does that again"
+            continue
+        what = "edited the state of" if change.action == "edit" else "gave history to"
+        yield f"in checkpoint {plan.id} {change.by} has {what} operator {change.operator!r}: no replay does that again"
+
+
+def _refuse_gone(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bool) -> None:
+    problems = problems_of(live, origin, cuts, drops_by_hand=drops_by_hand)
     if problems:
         raise Rejected(
             "\n    ".join([f"pipeline {live.graph.name!r} cannot be backfilled:", *problems]),
-            expected="all input since then, and tables that can return to what they were",
-            help="begin later, put the input back, or give sources that read it from where it is now",
+            expected=EXPECTED,
+            help=WAYS_OUT,
             reason="CANNOT_BACKFILL",
         )
+
+
+EXPECTED = (
+    "all input since then, and tables that can return to what they were; for --cuts recorded, checkpoints that are "
+    "retained; and nothing that was changed by hand"
+)
+WAYS_OUT = (
+    "begin later, put the input back, or give sources that read it from where it is now; where checkpoints are not "
+    "retained, use --cuts own; to lose what was changed by hand, --drop-by-hand"
+)
 
 
 def _lowest_completed(ledger: Ledger) -> int:

@@ -36,6 +36,7 @@ from tidegate.lifecycle.rollback import pin, unpin
 from tidegate.lifecycle.rollback_proposal import Change, How, undecided_choices
 from tidegate.lifecycle.snapshot import state_location
 from tidegate.protocol import lines, rules
+from tidegate.protocol.clock import clock_of_swap
 from tidegate.protocol.view import Entry, View
 from tidegate.records import typed
 from tidegate.records.codec import fingerprint
@@ -108,6 +109,7 @@ def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
         problems += [*change.way.problems, *undecided_choices(change, choices)]
         if change.way.lacks:
             problems.append(f"table {change.table!r} lacks checkpoint {line.record.origin}: run the pipeline first")
+    problems += line.lost_by_hand()
     head, base = line.head(), line.live.ledger.view().last_completed
     if head is None:
         problems.append("it has completed no checkpoint yet")
@@ -303,7 +305,7 @@ def _create(line: OpenLine, answer: rules.CreateEntry, view: View, act: _Act) ->
         suspended=control.carried_on(view, live.settings.tolerable_failed_checkpoints, but=holder(line)),
     )
     sources = _sources(line, head)
-    plan = _plan(line, answer, head, rollback, sources)
+    plan = _plan(line, answer, head, base, rollback, sources)
     pins = []
     if line.record.manifest is not None:
         pins.append(pin(ledger, plan, line.record.origin, line.record.manifest))
@@ -483,7 +485,12 @@ def _acks(line: OpenLine, plan: Plan) -> dict[str, Handle]:
 
 
 def _plan(
-    line: OpenLine, answer: rules.CreateEntry, head: Entry, rollback: Rollback, sources: dict[str, Range]
+    line: OpenLine,
+    answer: rules.CreateEntry,
+    head: Entry,
+    base: Entry | None,
+    rollback: Rollback,
+    sources: dict[str, Range],
 ) -> Plan:
     """Return the plan of an entry that reads nothing and has no jobs: its content is that of the line's head."""
     live = line.live
@@ -496,6 +503,7 @@ def _plan(
         run=line.record.run,
         generation=answer.generation,
         base=answer.base,
+        clock=clock_of_swap(head.plan, base.plan if base is not None else None),
         rollback=rollback,
         drain=head.plan.drain,
         reach=head.plan.reach,

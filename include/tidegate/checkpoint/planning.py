@@ -26,7 +26,7 @@ from tidegate.checkpoint.pacing import pace_of
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.checkpoint.quarantine_requests import plan_requests
 from tidegate.config.keys import KEYS, MODES
-from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.event_time import too_far_ahead
@@ -34,12 +34,24 @@ from tidegate.pipeline.graph.graph import Graph, OperatorNode, SourceNode
 from tidegate.pipeline.graph.meaning import sources_under_new_names
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.pipeline.hooks import Triggering
+from tidegate.protocol.clock import clock_of_plan
 from tidegate.protocol.moved_sources import source_changes, under_new_names
 from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.view import Entry, View
 from tidegate.records.codec import fingerprint
 from tidegate.records.interval import Interval
-from tidegate.records.records import Beginning, Drain, Json, Overtaking, Pace, Payload, Plan, Range, SourceChange
+from tidegate.records.records import (
+    Beginning,
+    ChangeByHand,
+    Drain,
+    Json,
+    Overtaking,
+    Pace,
+    Payload,
+    Plan,
+    Range,
+    SourceChange,
+)
 from tidegate.records.source_time import partition_of
 
 __all__ = ["CheckpointOptions", "Plans", "standing_ranges"]
@@ -57,6 +69,10 @@ class CheckpointOptions:
     """Event time ends: with this checkpoint, or, if more input waits than it reads, with a later one."""
     aligned: bool = False
     """It goes past no job, whatever the settings say: for a savepoint that is to be copied (O4)."""
+    by_hand: ChangeByHand | None = None
+    """The change that a person makes with it."""
+    repeats: Plan | None = None
+    """It reads what this plan has recorded, and asks no source: for a line. The plan's side files are there."""
 
     @property
     def waits_for_all(self) -> bool:
@@ -91,7 +107,8 @@ class Plans:
         looked: the pass over the tables that came just before.
         """
         interval = wanted.interval if wanted is not None else None
-        drain = special.drain or control.draining(view)
+        repeats = special.repeats
+        drain = special.drain or control.draining(view) or (repeats.drain if repeats is not None else None)
         if drain is not None:
             self._refuse_end()
         if looked is None:
@@ -104,15 +121,17 @@ class Plans:
         config: Json = self.settings.record()
         if base is not None:
             self._refuse(config, base, view, changes)
-        sources = self._sources(answer.id, view, base, interval, changes, standing=special.standing)
+        sources = self._sources(answer.id, view, base, interval, changes, special)
         more = any(part.more for part in sources.values())  # then the end is not reached with this one
         if drain is None and self.pipeline.finishes and not more:
             drain = Drain(by="tidegate", reason="all of its sources have been read to their end")
         hooks = self._hooks(Triggering(self.graph.name, answer.id, answer.base, run), base)
         waits_for_all = special.waits_for_all or drain is not None or bool(changes)
+        stamped = stamp(seams.new_id())
         return Plan(
-            **stamp(seams.new_id()),
+            **stamped,
             id=answer.id,
+            clock=clock_of_plan(stamped["created"], base.plan if base is not None else None, by_hand=special.standing),
             kind=cast(Literal["scheduled", "manual"], kind),
             run=run,
             generation=answer.generation,
@@ -121,11 +140,12 @@ class Plans:
             draining=drain if more else None,
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
-            quarantine_all=control.quarantines_all(view),
+            by_hand=special.by_hand,
+            quarantine_all=control.quarantines_all(view) or (repeats is not None and repeats.quarantine_all),
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             source_changes=list(changes),
-            fixed_inputs=self._fixed_inputs(answer, view),
+            fixed_inputs=self._fixed_inputs(answer, view, repeats),
             hooks=hooks,
             triggers=list(self.graph.sources),
             acks=[job.name for job in self.graph.jobs],
@@ -178,10 +198,13 @@ class Plans:
         base: Entry | None,
         interval: Interval | None,
         changes: Sequence[SourceChange],
-        *,
-        standing: bool,
+        special: CheckpointOptions,
     ) -> dict[str, Range]:
-        if standing:
+        if special.repeats is not None:
+            return self._repeated(special.repeats, base, changes) | plan_requests(
+                self.graph, self.ledger, self.place, view, base
+            )
+        if special.standing:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
             ranges = standing_ranges(base.plan if base else None, declared, changes)
             return {name: part for name, part in ranges.items() if name in declared or name.startswith(QUARANTINE)}
@@ -203,6 +226,23 @@ class Plans:
             sources[name] = msgspec.structs.replace(_standing(sources[name].kind, starts.get(name)), summary=summary)
         return sources | plan_requests(self.graph, self.ledger, self.place, view, base)
 
+    def _repeated(self, recorded: Plan, base: Entry | None, changes: Sequence[SourceChange]) -> dict[str, Range]:
+        """Return the ranges of another plan. A source that it does not know stays where it is."""
+        before = planned_ranges(base, changes)
+        sources = {}
+        for name, sourcing in self.graph.sources.items():
+            part, start = recorded.sources.get(name), before.get(name)
+            if part is not None and start is not None and part.start != start.end:
+                raise Rejected(
+                    f"checkpoint {recorded.id} has read source {name!r} from elsewhere than the backfill has read to",
+                    expected="checkpoints each of which begins where the one before it ends",
+                    help="between them a source was moved, or another backfill was swapped in: discard this one, and "
+                    "begin another one with cuts of its own",
+                    reason="CUTS_DO_NOT_FIT",
+                )
+            sources[name] = part if part is not None else _standing(sourcing.source.kind, start)
+        return sources
+
     def _beginning(self, sourcing: SourceNode, id: int, base: Entry | None) -> Json | None:
         """Return where an unread source begins, as decided at the first look.
 
@@ -222,13 +262,20 @@ class Plans:
         beginning = Beginning(**stamp(seams.new_id()), id=id, source=sourcing.name, at=position)
         return self.ledger.create_beginning(beginning).at
 
-    def _fixed_inputs(self, answer: CreateEntry, view: View) -> dict[str, Payload]:
-        """Fix the inputs that operators and gates read besides their streams."""
+    def _fixed_inputs(self, answer: CreateEntry, view: View, repeats: Plan | None = None) -> dict[str, Payload]:
+        """Fix the inputs that operators and gates read besides their streams; as another plan has them that is
+        repeated."""
         inputs = {}
         for stage in self.graph.stages:
             context = self.pipeline.source_context(stage.name)
+            recorded = repeats.fixed_inputs.get(stage.name) if repeats is not None else None
+            if recorded is not None and isinstance(stage, OperatorNode):
+                inputs[stage.name] = recorded
+                continue
             if isinstance(stage, OperatorNode):
                 fixed = stage.operator.fix_inputs(context)
+            elif recorded is not None and isinstance(stage, GateNode):
+                fixed = stage.gate.fix_again(self.ledger.unpack(recorded), context)
             elif isinstance(stage, GateNode):
                 if stage.gate.reads_tables and answer.base is not None and answer.base > view.settled:
                     raise control.busy((answer.base,), f"gate {stage.name!r} reads its rows in the table")

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import getpass
-import os
-import socket
 import sys
 
 from tidegate.cli.output import Output
 from tidegate.errors import Invalid, Rejected
+from tidegate.execution.runs import user_and_machine
 
 __all__ = ["confirm", "who"]
 
 
 def who() -> str:
-    """Return user and machine, for records. In a container the user may have no name."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):
-        user = f"user {os.getuid()}"
-    return f"{user} on {socket.gethostname()}"
+    """Return user and machine, for records."""
+    return user_and_machine()
 
 
 def confirm(question: str, out: Output, *, yes: bool) -> None:

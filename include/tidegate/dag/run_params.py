@@ -92,6 +92,21 @@ def backfill_params() -> dict[str, Param]:
             title="Larger",
             description="Read so many times as much in a checkpoint as the sources' bounds allow.",
         ),
+        "cuts": Param(
+            "",
+            type="string",
+            enum=["", "own", "recorded"],
+            title="Cuts",
+            description="own: read as much at once as the sources' bounds allow. recorded: one checkpoint for each "
+            "that the pipeline has made, with exactly its input, so that the same code gives the same rows. Empty: "
+            "own, or as the backfill has begun.",
+        ),
+        "drop_by_hand": Param(
+            False,
+            type="boolean",
+            title="Drop changes by hand",
+            description="Lose what somebody has changed in states by hand since then. Without it that is refused.",
+        ),
         "dry_run": Param(
             False,
             type="boolean",

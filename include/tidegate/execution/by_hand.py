@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.sources.base import ReadOnlyBlobs, SourceContext
@@ -33,6 +33,7 @@ class ByHand:
     graph: Graph
     stage: OperatorNode
     """The operator whose state is changed."""
+    action: Literal["edit", "bootstrap"]
     check: Callable[[OperatorRunner], None]
     """Raises if the change is impossible, before anything is read."""
     work: Callable[[OperatorRunner, Mapping[str, DataFrame]], dict[str, DataFrame]]

@@ -18,10 +18,11 @@ from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_lat
 from tidegate.execution.finish import finish
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.run_job import change_by_hand
-from tidegate.execution.runs import abandoned_reason, new_run
+from tidegate.execution.runs import abandoned_reason, new_run, user_and_machine
 from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.records.names import quoted
+from tidegate.records.records import ChangeByHand
 from tidegate.spark.known import empty_like
 from tidegate.spark.session import cancel_in
 from tidegate.state.table import state_sink_name
@@ -75,7 +76,9 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
         none = {replaced_rows_of(name): empty_like(rows[name]) for name in replaced}
         return operating.run(stage, {**rows, **none}, spark, waits=True, history=True)
 
-    return _checkpoint(coordinator, spark, ByHand(coordinator.graph, stage, check, give, needs_input=False))
+    return _checkpoint(
+        coordinator, spark, ByHand(coordinator.graph, stage, "bootstrap", check, give, needs_input=False)
+    )
 
 
 def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: Change, part: str = "") -> Outcome:
@@ -110,7 +113,8 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
     def edit(operating: OperatorRunner, streams: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         return operating.edit(stage, part, changed, streams, spark)
 
-    by_hand = ByHand(coordinator.graph, stage, check, edit, needs_input=uid in coordinator.graph.updating)
+    needs_input = uid in coordinator.graph.updating
+    by_hand = ByHand(coordinator.graph, stage, "edit", check, edit, needs_input=needs_input)
     return _checkpoint(coordinator, spark, by_hand)
 
 
@@ -172,7 +176,8 @@ def _refuse_twice(rows: DataFrame, keys: Sequence[str], uid: str) -> None:
 
 def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ByHand) -> Outcome:
     """Make a checkpoint for the change and pass on its effects, from its plan to the tables."""
-    triggered = coordinator.trigger(new_run(), give_up=abandoned_reason, standing=True)
+    change = ChangeByHand(operator=by_hand.stage.name, action=by_hand.action, by=user_and_machine())
+    triggered = coordinator.trigger(new_run(), give_up=abandoned_reason, standing=True, by_hand=change)
     assert isinstance(triggered, Triggered)
     id = triggered.plan.id
     try:

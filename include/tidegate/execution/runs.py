@@ -7,6 +7,7 @@ This is only a hint: if it is wrong, a live process's checkpoint is aborted, and
 
 from __future__ import annotations
 
+import getpass
 import os
 import socket
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 from tidegate import seams
 from tidegate.records.records import Plan
 
-__all__ = ["abandoned_reason", "new_run"]
+__all__ = ["abandoned_reason", "new_run", "user_and_machine"]
 
 _PREFIX = "process"
 
@@ -23,6 +24,15 @@ def new_run() -> str:
     """Return a fresh run id: process:<host>:<pid>:<start of the process>:<random>."""
     pid = os.getpid()
     return ":".join([_PREFIX, socket.gethostname(), str(pid), _started(pid) or "", seams.new_id()])
+
+
+def user_and_machine() -> str:
+    """Return who works here, for records. In a container the user may have no name."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"user {os.getuid()}"
+    return f"{user} on {socket.gethostname()}"
 
 
 def abandoned_reason(plan: Plan) -> str | None:

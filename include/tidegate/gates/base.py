@@ -156,6 +156,11 @@ class Gate(ABC):
         """Return all problems of the declaration."""
         return []
 
+    @property
+    def by_cuts(self) -> list[str]:
+        """What in its verdict goes by how the input is cut into checkpoints, or by their clock, in words."""
+        return ["it compares a checkpoint with those before it"] if self.remembers else []
+
     def interval_problems(self) -> list[str]:
         """Return the reasons why it cannot be used in a pipeline whose runs read by data interval, in any order."""
         return ["it compares with earlier checkpoints, and intervals come in any order"] if self.remembers else []
@@ -170,6 +175,10 @@ class Gate(ABC):
         """Return what to read in addition to the rows, such as a table's version: the same for every attempt. None:
         nothing."""
         return None
+
+    def fix_again(self, recorded: Json, context: SourceContext) -> Json | None:
+        """Return the same for a checkpoint that repeats another one, of which it was `recorded`."""
+        return recorded
 
     @property
     def reads_tables(self) -> bool:

@@ -162,6 +162,10 @@ class Freshness(Remembering):
         rows, newest, rows_ahead = sums[0]
         return self.judge_newest(rows, newest, rows_ahead, context)
 
+    @property
+    def by_cuts(self) -> list[str]:
+        return ["how old its newest row is, by the checkpoint's clock"]
+
     def _latest(self, context: GateContext) -> int:
         """Return the latest time that is believed: clocks may differ a little, but not by years."""
         return micros_of(parse_time(context.clock)) + micros_in(self.within)

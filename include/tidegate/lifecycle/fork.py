@@ -382,6 +382,7 @@ def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineCon
         run=f"fork:{claimed.uid}",
         generation=base_plan.generation,
         base=None,
+        clock=base_plan.time,
         reach=base_plan.reach,
         sources={name: part for name, part in standing_ranges(base_plan, {}).items() if name in declared},
         hooks={name: state for name, state in base_plan.hooks.items() if name not in left},

@@ -236,6 +236,7 @@ def _plan(answer: rules.CreateEntry, proposal: Proposal, record: Rollback, run: 
         run=run,
         generation=answer.generation,
         base=answer.base,
+        clock=target_plan.time,
         rollback=record,
         drain=target_plan.drain,
         reach=target_plan.reach,

@@ -56,6 +56,11 @@ class Deduplicate(Operator):
         return self.by
 
     @property
+    def by_cuts(self) -> list[str]:
+        first = "which of several different rows of a key is the first: that of the earlier checkpoint"
+        return [*super().by_cuts, first, *self.expiry.by_cuts]
+
+    @property
     def uses_event_time(self) -> bool:
         """True if it needs watermarks."""
         return self.within is not None or self.expiry.uses_event_time

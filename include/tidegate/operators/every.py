@@ -52,6 +52,10 @@ class EveryFew(Operator):
     def describe(self) -> Json:
         return {"checkpoints": self.checkpoints}
 
+    @property
+    def by_cuts(self) -> list[str]:
+        return [*super().by_cuts, f"when it gives its changes: with each {self.checkpoints} checkpoints"]
+
     def problems(self) -> list[str]:
         if type(self.checkpoints) is int and self.checkpoints >= 1:
             return []

@@ -63,6 +63,13 @@ class Expiry:
         except Bad:
             return 0.0
 
+    @property
+    def by_cuts(self) -> list[str]:
+        """See Operator."""
+        if self.after is None or self.time == "event":
+            return []
+        return [f"when a key is forgotten: {self.after} by the checkpoints' clock (state_ttl)"]
+
     def ttl(self, context: OperatorContext) -> Ttl | None:
         """Return when rows expire in one attempt."""
         if self.after is None:
@@ -85,6 +92,10 @@ class ExpiringOperator(Operator):
     def uses_event_time(self) -> bool:
         """True if its rows expire by event time."""
         return self.expiry.uses_event_time
+
+    @property
+    def by_cuts(self) -> list[str]:
+        return [*super().by_cuts, *self.expiry.by_cuts]
 
     @property
     def forgets(self) -> bool:

@@ -20,20 +20,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from tidegate.protocol.clock import clock_of_replay
 from tidegate.protocol.rules import Abort, CreateEntry, Wait, next_abort, own_entry, plan_base
 from tidegate.protocol.view import View, rolled_back_by
-from tidegate.records.records import Pin
+from tidegate.records.records import Pin, Plan
 
 __all__ = [
     "LINE_DISCARDED",
     "SWAP_INTERRUPTED",
     "CaughtUp",
+    "ChangedByHand",
     "FillUp",
     "LineProgress",
     "Refuse",
     "RemoveLine",
     "Replay",
+    "ReplayCut",
     "Swapped",
+    "on_cut",
     "on_discard",
     "on_replay",
     "on_swap",
@@ -87,6 +91,22 @@ class Replay:
 @dataclass(frozen=True)
 class CaughtUp:
     """The line has replayed everything that counts so far."""
+
+
+@dataclass(frozen=True)
+class ReplayCut:
+    """The next checkpoint of the line covers these live checkpoints."""
+
+    ids: tuple[int, ...]
+    clock: str
+    """Its time, if it reads no more than they did."""
+
+
+@dataclass(frozen=True)
+class ChangedByHand:
+    """A person has changed states in these live checkpoints. No replay does that again: somebody has to choose."""
+
+    ids: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -150,6 +170,24 @@ def on_replay(
         return Refuse("there is no completed checkpoint whose input it could replay", ())
     ids = first + tuple(entry.id for entry in counting[len(first) :] if entry.rollback is None)
     return Replay(ids) if ids else CaughtUp()
+
+
+def on_cut(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: bool) -> ReplayCut | ChangedByHand:
+    """Decide which of the live checkpoints that are left to replay the line's next one covers.
+
+    plans: those of the checkpoints that are left, in order; at least one. base: the plan that the line's checkpoint
+    rests on. recorded: it covers one live checkpoint, with that one's ranges;
+    else as many as the sources' bounds allow. drops: a person has chosen that changes by hand are lost.
+    """
+    by_hand = tuple(plan.id for plan in plans if plan.is_by_hand)
+    covered = list(plans)
+    if by_hand and not drops:
+        covered = [plan for plan in plans if plan.id < by_hand[0]]
+        if not covered:
+            return ChangedByHand(by_hand)
+    if recorded:  # what is dropped leaves no checkpoint behind: it goes with the next one
+        covered = covered[: next((place for place, plan in enumerate(covered, 1) if not plan.is_by_hand), len(covered))]
+    return ReplayCut(tuple(plan.id for plan in covered), clock_of_replay(covered[-1].time, base))
 
 
 def _is_open(view: View, id: int) -> bool:

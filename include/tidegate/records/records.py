@@ -253,6 +253,9 @@ class LineRecord(Record, frozen=True, kw_only=True):
     """The checkpoint that it was forked from; 0: the beginning."""
     manifest: Sha | None
     """The manifest of that checkpoint."""
+    cuts: Literal["own", "recorded"] = "own"
+    """recorded: one checkpoint for each live one, with exactly its ranges. own: as large as the sources' bounds
+    allow."""
     by: str
     note: str = ""
 
@@ -654,6 +657,14 @@ class Drain(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class ChangeByHand(Struct, frozen=True, kw_only=True):
+    """What a person has done to an operator's state: `edit` its rows, or `bootstrap` it with history."""
+
+    operator: str
+    action: Literal["edit", "bootstrap"]
+    by: str
+
+
 class Plan(Record, frozen=True, kw_only=True):
     """The plan of checkpoint `id`. Creating it creates the entry."""
 
@@ -664,6 +675,9 @@ class Plan(Record, frozen=True, kw_only=True):
     run: str
     generation: int = 0
     base: Id | None
+    clock: str | None = None
+    """The time that counts in this checkpoint, whenever it is computed: see `time`. None: written by a version that did
+    not record it, or an entry without rows."""
     control: Control | None = None
     """The action that the entry records, if it is not a checkpoint."""
     rollback: Rollback | None = msgspec.field(default=None, name="restart")
@@ -682,8 +696,13 @@ class Plan(Record, frozen=True, kw_only=True):
     """True: rows that a gate would hold go to its quarantine. A person chose this after a rejection."""
     reach: tuple[str, str] | None = None
     """The span of the intervals of this checkpoint and all below it."""
+    by_hand: ChangeByHand | None = None
+    """For a checkpoint that a person makes: the change. It reads no input. See `is_by_hand`."""
     replays: list[Id] = []
     """For a checkpoint of a line: the live entries whose input it reads again, in order (docs/protocol.md, L2)."""
+    drops: list[Id] = []
+    """For a checkpoint of a line: the live entries up to there, made by hand, whose changes a person has chosen to
+    lose."""
     sources: dict[str, Range]
     source_changes: list[SourceChange] = []
     """The sources that were moved or dropped since the base: it has them under their names before."""
@@ -708,6 +727,19 @@ class Plan(Record, frozen=True, kw_only=True):
     code_fingerprint: str
     planning_s: float | None = None
     """How long the trigger took, until it wrote this. None: written by a version that did not record it."""
+
+    @property
+    def time(self) -> str:
+        """The time by which operators, gates and idle sources go in this checkpoint (docs/protocol.md, section 9)."""
+        return self.clock or self.created
+
+    @property
+    def is_by_hand(self) -> bool:
+        """True: a person has changed an operator's state with it. An earlier version recorded only that no source is
+        read."""
+        ordinary = self.control is None and self.rollback is None and self.kind != "fork"
+        stand = bool(self.sources) and all(part.stands for part in self.sources.values())
+        return self.by_hand is not None or (ordinary and stand and not self.replays)
 
     @property
     def made_by(self) -> str:

@@ -10,18 +10,13 @@ from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Amount, Json
 from tidegate.sources.base import Planned, Source, SourceContext, least, reaches
+from tidegate.sources.unrepeatable import UNREPEATABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["Generator"]
 
-_UNREPEATABLE: Final = re.compile(
-    r"\b(rand|randn|random|randstr|uniform|uuid|shuffle|now|current_timestamp|current_date|current_time|curdate|"
-    r"localtimestamp|unix_timestamp(?=\s*\(\s*\))|monotonically_increasing_id|spark_partition_id|"
-    r"input_file_name|current_user|session_user|version)\b",
-    re.IGNORECASE,
-)
 _LITERAL: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|`[^`]*`")
 
 
@@ -121,7 +116,7 @@ def _column_problems(name: object, expression: object, names_before: set[str]) -
     names_before.add(name.lower())
     if not isinstance(expression, str) or not expression.strip():
         return [*problems, f"column {name!r}: {expression!r} is not an SQL expression; write it like 'id % 10'"]
-    unrepeatable = _UNREPEATABLE.search(_LITERAL.sub("''", expression))
+    unrepeatable = UNREPEATABLE.search(_LITERAL.sub("''", expression))
     if unrepeatable:
         problems.append(
             f"column {name!r} uses {unrepeatable.group()}(), which gives different rows on every read; "

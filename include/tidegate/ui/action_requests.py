@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -93,6 +93,11 @@ class AskedBackfill(ActionRequest):
     begin_after: Annotated[str, Field(max_length=200, description="A checkpoint, a savepoint, a time, beginning")] = ""
     to: Annotated[str, Field(max_length=200, description="Where to stop, for a look at a part")] = ""
     larger: Annotated[int, Field(ge=1, le=1_000_000, description="Times as much in a checkpoint as is allowed")] = 1
+    cuts: Annotated[
+        Literal["", "own", "recorded"],
+        Field(description="recorded: a checkpoint for each of the pipeline's, with exactly its input"),
+    ] = ""
+    drop_by_hand: Annotated[bool, Field(description="Lose what was changed in states by hand since then")] = False
     name: Name | None = None
     dry_run: bool = False
     pause: Annotated[float, Field(ge=0, description="Seconds between two of its checkpoints")] = 0.0
@@ -104,6 +109,7 @@ class AskedSwap(ActionRequest):
 
     begin_after: Annotated[str, Field(max_length=200)] = ""
     name: Name | None = None
+    drop_by_hand: Annotated[bool, Field(description="Lose what was changed in states by hand since then")] = False
     keep: Annotated[list[Name], Field(max_length=1000)] = []
     retract: Annotated[list[Name], Field(max_length=1000)] = []
     discard_commits: Annotated[list[Name], Field(max_length=1000)] = []

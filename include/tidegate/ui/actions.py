@@ -173,7 +173,7 @@ def backfill(pipeline: Of, body: AskedBackfill, user: GetUserDep) -> ActionAnswe
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
         previews.refuse_unknown(ledger, body)
         words: dict[str, Any] = {"from": body.begin_after, "to": body.to, "name": body.name, "pause": body.pause}
-        words |= {"note": body.note, "dry_run": body.dry_run}
+        words |= {"note": body.note, "dry_run": body.dry_run, "cuts": body.cuts, "drop_by_hand": body.drop_by_hand}
         conf = {name: value for name, value in words.items() if value}
         conf |= {"larger": body.larger} if body.larger > 1 else {}
         return _run(pipeline, conf, user.get_name(), "the backfill", dag_id=backfill_dag(pipeline.dag_id))

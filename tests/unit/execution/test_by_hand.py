@@ -33,7 +33,7 @@ def by_hand(uid: str, *, needs_input: bool) -> ByHand:
     graph = pipeline.graph()
     stage = next(each for each in graph.stages if each.name == uid)
     assert isinstance(stage, OperatorNode)
-    return ByHand(graph, stage, lambda _: None, lambda *_: {}, needs_input=needs_input)
+    return ByHand(graph, stage, "edit", lambda _: None, lambda *_: {}, needs_input=needs_input)
 
 
 def test_what_gives_for_good_is_changed_alone() -> None:

@@ -69,7 +69,7 @@ def planned(clock: datetime, arrived: Mapping[str, Arrived]) -> Any:
         for name, each in arrived.items()
     }
     return SimpleNamespace(
-        created=clock.isoformat(), sources=ranges, by_interval=False, interval=None, drain=None, config={}
+        time=clock.isoformat(), sources=ranges, by_interval=False, interval=None, drain=None, config={}
     )
 
 

@@ -102,6 +102,20 @@ def test_an_entry_that_is_no_checkpoint_says_what_it_does():
         assert "control" in refusal(as_bytes(json.loads(encode(plan)) | wrong), Plan).what
 
 
+def test_plans_that_do_not_say_by_which_clock_they_go_are_read():
+    """As versions before 0.4 wrote them: they went by when they were created, and a change by hand read no source."""
+    plan = fields("plan")
+    assert decode(as_bytes(plan), Plan, "x").time == plan["clock"]
+    for name in ("clock", "by_hand", "drops"):
+        del plan[name]
+    old = decode(as_bytes(plan), Plan, "x")
+    assert old.time == plan["created"]
+    assert not old.is_by_hand
+    still = {"splits": {"data": {}, "blob": None}, "empty": True, "more": True}
+    sources = {name: part | still for name, part in plan["sources"].items()}
+    assert decode(as_bytes(plan | {"sources": sources}), Plan, "x").is_by_hand
+
+
 def test_records_that_do_not_say_what_spark_did_are_read():
     """As versions before 0.3 wrote them."""
     ack, plan = fields("ack"), fields("plan")
@@ -120,6 +134,9 @@ def test_records_that_do_not_say_what_spark_did_are_read():
 def test_each_missing_field_is_refused(name):
     optional = {
         "control",
+        "clock",
+        "by_hand",
+        "drops",
         "generation",
         "interval",
         "by_interval",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -12,7 +12,7 @@ from tidegate import seams
 from tidegate.backfill.choosing import BEGINNING, existing_line, free_name, no_backfill, origin_of, outlook, stop_at
 from tidegate.backfill.compare import compare, differing_rows, tables_of
 from tidegate.backfill.discard import discard, discard_by_name
-from tidegate.backfill.line import OpenLine, begin
+from tidegate.backfill.line import Cuts, OpenLine, begin
 from tidegate.backfill.replay import replay
 from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, released_on_failure, swap
 from tidegate.cli.inspect.read import plain, row_limit, shown
@@ -46,7 +46,7 @@ def add_parser(subparsers: Any) -> None:
         "result by one commit, and positions and state with it; until then nothing has changed. If it is interrupted, "
         "run the same command again.",
         epilog="examples:\n  tidegate backfill jobs.orders:pipeline --from 41 --dry-run\n"
-        "  tidegate backfill jobs.orders:pipeline --from 2026-03-01 --name new-prices\n"
+        "  tidegate backfill jobs.orders:pipeline --from 2026-03-01 --name new-prices --cuts recorded\n"
         "  tidegate backfill jobs.orders:pipeline --diff revenue\n"
         "  tidegate backfill jobs.orders:pipeline --swap\n"
         "  tidegate backfill jobs.orders:pipeline --discard new-prices",
@@ -71,6 +71,17 @@ def add_parser(subparsers: Any) -> None:
         default=1,
         metavar="N",
         help="read N times as much in a checkpoint as the sources' bounds allow: fewer, larger checkpoints (1)",
+    )
+    parser.add_argument(
+        "--cuts",
+        choices=get_args(Cuts),
+        help="own: read as much at once as the sources' bounds allow; recorded: one checkpoint for each that the "
+        "pipeline has made, with exactly its input, so that the same code gives the same rows (own)",
+    )
+    parser.add_argument(
+        "--drop-by-hand",
+        action="store_true",
+        help="lose what somebody has changed in states by hand since then (edit_state, bootstrap); else it is refused",
     )
     parser.add_argument("--name", metavar="NAME", help="a name for it; without one, backfill-1, backfill-2, …")
     act = parser.add_mutually_exclusive_group()
@@ -102,7 +113,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
             reason="NOT_CAUGHT_UP",
         )
     if args.dry_run:
-        return _dry_run(target, coordinator, _origin(args, target), out)
+        return _dry_run(args, target, coordinator, _origin(args, target), out)
     line = _line(args, target, coordinator)
     line.own.larger = args.larger
     line.own.until = stop_at(line, args.to) if args.to is not None else None
@@ -132,10 +143,19 @@ def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) ->
     """Begin the backfill that is asked for, or continue the one that there is."""
     existing = existing_line(target.ledger, args.name)
     if existing is not None and args.origin is None:
-        return begin(coordinator, existing.name, existing.origin, by=existing.by)
+        name, origin = existing.name, existing.origin
+        return begin(coordinator, name, origin, by=existing.by, cuts=args.cuts, drops_by_hand=args.drop_by_hand)
     origin = _origin(args, target)
     name = args.name or (existing.name if existing is not None else free_name(target.ledger))
-    return begin(coordinator, name, origin, by=who(), note=args.reason)
+    return begin(
+        coordinator,
+        name,
+        origin,
+        by=who(),
+        note=args.reason,
+        cuts=args.cuts,
+        drops_by_hand=args.drop_by_hand,
+    )
 
 
 def _origin(args: argparse.Namespace, target: Target) -> int:
@@ -268,8 +288,8 @@ def _diff(line: OpenLine, table: str, limit: int, out: Output) -> int:
     return 0
 
 
-def _dry_run(target: Target, coordinator: Coordinator, origin: int, out: Output) -> int:
-    found = outlook(coordinator, origin)
+def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator, origin: int, out: Output) -> int:
+    found = outlook(coordinator, origin, args.cuts or "own", drops_by_hand=args.drop_by_hand)
     problems, kept = found["problems"], found["left_as_they_are"]
     out.document(found)
     since = f"checkpoint {origin}" if origin else "the beginning"
@@ -282,6 +302,11 @@ def _dry_run(target: Target, coordinator: Coordinator, origin: int, out: Output)
     changed = [name for name in coordinator.graph.sinks if name not in kept]
     out.line(f"  replaces, later    {', '.join(changed) or 'no table'}, by one commit each")
     _tell_left_out(kept, out)
+    for text in found["may_differ"]:
+        out.line(f"May differ from what it was by the same code: {text}", "yellow")
+    if args.drop_by_hand:
+        for change in found["by_hand"]:
+            out.line(f"Is lost: what {change['by']} has changed by hand in checkpoint {change['checkpoint']}", "yellow")
     for problem in problems:
         out.line(f"Not possible: {problem}", "red")
     return NO if problems else 0

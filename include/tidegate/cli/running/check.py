@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
+from tidegate.backfill.unchanged import unrepeatable
 from tidegate.checkpoint.compatibility import additions, check, growing
 from tidegate.cli.lifecycle.rollback import checkpoint_or_savepoint, coordinator_of
 from tidegate.cli.output import Output, error_document
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     coordinator = coordinator_of(target)
     base = _base(args.base, target)
     if base is None:
-        warnings = growing(coordinator.graph)
+        warnings = [*growing(coordinator.graph), *unrepeatable(coordinator.graph)]
         nothing: dict[str, Any] = {"from": None, "possible": True, "reasons": [], "new": []}
         out.document({"pipeline": target.name, **nothing, "warnings": warnings})
         _warn(warnings, out)
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     changes = source_changes(target.ledger.view(), base) if args.base is None else ()
     errors, new = check(coordinator, base, changes), additions(coordinator.graph, base, changes)
     reasons = [error_document(error) for error in errors]
-    warnings = growing(coordinator.graph)
+    warnings = [*growing(coordinator.graph), *unrepeatable(coordinator.graph)]
     found: dict[str, Any] = {"from": base.id, "possible": not errors, "reasons": reasons, "new": new}
     out.document({"pipeline": target.name, **found, "warnings": warnings})
     for error in errors:

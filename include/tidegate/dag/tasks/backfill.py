@@ -24,6 +24,7 @@ from tidegate.versions.airflow import AirflowException, AirflowSkipException
 
 if TYPE_CHECKING:
     from tidegate.backfill import OpenLine
+    from tidegate.backfill.line import Cuts
     from tidegate.backfill.swap import SwappedIn
     from tidegate.dag.tasks.task import Task
     from tidegate.lifecycle.rollback_proposal import How
@@ -132,7 +133,7 @@ class CheckStep(BackfillStep):
 
     def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
         from tidegate.backfill.choosing import no_backfill, origin_of, outlook
-        from tidegate.backfill.line import refuse_kind
+        from tidegate.backfill.line import EXPECTED, WAYS_OUT, refuse_kind
 
         if note := wanted.params.get("note"):
             log.info("Note: %s", note)
@@ -146,13 +147,14 @@ class CheckStep(BackfillStep):
         if record is None and not wanted.origin:
             raise no_backfill(task.coordinator.ledger, wanted.name)
         origin = record.origin if record is not None else origin_of(task.coordinator.ledger, wanted.origin)
-        found = outlook(task.coordinator, origin)
+        cuts = record.cuts if record is not None else _cuts(wanted) or "own"
+        found = outlook(task.coordinator, origin, cuts, drops_by_hand=_drops_by_hand(wanted))
         _tell_outlook(task, wanted.name, found, begun=record is not None)
         if found["problems"] and record is None:
             raise Rejected(
                 "\n    ".join([f"pipeline {task.pipeline.name!r} cannot be backfilled:", *found["problems"]]),
-                expected="all input since then, and tables that can return to what they were",
-                help="begin later, put the input back, or give sources that read it from where it is now",
+                expected=EXPECTED,
+                help=WAYS_OUT,
                 reason="CANNOT_BACKFILL",
             )
         return {"backfill": wanted.name, **found}
@@ -178,7 +180,15 @@ class ReplayStep(BackfillStep):
             raise no_backfill(ledger, wanted.name)
         origin = record.origin if record is not None else origin_of(ledger, wanted.origin)
         by = wanted.by or f"{task.context['dag_run'].triggering_user_name or 'a run'} in Airflow"
-        line = begin(task.coordinator, wanted.name, origin, by=by, note=str(wanted.params.get("note") or ""))
+        line = begin(
+            task.coordinator,
+            wanted.name,
+            origin,
+            by=by,
+            note=str(wanted.params.get("note") or ""),
+            cuts=_cuts(wanted),
+            drops_by_hand=_drops_by_hand(wanted),
+        )
         if isinstance(line.own.next_step(), Swapped):
             log.info("Backfill %s is swapped in already: there is nothing left to read", line.name)
             return {"backfill": line.name, "checkpoints": 0}
@@ -238,6 +248,7 @@ class SwapStep(BackfillStep):
                 f"{wanted.name} --swap"
             )
         line = self.line(task, wanted)
+        line.own.drops_by_hand = _drops_by_hand(wanted)
         with self.sessions(task):  # for tables that only Spark publishes to
             swapped = self._swapped(task, line, wanted, done=isinstance(line.own.next_step(), Swapped))
         if swapped.error is not None:
@@ -303,8 +314,20 @@ def _bound(line: OpenLine, wanted: Wanted) -> None:
     from tidegate.backfill.choosing import stop_at
 
     line.own.larger = int(wanted.params.get("larger") or 1)
+    line.own.drops_by_hand = _drops_by_hand(wanted)
     to = str(wanted.params.get("to") or "").strip()
     line.own.until = stop_at(line, to) if to and not wanted.swaps else None
+
+
+def _cuts(wanted: Wanted) -> Cuts | None:
+    chosen = str(wanted.params.get("cuts") or "")
+    return "recorded" if chosen == "recorded" else "own" if chosen == "own" else None
+
+
+def _drops_by_hand(wanted: Wanted) -> bool:
+    """Return whether changes by hand are to be lost: by the form, or by the request for a swap."""
+    asked = wanted.act.asked if wanted.act is not None else {}
+    return bool(wanted.params.get("drop_by_hand") or asked.get("drop_by_hand"))
 
 
 def _choices(wanted: Wanted) -> dict[str, How]:
@@ -335,6 +358,8 @@ def _tell_outlook(task: Task, name: str, found: dict[str, Any], *, begun: bool) 
     log.info("  replaces, later    %s, by one commit each", ", ".join(found["tables"]) or "no table")
     if found["left_as_they_are"]:
         log.info("  leaves as it is    %s", ", ".join(found["left_as_they_are"]))
+    for text in found["may_differ"]:
+        log.info("  may differ from what it was by the same code: %s", text)
     for problem in found["problems"]:
         log.warning("  not possible: %s", problem)
 

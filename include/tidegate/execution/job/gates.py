@@ -232,7 +232,7 @@ class GateRunner:
             gate=stage.name,
             place=place,
             checkpoint=self.staging.checkpoint,
-            clock=self.plan.created,
+            clock=self.plan.time,
             memory=self.before.get(_remembered(stage), {}),
             fixed=(ledger.unpack(payload), source_context) if payload is not None else None,
             stage=self._staging_for(stage, table),

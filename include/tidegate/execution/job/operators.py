@@ -140,7 +140,7 @@ class OperatorRunner:
         return OperatorContext(
             uid=stage.name,
             checkpoint=self.plan.id,
-            clock=parse_time(self.plan.created),
+            clock=parse_time(self.plan.time),
             spark=spark,
             stage=lambda frame: self._scratch(stage, frame) if stage.keeps_state else frame,
             states=lambda part, keys, ttl, over, by: self._state(stage, part, keys, spark, ttl, over, by),

@@ -59,7 +59,7 @@ class EventTimes:
         self.told_by_source = cache(known_highest)
         self.plan = plan
         self.before = before
-        self.clock = parse_time(plan.created)
+        self.clock = parse_time(plan.time)
         self.interval = Interval.of_record(plan.interval) if plan.by_interval and plan.interval is not None else None
         """In an interval pipeline: the interval."""
         self.streams: Mapping[str, DataFrame] = {}

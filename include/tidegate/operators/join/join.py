@@ -293,6 +293,12 @@ class LatestJoin(ExpiringOperator):
         return ("left", "right")
 
     @property
+    def by_cuts(self) -> list[str]:
+        final = self.how in ("inner", "semi")
+        met = ["which rows have met, where a side replaces rows between two checkpoints"] if final else []
+        return [*super().by_cuts, *met]
+
+    @property
     def updates(self) -> bool:
         return True
 

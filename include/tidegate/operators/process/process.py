@@ -135,6 +135,13 @@ class Process(Operator):
         self.fields = dict(fields)
 
     @property
+    def by_cuts(self) -> list[str]:
+        calls = [] if self.in_order else ["which rows of a key it gets in one call: those of a checkpoint"]
+        fields = [text for expiry in self.fields.values() for text in expiry.by_cuts]
+        timers = ["when timers.clock calls it: by the checkpoints' clock"]
+        return [*super().by_cuts, *calls, *timers, *self.expiry.by_cuts, *dict.fromkeys(fields)]
+
+    @property
     def parts(self) -> tuple[str, ...]:
         waiting = (WAITING,) if self.in_order else ()
         lists = (part for name in self.lists for part in list_parts(name))

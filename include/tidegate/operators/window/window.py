@@ -81,6 +81,11 @@ class Window(Operator):
         return not self._by_clock
 
     @property
+    def by_cuts(self) -> list[str]:
+        clocked = ["in which window a row is: that of its checkpoint's clock"] if self._by_clock else []
+        return [*super().by_cuts, *clocked]
+
+    @property
     def updates(self) -> bool:
         return self.emit == "update" or (not self._duration_problems() and micros_in(self.allowed_lateness) > 0)
 

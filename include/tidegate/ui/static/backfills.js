@@ -31,6 +31,16 @@ const LARGER = {
   min: "1",
   step: "1",
 };
+const CUTS = {
+  name: "cuts",
+  label: "One checkpoint for each that the pipeline has made, with exactly its input: the same code gives the same rows",
+  kind: "checkbox",
+};
+const DROP_BY_HAND = {
+  name: "drop_by_hand",
+  label: "Lose what somebody has changed in states by hand since then",
+  kind: "checkbox",
+};
 const since = (line) => (line.origin ? `checkpoint #${line.origin}` : "the beginning");
 
 export function backfillButton(dag, about) {
@@ -54,15 +64,19 @@ export function backfillButton(dag, about) {
             FROM,
             TO,
             LARGER,
+            CUTS,
+            DROP_BY_HAND,
             named(),
             PAUSE,
             { name: "dry_run", label: "Dry run: only tell what it would read and change", kind: "checkbox" },
             NOTE,
           ],
-          make: ({ begin_after, to, larger, name, pause, dry_run, note }) => ({
+          make: ({ begin_after, to, larger, cuts, drop_by_hand, name, pause, dry_run, note }) => ({
             begin_after,
             to,
             larger: Number(larger),
+            cuts: cuts ? "recorded" : "own",
+            drop_by_hand,
             pause: Number(pause),
             dry_run,
             note,
@@ -151,11 +165,12 @@ function actions(dag, line, about) {
               verb: "Continue",
               path: path(dag, "backfill"),
               body: h("p", {}, "A run reads what it has not read yet, and compares its tables."),
-              fields: [TO, LARGER, PAUSE, NOTE],
-              make: ({ to, larger, pause, note }) => ({
+              fields: [TO, LARGER, DROP_BY_HAND, PAUSE, NOTE],
+              make: ({ to, larger, drop_by_hand, pause, note }) => ({
                 name,
                 to,
                 larger: Number(larger),
+                drop_by_hand,
                 pause: Number(pause),
                 note,
               }),
