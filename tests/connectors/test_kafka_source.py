@@ -24,6 +24,7 @@ from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job.run_job import run_job
 from tidegate.history.table import live_row
 from tidegate.records.place import Place
+from tidegate.records.readable import readable_text
 from tidegate.records.records import Json
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Kafka, SourceContext
@@ -150,7 +151,7 @@ def test_text_and_bytes_are_one_column(
     assert told.reason == "MALFORMED_RECORD"
     assert f"record that is not UTF-8 at partition 0, offset 2 of topic {topic}" in told.what
     kept = source_of(kafka_broker, topic, value="string", schema=None, on_corrupt="keep", metadata=["offset"])
-    assert rows(read(spark, kept, context)) == [("", None, 1), ("\u00e9", None, 0), (None, "\ufffd\0", 2)]
+    assert rows(read(spark, kept, context)) == [("", None, 1), ("\u00e9", None, 0), (None, "\\xFF\0", 2)]
 
 
 # -- bad records ---------------------------------------------------------------------------------------
@@ -205,9 +206,19 @@ def test_bad_records_are_kept_with_their_text_beside_the_good_ones(
     found = sorted(frame.collect(), key=lambda row: row._offset)
     assert (found[0].id, found[0]._corrupt_record) == (1, None)
     assert all((row.id, row.amount, row.at) == (None, None, None) for row in found[1:])
-    texts = [value if isinstance(value, str) else value.decode(errors="replace") for value, _ in BAD]
+    texts = [value if isinstance(value, str) else readable_text(value)[0] for value, _ in BAD]
     assert [row._corrupt_record for row in found[1:]] == texts
     assert frame.where("_corrupt_record IS NOT NULL").count() == len(BAD)
+
+
+def test_a_number_is_not_rounded_on_its_way_into_a_column_of_text_or_of_38_digits(
+    spark: SparkSession, kafka_broker: Broker, topic: str, context: SourceContext
+) -> None:
+    digits = "123456789012345678901234567890123456.78"
+    kafka_broker.send(topic, [(None, f'{{"s": 1.50, "m": {digits}, "o": {{"s": 1e3}}}}')], partition=0)
+    schema = "s string, m decimal(38,2), o struct<s: string>"
+    (row,) = read(spark, source_of(kafka_broker, topic, schema=schema), context).collect()
+    assert (row.s, str(row.m), row.o.s) == ("1.50", digits, "1e3")
 
 
 def test_keys_that_the_schema_lacks_are_ignored_or_refused(

@@ -81,35 +81,48 @@ def context(root: Path) -> SourceContext:
     return SourceContext("p", "rows", Place(str(root), {}), None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("unknown_keys", ["ignore", "refuse"])
-@pytest.mark.parametrize("on_corrupt", ["keep", "fail"])
-def test_nothing_is_overlooked_in_lines_that_are_plain(
-    unknown_keys: Any, on_corrupt: Any, tmp_path: Path, connect_spark: Any
-) -> None:
-    source = Files("in/*.json", schema=SCHEMA, on_corrupt=on_corrupt, unknown_keys=unknown_keys)
-    columns, folder = parse_ddl(SCHEMA), open_folder(Place(str(tmp_path), {}), "in")
-    (tmp_path / "in").mkdir()
-
-    def found(texts: list[str]) -> int:
-        """Spark finds so many lines that hold more than its reader reads; or it fails at the first one."""
-        (tmp_path / "in/all.json").write_text("\n".join(texts))
-        paths = [str(tmp_path / "in/all.json")]
-        overlooked = reading._overlooked(connect_spark, source, paths, columns, {}, context(tmp_path))
-        assert overlooked is not None
-        return len(overlooked.collect())
-
-    sorted_texts: dict[bool, list[str]] = {True: [], False: []}
+def sorted_out(folder: Path, unknown_keys: str) -> dict[bool, list[str]]:
+    """Random lines, by whether a glance finds them to be plain."""
+    columns, opened = parse_ddl(SCHEMA), open_folder(Place(str(folder), {}), ".")
+    texts: dict[bool, list[str]] = {True: [], False: []}
     for text in islice(lines(random.Random(0)), 3000):
-        (tmp_path / "in/one.json").write_text(text)
-        plain = are_plain(folder, ["one.json"], columns, all_keys_known=unknown_keys == "refuse")
-        sorted_texts[plain].append(text)
-    assert all(len(texts) > 500 for texts in sorted_texts.values())
-    assert found(sorted_texts[True]) == 0
-    if on_corrupt == "keep":
-        assert found(sorted_texts[False]) > 0
-    else:
-        with pytest.raises(Exception, match="TIDEGATE_MALFORMED"):
-            found(sorted_texts[False])
+        (folder / "one.json").write_text(text)
+        texts[are_plain(opened, ["one.json"], columns, all_keys_known=unknown_keys == "refuse")].append(text)
+    assert all(len(found) > 500 for found in texts.values())
+    return texts
+
+
+@pytest.mark.parametrize("unknown_keys", ["ignore", "refuse"])
+def test_nothing_is_overlooked_in_lines_that_are_plain(unknown_keys: Any, tmp_path: Path, connect_spark: Any) -> None:
+    source = Files("in/*.json", schema=SCHEMA, unknown_keys=unknown_keys)
+    columns = parse_ddl(SCHEMA)
+    paths = [str(tmp_path / "all.json")]
+
+    def overlooked(texts: list[str]) -> list[Any]:
+        """Spark fails at the first line that holds more than its reader reads."""
+        Path(paths[0]).write_text("\n".join(texts))
+        frame = reading._lines(connect_spark, source, paths, {})
+        return reading._fail_at_overlooked(frame, source, columns, {}, context(tmp_path)).collect()
+
+    texts = sorted_out(tmp_path, unknown_keys)
+    assert overlooked(texts[True]) == []
+    with pytest.raises(Exception, match="TIDEGATE_MALFORMED"):
+        overlooked(texts[False])
+
+
+@pytest.mark.parametrize("unknown_keys", ["ignore", "refuse"])
+def test_plain_lines_that_are_kept_are_judged_as_a_closer_look_would(
+    unknown_keys: Any, tmp_path: Path, connect_spark: Any
+) -> None:
+    source = Files("in/*.json", schema=SCHEMA, on_corrupt="keep", unknown_keys=unknown_keys)
+    (tmp_path / "all.json").write_text("\n".join(sorted_out(tmp_path, unknown_keys)[True]))
+
+    def kept(plain: bool) -> list[str]:
+        frame = reading._lines(connect_spark, source, [str(tmp_path / "all.json")], {})
+        rows = reading._kept_json(frame, source, parse_ddl(SCHEMA), {}, plain=plain).collect()
+        return sorted(map(repr, rows))
+
+    assert kept(True) == kept(False)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,10 @@ from tests.kit.sources import files
         ({"options": {"multiLine": None}}, "must be text, a number or a boolean"),
         ({"options": {3: "x"}}, "is not a string"),
         ({"options": {"encoding": "utf-8", "ENCODING": "x"}}, "is there twice"),
+        ({"options": {"encoding": "windows-1252", "lineSep": "\n"}}, "is not one that Spark reads"),
+        ({"options": {"encoding": "morse"}, "on_corrupt": "keep"}, "encoding 'morse' is unknown"),
+        ({"options": {"charset": "ISO-8859-1"}}, "needs option 'lineSep' as well"),
+        ({"options": {"encoding": "UTF-16", "lineSep": "\n"}}, "name it, as in 'UTF-16LE'"),
     ],
 )
 def test_bad_declarations_are_told(arguments: dict[str, object], said: str) -> None:

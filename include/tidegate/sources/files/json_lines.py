@@ -16,7 +16,7 @@ from tidegate.sources.files.exact_values import inner_types
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["as_text", "is_flat_object", "no_utf8", "strange_keys", "unread"]
+__all__ = ["DECODED", "as_text", "is_flat_object", "no_utf8", "strange_keys", "unread"]
 
 BLANK: Final = " \\t\\r\\n"
 """JSON's whitespace, as an SQL literal."""

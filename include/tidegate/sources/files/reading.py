@@ -9,16 +9,18 @@ from tidegate.records.names import quoted
 from tidegate.sources.base import SourceContext
 from tidegate.sources.ddl import Column, parse_ddl
 from tidegate.sources.files.exact import escaped, exact_reader, parquet_files
-from tidegate.sources.files.exact_values import as_read
+from tidegate.sources.files.exact_values import as_declared, as_read, doubt
 from tidegate.sources.files.folder import Folder
 from tidegate.sources.files.json_lines import as_text, no_utf8, strange_keys, unread
+from tidegate.sources.files.json_records import parse_records, split_arrays
 from tidegate.sources.files.malformed import fail_at_malformed, flag_malformed, free_name, note
 from tidegate.sources.files.plain_json import are_plain
+from tidegate.sources.files.utf8 import decode_lines, is_utf8
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CORRUPT", "empty_frame", "read_files"]
+__all__ = ["CORRUPT", "empty_frame", "nulled", "read_files"]
 
 CORRUPT: Final = "_corrupt_record"
 
@@ -59,6 +61,10 @@ def read_files(
     reader = exact_reader(spark, paths).options(**options)
     if source.format == "parquet":
         return reader.schema(_schema_ddl(columns)).format("parquet").load(escaped(paths))
+    all_keys = source.unknown_keys == "refuse"
+    if source.format == "json" and keep:
+        plain = not options and are_plain(folder, names, columns, all_keys_known=all_keys)
+        return _kept_json(_lines(spark, source, paths, options), source, columns, options, plain=plain)
     corrupt = free_name(CORRUPT, columns)
     read = [*as_read(columns), Column(corrupt, "string")]
     reader = reader.schema(_schema_ddl(read)).option("columnNameOfCorruptRecord", corrupt)
@@ -66,15 +72,14 @@ def read_files(
         reader = reader.option("enforceSchema", "false")  # else Spark takes columns by position, whatever the header
     frame = reader.option("mode", "PERMISSIVE").format(str(source.format)).load(escaped(paths))
     if keep:
-        replaced = source.format == "csv" and _is_utf8(options)
-        judged = flag_malformed(frame, columns, corrupt, replaced=replaced)
-    else:
-        judged = fail_at_malformed(frame, columns, corrupt, context.source)
-    all_keys_known = source.unknown_keys == "refuse"
-    if source.format == "json" and not options and are_plain(folder, names, columns, all_keys_known=all_keys_known):
+        return flag_malformed(frame, columns, corrupt, replaced=is_utf8(_encoding(options)))
+    judged = fail_at_malformed(frame, columns, corrupt, context.source)
+    if source.format == "json" and not options and are_plain(folder, names, columns, all_keys_known=all_keys):
         return judged
-    overlooked = _overlooked(spark, source, paths, columns, options, context)
-    return judged if overlooked is None else judged.unionByName(overlooked)
+    if source.format == "csv" and not is_utf8(_encoding(options)):
+        return judged
+    lines = _lines(spark, source, paths, options)
+    return judged.unionByName(_fail_at_overlooked(lines, source, columns, options, context))
 
 
 def empty_frame(spark: SparkSession, columns: list[Column]) -> DataFrame:
@@ -84,53 +89,79 @@ def empty_frame(spark: SparkSession, columns: list[Column]) -> DataFrame:
     return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
 
 
-def _overlooked(
-    spark: SparkSession,
-    source: Declared,
-    paths: list[str],
-    columns: list[Column],
-    options: dict[str, str],
-    context: SourceContext,
-) -> DataFrame | None:
-    """Return the lines (or whole files) that hold more than Spark's reader reads, or a frame that fails at the first of
-    them. None: there cannot be any. With on_corrupt='keep', records that the reader already reported as malformed are
-    not reported again."""
-    from pyspark.sql import functions as F
-
-    keep = source.on_corrupt == "keep"
+def _lines(spark: SparkSession, source: Declared, paths: list[str], options: dict[str, str]) -> DataFrame:
+    """Return the lines of the files, as they are: column `value`. With JSON of several lines, the files."""
     whole = source.format == "json" and _is_true(options, "multiLine")
     about_lines = {key: value for key, value in options.items() if key.lower() in {name.lower() for name in _LINES}}
     reader = exact_reader(spark, paths).options(**about_lines)
-    lines = (reader.option("wholetext", "true") if whole else reader).format("text").load(escaped(paths))
+    return (reader.option("wholetext", "true") if whole else reader).format("text").load(escaped(paths))
+
+
+def _parser(options: dict[str, str]) -> dict[str, str]:
+    """Return the options that a parser of single records knows."""
+    return {key: value for key, value in options.items() if key.lower() not in _ABOUT_FILES}
+
+
+def _kept_json(
+    lines: DataFrame, source: Declared, columns: list[Column], options: dict[str, str], *, plain: bool
+) -> DataFrame:
+    """Return one row for each record: those that are malformed with their text in a column of its own.
+
+    Lines are read once, as text, and judged before they are parsed. Spark's reader of JSON would not tell which of its
+    rows are of a line that holds more than it reads, so such a record would come twice.
+    plain: each line is known to be one object with keys of the schema.
+    """
+    from pyspark.sql import functions as F
+
+    parser = _parser(options)
+    decoded = decode_lines(lines, _encoding(options))
+    texts = decoded.select(as_text("").alias("value"), F.when(F.col("broken"), "bytes").alias("flaw"))
+    texts = split_arrays(texts, parser) if not plain else texts.where(F.btrim("value", F.lit(" \t\r\n")) != F.lit(""))
+    text = free_name("_text", columns)
+    why, corrupt = free_name("_why", columns), free_name(CORRUPT, columns)
+    all_keys = source.unknown_keys == "refuse"
+    frame = parse_records(texts, columns, [], parser, text=text, why=why, all_keys=all_keys, judge_keys=not plain)
+    bad = f"CASE WHEN {why} IS NOT NULL OR {doubt(columns)} THEN {text} END"
+    # What Spark's parser understood of a malformed record stays; of one that is something else altogether, nothing.
+    made = as_declared(columns)
+    made = [nulled(sql, column, f"coalesce({quoted(why)}, '') = ''") for sql, column in zip(made, columns, strict=True)]
+    return frame.withColumn(corrupt, F.expr(bad)).selectExpr(*made, quoted(corrupt))
+
+
+def nulled(sql: str, column: Column, unless: str) -> str:
+    """Return SQL of a column that is null unless a condition holds."""
+    name = quoted(column.name)
+    return f"CASE WHEN {unless} THEN {sql.removesuffix(f' AS {name}')} END AS {name}"
+
+
+def _fail_at_overlooked(
+    lines: DataFrame, source: Declared, columns: list[Column], options: dict[str, str], context: SourceContext
+) -> DataFrame:
+    """Return a frame that fails at the first line (or whole file) that holds more than Spark's reader reads, or bytes
+    that it replaces, and has no rows."""
+    from pyspark.sql import functions as F
+
     if source.format == "csv":
-        if keep or not _is_utf8(options):
-            return None
         bad, why = no_utf8(), "bytes"
     else:
-        parser = {key: value for key, value in options.items() if key.lower() not in _ABOUT_FILES}
-        text = as_text(_option(options, "encoding") or _option(options, "charset"))
+        parser, encoding = _parser(options), _encoding(options)
+        text = as_text(encoding)
         strange = strange_keys(text, columns, parser, all_of_them=source.unknown_keys == "refuse")
-        bad, why = unread(text, parser) | strange, "CASE WHEN strange THEN 'keys' ELSE 'unread' END"
-        lines = lines.withColumn("strange", F.lit(False)) if keep else lines.select("value", strange.alias("strange"))
-        if keep:
-            corrupt = free_name("_corrupt", columns)
-            fields = f"{_schema_ddl(columns)}, {quoted(corrupt)} string"
-            read = F.from_json(text, fields, {**parser, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt})
-            rows = F.from_json(text, f"array<struct<{_schema_ddl(columns)}>>", {**parser, "mode": "PERMISSIVE"})
-            is_array = F.btrim(text, F.lit(" \t\r\n")).startswith("[")
-            joined = lines.where(bad & F.when(is_array, rows.isNotNull()).otherwise(read[corrupt].isNull()))
-            nothing = (F.lit(None).cast(column.type).alias(column.name) for column in columns)
-            return joined.select(*nothing, F.col("value").alias(CORRUPT))
-        bad = unread(text, parser) | F.col("strange")
-    joined = lines.where(bad)
+        broken = no_utf8() if is_utf8(encoding) else F.lit(False)
+        lines = lines.select("value", strange.alias("strange"), broken.alias("broken"))
+        bad = F.col("broken") | unread(text, parser) | F.col("strange")
+        why = "CASE WHEN broken THEN 'bytes' WHEN strange THEN 'keys' ELSE 'unread' END"
+    overlooked = lines.where(bad)
     fail = F.expr(f"raise_error({note('value', [Column('value', 'string')], context.source, why)})")
     # Not literal nulls: with those, a filter downstream proves that it needs no row of this branch.
     parsed = F.from_json("value", _schema_ddl(columns))
-    return joined.where(fail.cast("boolean")).select(*(parsed[column.name].alias(column.name) for column in columns))
+    return overlooked.where(fail.cast("boolean")).select(
+        *(parsed[column.name].alias(column.name) for column in columns)
+    )
 
 
-def _is_utf8(options: dict[str, str]) -> bool:
-    return (_option(options, "encoding") or _option(options, "charset") or "utf-8").lower() in ("utf-8", "utf8")
+def _encoding(options: dict[str, str]) -> str:
+    return _option(options, "encoding") or _option(options, "charset")
 
 
 def _option(options: dict[str, str], name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,9 @@ from tidegate.sources.files.exact import unreadable
 from tidegate.sources.files.exact_values import is_read_as_text
 from tidegate.sources.files.fingerprints import Fingerprint, fingerprint
 from tidegate.sources.files.folder import Folder, Pattern, is_ignored, missing_folder, open_folder
+from tidegate.sources.files.json_lines import DECODED
 from tidegate.sources.files.reading import read_files
+from tidegate.sources.files.utf8 import is_utf8
 from tidegate.sources.highest import highest_micros
 from tidegate.sources.template import fill_in, fixed_folder, is_template, template_problems
 
@@ -58,9 +61,10 @@ class Files(Source):
         order may be changed at any time: every position knows each file that was read, so none is read twice.
     max_files, max_bytes: bounds of one checkpoint; at least one file is always taken.
     on_corrupt: "refuse" fails the checkpoint at the first malformed record and names file and record; "keep"
-        adds a column `_corrupt_record` with the record's text, null for good ones. JSON and CSV only. A record is also
-        malformed if it has a decimal with more places than its column, a time beyond the year 9999 (a number is taken
-        for seconds), bytes that are not text, or anything after a JSON record on its line.
+        adds a column `_corrupt_record` with the record's text, null for good ones. JSON and CSV only. Either way, a
+        record is one row. It is also malformed if it has a decimal with more places than its column, a time beyond the
+        year 9999 (a number is taken for seconds), bytes that are not text (in the text that is kept each of them is
+        written as \\xE8), or anything after a JSON record on its line.
     options: options of Spark's reader, such as {"header": "true"} for CSV.
     min_age: seconds since a file's last change before it is taken, for producers that write in place. It only delays:
         it never causes a file to be read twice or skipped. Without it no clock is used.
@@ -626,7 +630,29 @@ def _option_problems(source: Files, columns: Mapping[str, str]) -> list[str]:
             for name, kind in columns.items()
             if is_read_as_text(kind)
         ]
-    return problems
+    return problems or (_encoding_problems(source) if source.format == "json" else [])
+
+
+def _encoding_problems(source: Files) -> list[str]:
+    """Return the problems of the encoding of JSON: what Spark's reader refuses, and what nobody can decode."""
+    options = {str(name).lower(): str(value) for name, value in source.options.items()}
+    encoding = options.get("encoding") or options.get("charset") or ""
+    if is_utf8(encoding):
+        return []
+    if source.on_corrupt == "keep":
+        try:
+            codecs.lookup(encoding)
+        except LookupError:
+            return [f"encoding {encoding!r} is unknown"]
+    elif encoding.upper() not in DECODED:
+        return [f"encoding {encoding!r} of JSON is not one that Spark reads: {', '.join(DECODED)}"]
+    if options.get("multiline", "").lower() == "true":
+        return []
+    if encoding.upper() in ("UTF-16", "UTF-32"):
+        return [f"encoding {encoding!r} does not tell the order of bytes of each line: name it, as in '{encoding}LE'"]
+    if "linesep" not in options:
+        return [f"encoding {encoding!r} of JSON needs option 'lineSep' as well, such as '\\n'"]
+    return []
 
 
 def _similar(word: str, names: Mapping[str, object]) -> str:

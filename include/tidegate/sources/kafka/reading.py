@@ -15,10 +15,12 @@ from tidegate.kafka import SERVERS, KafkaLogin
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.ddl import Column, parse_ddl
-from tidegate.sources.files.exact_values import as_declared, as_read, doubt, doubtful_values
-from tidegate.sources.files.json_lines import as_text, is_flat_object, strange_keys, unread
+from tidegate.sources.files.exact_values import as_declared, doubt, doubtful_values
+from tidegate.sources.files.json_lines import as_text, is_flat_object, unread
+from tidegate.sources.files.json_records import parse_records
 from tidegate.sources.files.malformed import MISFIT, free_name, note
-from tidegate.sources.files.reading import CORRUPT, empty_frame
+from tidegate.sources.files.reading import CORRUPT, empty_frame, nulled
+from tidegate.sources.files.utf8 import is_utf8_sql, readable_sql
 from tidegate.sources.kafka.position import share_of
 
 if TYPE_CHECKING:
@@ -203,8 +205,8 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
     if source.value == "json":
         frame = _parsed(source, frame, columns, rest, names)
     elif source.value == "string":
-        valid, flaw = "make_valid_utf8(value)", "CASE WHEN NOT is_valid_utf8(value) THEN 'bytes' END"
-        frame = frame.selectExpr(f"{valid} AS value", f"{valid} AS {text}", f"{flaw} AS {why}", *rest)
+        readable, flaw = readable_sql("value"), f"CASE WHEN NOT {is_utf8_sql('value')} THEN 'bytes' END"
+        frame = frame.selectExpr(f"{readable} AS value", f"{readable} AS {text}", f"{flaw} AS {why}", *rest)
     else:
         frame = frame.selectExpr("value", f"'' AS {text}", f"CAST(NULL AS string) AS {why}", *rest)
     if source.key == "string":
@@ -217,7 +219,7 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
         corrupt = free_name(CORRUPT, [*columns, *extra])
         bad = f"CASE WHEN {why} IS NOT NULL OR {doubt(checked)} THEN {text} END"
         frame = frame.withColumn(corrupt, F.expr(bad))
-        made = [_null_if(quoted(corrupt), sql, column) for sql, column in zip(made, columns, strict=True)]
+        made = [nulled(sql, column, f"{quoted(corrupt)} IS NULL") for sql, column in zip(made, columns, strict=True)]
         made.append(f"{quoted(corrupt)} AS {CORRUPT}")
     if source.tombstones == "keep":
         made.append(f"{quoted(names.absent)} AS {DELETED}")
@@ -237,50 +239,26 @@ def bad_key_sql(source: DeclaredTopic) -> str:
     return "coalesce(NOT is_valid_utf8(key), false)" if source.key == "string" else "false"
 
 
-def _null_if(corrupt: str, sql: str, column: Column) -> str:
-    name = quoted(column.name)
-    value = sql.removesuffix(f" AS {name}")
-    return f"CASE WHEN {corrupt} IS NULL THEN {value} END AS {name}"
-
-
 def _parsed(
     source: DeclaredTopic, frame: DataFrame, columns: list[Column], rest: list[str], names: _Judging
 ) -> DataFrame:
     """Return the frame with the columns of the schema as they are read, the text, and why it is malformed, if it is."""
     from pyspark.sql import functions as F
 
-    read = as_read(columns)
-    corrupt = free_name("_corrupt", read)
-    fields = ", ".join(column.ddl for column in (*read, Column(corrupt, "string")))
-    parser = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt}
-    all_of_them = source.unknown_keys == "refuse"
-    value, flaw, parsed = F.col("value"), F.col("flaw"), F.col("parsed")
-    frame = frame.selectExpr("make_valid_utf8(value) AS value", "NOT is_valid_utf8(value) AS broken", *rest)
+    value, broken = F.col("value"), F.col("broken")
+    frame = frame.selectExpr(f"{readable_sql('value')} AS value", f"NOT {is_utf8_sql('value')} AS broken", *rest)
     without_mark = F.when(value.startswith("\ufeff"), as_text("")).otherwise(value)
     frame = frame.select(without_mark.alias("value"), "broken", *rest)
-    frame = frame.select(
-        value,
+    flaw = (
         F.when(value.isNull(), F.lit(None))
-        .when(F.col("broken"), "bytes")
+        .when(broken, "bytes")
         .when(is_flat_object(value), F.lit(None))  # as most records are
         .when(~F.btrim(value, F.lit(" \t\r\n")).startswith("{"), "")
         .when(unread(value, {}), "unread")
-        .alias("flaw"),
-        F.from_json(value, fields, parser).alias("parsed"),
-        *rest,
     )
-    # A key that is spelled differently leaves its column null: most records have none.
-    suspect = F.lit(all_of_them or any("struct<" in column.type for column in columns))
-    for column in read:
-        suspect = suspect | parsed[column.name].isNull()
-    malformed = (
-        F.when(flaw.isin("bytes", ""), flaw)
-        .when(parsed[corrupt].isNotNull(), "")
-        .when(flaw.isNotNull(), flaw)
-        .when(value.isNotNull() & suspect & strange_keys(value, columns, {}, all_of_them=all_of_them), "keys")
-    )
-    made = [parsed[column.name].alias(column.name) for column in read]
-    return frame.select(*made, value.alias(names.text), malformed.alias(names.why), *rest)
+    frame = frame.select(value, flaw.alias("flaw"), *rest)
+    all_keys = source.unknown_keys == "refuse"
+    return parse_records(frame, columns, rest, {}, text=names.text, why=names.why, all_keys=all_keys)
 
 
 def _good(source: DeclaredTopic, columns: list[Column], checked: list[Column], name: str, names: _Judging) -> str:
