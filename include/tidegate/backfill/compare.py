@@ -10,6 +10,7 @@ from tidegate import seams
 from tidegate.backfill.line import OpenLine, changes_since
 from tidegate.backfill.swap import examine_swap
 from tidegate.delta import Snapshot, open_table, query, sql_name, version_of
+from tidegate.delta.as_python import python_rows
 from tidegate.delta.dataset import dataset
 from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import stamp
@@ -122,5 +123,4 @@ def _ask(sides: _Sides, sql: str) -> list[dict[str, Any]]:
     signs = {name: 1 if name.startswith("then") else -1 for name in tables}
     rows = " UNION ALL ".join(f"SELECT {columns}, {sign} AS sign FROM {name}" for name, sign in signs.items())
     changed = f"SELECT {columns}, sum(sign) AS more FROM ({rows}) AS x GROUP BY {columns} HAVING sum(sign) <> 0"
-    found: list[dict[str, Any]] = query(tables, f"WITH changed AS ({changed}) {sql}").to_pylist()
-    return found
+    return python_rows(query(tables, f"WITH changed AS ({changed}) {sql}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidegate.delta.as_python import python_rows
 from tidegate.delta.keys import Keys
 from tidegate.delta.rewrite import InputFile, Table, key_rows
 from tidegate.errors import Invalid
@@ -110,12 +111,12 @@ def _refuse_contradictions(
         if place not in loaded:
             loaded[place] = key_rows(table, sources[place], names)
         within = row - int(ends[place] - parts[place].num_rows)
-        return f"{marks[place]} {loaded[place].slice(within, 1).to_pylist()}"
+        return f"{marks[place]} {python_rows(loaded[place].slice(within, 1))}"
 
     different = [first for first, second in pairs if whole(first) != whole(second)]
     if not different:
         return
-    samples = [str(rows.select(keys).slice(row, 1).to_pylist()[0])[:_SAMPLE_WIDTH] for row in different[:_SAMPLES]]
+    samples = [str(python_rows(rows.select(keys).slice(row, 1))[0])[:_SAMPLE_WIDTH] for row in different[:_SAMPLES]]
     raise Invalid(
         f"{len(different)} rows contradict another row with the same key, such as {', '.join(samples)}",
         expected="one row for each key in a checkpoint"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from tidegate.delta.as_python import python_rows, python_values
 from tidegate.delta.dataset import dataset
 from tidegate.delta.files.footers import open_parquet
 from tidegate.delta.log.active_files import LiveFile, files_that_differ
@@ -108,7 +109,7 @@ def _comparable(rows: pa.Table) -> pa.Table:
 
     for place, field in enumerate(rows.schema):
         if pa.types.is_nested(field.type) or pa.types.is_null(field.type):
-            texts = [None if value is None else str(value) for value in rows[field.name].to_pylist()]
+            texts = [None if value is None else str(value) for value in python_values(rows[field.name])]
             rows = rows.set_column(place, field.name, pa.array(texts, pa.string()))
     return rows
 
@@ -133,7 +134,7 @@ def _told(rows: pa.Table, columns: list[str], keys: list[str], limit: int) -> Ro
         half = max(limit // 2, limit - added.num_rows)  # of both, if there are both
         first = removed.slice(0, half)
         shown = pa.concat_tables([first, added.slice(0, limit - first.num_rows)])
-    pairs = [pair for places in shown[f"{_PLACE}_list"].to_pylist() for pair in _pairs(net.take(places).to_pylist())]
+    pairs = [pair for places in shown[f"{_PLACE}_list"].to_pylist() for pair in _pairs(python_rows(net.take(places)))]
     changes = [RowPair(_row(old, columns), _row(new, columns)) for old, new in pairs[:limit]]
     return RowChanges(columns, keys, *counts, changes)
 

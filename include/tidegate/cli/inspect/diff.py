@@ -14,6 +14,7 @@ from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, entry_of, open_target
 from tidegate.delta import query, sql_name
+from tidegate.delta.as_python import python_rows
 from tidegate.history.query import view_of
 from tidegate.history.row import MEASURES
 from tidegate.history.view import CheckpointView
@@ -152,7 +153,7 @@ def _ask(target: Target, before: State | None, after: State | None, sql: str) ->
     same = " AND ".join(f"(old.{key} IS NOT DISTINCT FROM new.{key})" for key in keys)
     parts.append(f"changes AS (SELECT {', '.join(chosen)} FROM old FULL JOIN new ON {same})")
     tables = {side: open_as_of(target, state.table) for side, state in sides.items() if state is not None}
-    rows: list[dict[str, Any]] = query(tables, f"WITH {', '.join(parts)} {sql}").to_pylist()
+    rows = python_rows(query(tables, f"WITH {', '.join(parts)} {sql}"))
     return rows
 
 

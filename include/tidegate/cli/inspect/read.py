@@ -15,6 +15,7 @@ from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
 from tidegate.delta import Snapshot
+from tidegate.delta.as_python import python_rows
 from tidegate.delta.dataset import dataset
 from tidegate.errors import Invalid
 from tidegate.ledger.refusals import no_such_sink, without_versions
@@ -167,7 +168,7 @@ def take(snapshot: Snapshot, limit: int) -> Sample:
     for part in (part for file in data.get_fragments() for part in file.split_by_row_group()):
         if len(rows) >= limit:
             break
-        rows += part.to_table(schema=data.schema).slice(0, limit - len(rows)).to_pylist()
+        rows += python_rows(part.to_table(schema=data.schema).slice(0, limit - len(rows)))
     return Sample(list(data.schema.names), rows, data.count_rows())
 
 

@@ -12,6 +12,7 @@ from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
 from tidegate.delta import Snapshot, query
+from tidegate.delta.as_python import python_rows
 from tidegate.errors import Invalid
 from tidegate.ledger.refusals import no_such_state
 from tidegate.offline import State
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _tell_sql(target, published, state, out)
     snapshot = open_as_of(target, state.table)
     sql = state.view("version", where=args.where, quote='"')
-    rows = _ask(snapshot, f"{sql} LIMIT {args.limit}", args.where).to_pylist()
+    rows = python_rows(_ask(snapshot, f"{sql} LIMIT {args.limit}", args.where))
     total = _ask(snapshot, f"SELECT count(*) AS n FROM ({sql})", args.where).to_pylist()[0]["n"]
     columns = state.columns
     out.document(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tidegate.delta.as_python import python_values
 from tidegate.errors import Invalid
 from tidegate.gates.expectations.yaml_lines import dump_yaml
 from tidegate.records.place import Place, is_url
@@ -106,7 +107,7 @@ def _column_rules(name: str, values: Any) -> Iterator[dict[str, Any]]:
             return
         if text and distinct <= FEW_VALUES and rows / distinct >= 10:
             yield _rule(
-                "expect_column_values_to_be_in_set", column=name, value_set=sorted(pc.unique(present).to_pylist())
+                "expect_column_values_to_be_in_set", column=name, value_set=sorted(python_values(pc.unique(present)))
             )
             return
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_decimal(values.type):

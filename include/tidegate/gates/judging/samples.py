@@ -9,6 +9,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from tidegate.delta.as_python import python_values
 from tidegate.gates.expectations.suite import Rule
 from tidegate.records.records import Json
 
@@ -42,7 +43,7 @@ def cast_to_string_like_spark(values: pa.ChunkedArray, zone: Callable[[], str], 
         casts = (cast for name, cast in _CASTS if getattr(pa.types, f"is_{name}")(kind))
         text = next(casts, _refuse_type)
     try:
-        return [None if value is None else text(value)[:length] for value in values.to_pylist()]
+        return [None if value is None else text(value)[:length] for value in python_values(values)]
     except (OverflowError, LookupError, OSError) as error:
         raise ValueError(str(error)) from error
 

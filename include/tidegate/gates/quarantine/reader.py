@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tidegate.delta import LiveFile, Location, Snapshot, live_files, open_table
+from tidegate.delta.as_python import python_rows
 from tidegate.delta.dataset import dataset
 from tidegate.delta.files.footers import open_parquet
 from tidegate.errors import Invalid
@@ -306,7 +307,7 @@ class SetAside:
                 continue
             for batch in self._batches(file, None, group, _WIDE):
                 selected = batch.filter(choice.mask(batch))
-                batch_rows = selected.slice(skip, limit - len(rows)).to_pylist()
+                batch_rows = python_rows(selected.slice(skip, limit - len(rows)))
                 rows += [dict.fromkeys(self._fields) | row for row in batch_rows]
                 skip = max(skip - selected.num_rows, 0)
                 if len(rows) >= limit:

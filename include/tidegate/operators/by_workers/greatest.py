@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.delta.as_python import python_rows
 from tidegate.operators.by_workers.ranked import ENTERS, in_order, sortable
 from tidegate.state.arrow.folding import Folded, TooMany
 from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
@@ -86,7 +87,7 @@ class GreatestRow:
 
     def _content(self, rows: pa.Table, place: int) -> str:
         """Return all that a row holds, as text: so NaN is the same as NaN."""
-        return repr(rows.select(list(self.columns)).slice(place, 1).to_pylist())
+        return repr(python_rows(rows.select(list(self.columns)).slice(place, 1)))
 
     def _given(self, rows: pa.Table, replaced: pa.Table) -> Iterator[pa.Table]:
         import numpy as np

@@ -32,6 +32,7 @@ from tidegate.delta import (
     read_commit,
     replace,
 )
+from tidegate.delta.as_python import python_values
 from tidegate.delta.rewrite import InputFile, Table, parts_of, read_part, rewrite
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.records.interval import Interval
@@ -189,6 +190,6 @@ def _added_files(commit: Commit) -> list[StagedFile]:
 
 def _row_digests(rows: pa.Table) -> Iterator[bytes]:
     """Yield a digest of all values of each row."""
-    columns = [column.to_pylist() for column in rows.columns]
+    columns = [python_values(column) for column in rows.columns]
     for values in zip(*columns, strict=True):
         yield blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=16).digest()

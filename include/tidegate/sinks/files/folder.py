@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.delta import Location
+from tidegate.delta.as_python import python_values
 from tidegate.errors import Corrupt
 from tidegate.ledger import LocalStore, Store
 from tidegate.records import typed
@@ -205,7 +206,7 @@ def write_file(entry: LogEntry, staged: Location, file: ExportedFile, target: Lo
         if entry.header:
             sink.write(f"{entry.header}\n".encode())
         for batch in lines.iter_batches(columns=[LINE]):
-            sink.write("".join(f"{line}\n" for line in batch.column(0).to_pylist()).encode())
+            sink.write("".join(f"{line}\n" for line in python_values(batch.column(0))).encode())
 
 
 def _checkpoint_folder(entry: LogEntry) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tidegate import offline, seams
 from tidegate.delta import Snapshot
+from tidegate.delta.as_python import python_rows
 from tidegate.delta.dataset import dataset
 from tidegate.delta.files.footers import open_parquet
 from tidegate.delta.row_changes import row_changes
@@ -91,7 +92,7 @@ def _first(snapshot: Snapshot, sink: str, limit: int) -> list[dict[str, Any]]:
         partition = ds.get_partition_keys(file.partition_expression)
         with open_parquet(snapshot.location, file.path) as parquet:
             for batch in parquet.iter_batches(batch_size=limit - len(found)):
-                found += [row | partition for row in batch.to_pylist()]
+                found += [row | partition for row in python_rows(batch)]
                 if len(found) >= limit:
                     break
     return found[:limit]
