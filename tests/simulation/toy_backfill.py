@@ -12,7 +12,6 @@ from tests.simulation.line_storage import ShadowedSink
 from tidegate import Pipeline
 from tidegate.backfill import OpenLine, SwappedIn, begin, replay, swap
 from tidegate.execution.loop import Observer, Schedule
-from tidegate.pipeline.hooks import Callbacks
 from tidegate.records.records import Json
 from tidegate.sources import Generator
 from tidegate.sources.base import SourceContext
@@ -31,7 +30,7 @@ class Numbers(Generator):
 class Endless(ToyWorld):
     """A pipeline from a source, through gates if there are any, to a table that can have a shadow."""
 
-    hooks: Mapping[str, Callbacks] = field(default_factory=dict)
+    hooks: Mapping[str, Any] = field(default_factory=dict)
 
     def pipeline(self) -> Pipeline:
         pipeline = Pipeline(self.name)

@@ -494,7 +494,6 @@ def _plan(
 ) -> Plan:
     """Return the plan of an entry that reads nothing and has no jobs: its content is that of the line's head."""
     live = line.live
-    target = live.ledger.plan(line.record.origin) if line.record.origin else None
     config: Json = live.settings.record()
     return Plan(
         **stamp(seams.new_id()),
@@ -511,9 +510,20 @@ def _plan(
         triggers=[],
         acks=[],
         commits=list(live.graph.tables),
-        hooks=target.hooks if target is not None else {},
+        hooks=_states_of_hooks(line, base),
         timeout_s=live.settings.timeout,
         config=config,
         config_fingerprint=fingerprint(config),
         code_fingerprint=live.graph.code_fingerprint(),
     )
+
+
+def _states_of_hooks(line: OpenLine, base: Entry | None) -> dict[str, Json]:
+    """Return what hooks get back after the swap: positions stand where the pipeline's last checkpoint left them, so
+    that is whose states they are, but for a hook that is to begin again at the line's origin."""
+    last = base.plan.hooks if base is not None else {}
+    target = line.live.ledger.plan(line.record.origin) if line.record.origin else None
+    at_origin = target.hooks if target is not None else {}
+    begin_again = {hook.name for hook in line.live.graph.hooks if hook.after_swap == "origin"}
+    states = {name: state for name, state in last.items() if name not in begin_again}
+    return states | {name: state for name, state in at_origin.items() if name in begin_again}

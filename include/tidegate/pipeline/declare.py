@@ -35,6 +35,7 @@ from tidegate.pipeline.hooks import (
     Hook,
     OnSuspended,
     Preparing,
+    RestoredAfterSwap,
     Settled,
     Triggering,
     make_hook,
@@ -797,6 +798,7 @@ class Pipeline:
         on_aborted: Callable[[Settled], object] | None = None,
         of: Stream | None = None,
         timeout: str = "30 s",
+        after_swap: RestoredAfterSwap = "last",
     ) -> None:
         """Let your own code take part in checkpoints. The name identifies its state.
 
@@ -813,6 +815,9 @@ class Pipeline:
             planned with the hook, in the order of the checkpoints. If one fails, or does not return in time, it is
             called again at the end of the next checkpoint; nothing else waits for it.
         of: the stream of an operator, if these two are about that operator: they are told the versions of its states.
+        after_swap: the dict that `on_restore` gets after a backfill is swapped in. "last": that of the checkpoint that
+            the swap follows, since positions stand there. "origin": that of the one from which the backfill began, for
+            a hook that is to begin there again, too.
         """
         callbacks: Callbacks = {
             "on_trigger": on_trigger,
@@ -822,7 +827,7 @@ class Pipeline:
             "on_completed": on_completed,
             "on_aborted": on_aborted,
         }
-        self._hooks.append(make_hook(name, timeout, callbacks, self._operator_of(name, of)))
+        self._hooks.append(make_hook(name, timeout, callbacks, self._operator_of(name, of), after_swap))
 
     def _operator_of(self, hook: str, stream: Stream | None) -> str:
         """Return the uid of the operator that gives the stream; empty for no stream."""

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict, get_args
 
 import msgspec
 
@@ -21,12 +21,17 @@ __all__ = [
     "Hook",
     "OnSuspended",
     "Preparing",
+    "RestoredAfterSwap",
     "Settled",
     "Suspension",
     "Triggering",
     "make_hook",
     "once_each",
 ]
+
+RestoredAfterSwap = Literal["last", "origin"]
+"""Whose state a hook gets back after a backfill is swapped in: that of the checkpoint that the swap follows, or that of
+the one from which the backfill began."""
 
 STATE_LIMIT = 65_536
 """Bytes that a hook may store with each checkpoint: its plan must stay readable."""
@@ -118,6 +123,7 @@ class Hook:
     on_aborted: Callable[[Settled], object] | None = None
     operator: str = ""
     """The uid of the operator that it is for; empty: it is for the pipeline."""
+    after_swap: RestoredAfterSwap = "last"
 
     @property
     def is_notified(self) -> bool:
@@ -215,7 +221,9 @@ class Hook:
         )
 
 
-def make_hook(name: str, timeout: str, callbacks: Callbacks, operator: str = "") -> Hook:
+def make_hook(
+    name: str, timeout: str, callbacks: Callbacks, operator: str = "", after_swap: RestoredAfterSwap = "last"
+) -> Hook:
     """Return the hook, or raise Invalid if its declaration is wrong."""
     check_name("hook", name)
     wrong = [key for key, function in callbacks.items() if function is not None and not callable(function)]
@@ -237,7 +245,14 @@ def make_hook(name: str, timeout: str, callbacks: Callbacks, operator: str = "")
             help="set the longest time that it may take, or leave timeout out",
             reason="BAD_PIPELINE",
         )
-    return Hook(name, seconds, **callbacks, operator=operator)
+    if after_swap not in get_args(RestoredAfterSwap):
+        raise Invalid(
+            f"hook {name!r} has after_swap {after_swap!r}",
+            expected=" or ".join(map(repr, get_args(RestoredAfterSwap))),
+            help="leave it out to get the state of the checkpoint that the swap follows, where positions stand",
+            reason="BAD_PIPELINE",
+        )
+    return Hook(name, seconds, **callbacks, operator=operator, after_swap=after_swap)
 
 
 def once_each(hooks: Sequence[Hook]) -> tuple[Hook, ...]:

@@ -710,7 +710,8 @@ class Plan(Record, frozen=True, kw_only=True):
     """Inputs that operators read besides their streams, such as the version of a table, by uid. Fixed for all
     attempts."""
     hooks: dict[str, Json] = {}
-    """Data that the pipeline's hooks store with the checkpoint, by name; for a rollback, the data of its target."""
+    """Data that the pipeline's hooks store with the checkpoint, by name; for a rollback, the data of its target; for a
+    swap, what they get back after it."""
     triggers: list[str]
     acks: list[str]
     takes: dict[str, dict[str, str]] = {}
