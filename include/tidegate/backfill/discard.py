@@ -13,6 +13,7 @@ from dataclasses import replace
 from tidegate import seams
 from tidegate.backfill.line import OpenLine, open_line, pin_owner
 from tidegate.backfill.swap import release_pipeline
+from tidegate.backfill.way_back import name_way_back
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger, stamp
@@ -32,6 +33,8 @@ def discard(line: OpenLine, by: str) -> int | None:
     while isinstance(answer := lines.on_discard(ledger.view(line.record.run), line.record.run), rules.Abort):
         live.abort(answer.id, answer.reason, answer.detail)
     swapped = live.real_entry(answer.named_by) if answer.named_by is not None else None
+    if swapped is not None:
+        name_way_back(ledger, swapped.plan)  # the process that swapped may have ended before it could
     if answer.named_by is None or swapped is not None:
         _remove_files(line, swapped)
     release_pipeline(line, "discarded")

@@ -8,7 +8,7 @@
     decide     THE commit point; before it nothing has changed
     publish    by anyone, any number of times, like any other entry: each table by one commit
 
-Afterwards the pipeline's former last checkpoint has a name, `before-<name>`, and a rollback to it works like any other.
+Afterwards the pipeline's former last checkpoint has a name (way_back.py), and a rollback to it works like any other.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from tidegate import seams
 from tidegate.backfill.line import OpenLine, changes_since, lagging_sources, told_if_discarded
+from tidegate.backfill.way_back import name_way_back
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import standing_ranges
@@ -31,7 +32,6 @@ from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink
 from tidegate.history.lines import rollbacks_of, view_from
 from tidegate.ledger.ledger import stamp
-from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.rollback import pin, unpin
 from tidegate.lifecycle.rollback_proposal import Change, How, undecided_choices
 from tidegate.lifecycle.snapshot import state_location
@@ -357,11 +357,7 @@ def _published(line: OpenLine, id: int) -> SwappedIn:
     """Name the way back, and publish. Repeatable."""
     live, ledger = line.live, line.live.ledger
     plan = ledger.plan(id)
-    name = None
-    if plan is not None and plan.base is not None:
-        with contextlib.suppress(TidegateError):
-            name = f"before-{line.name}"
-            savepoint.create(ledger, name, plan.base, plan.rollback.by if plan.rollback is not None else "", "")
+    name = name_way_back(ledger, plan) if plan is not None else None
     release_pipeline(line, "swapped in")
     try:
         report = publish.publish_pending(live)

@@ -1,0 +1,45 @@
+"""The way back from a swap: the pipeline's last checkpoint before it gets a name that nothing else has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+from tidegate.errors import Rejected, TidegateError
+from tidegate.ledger.ledger import Ledger
+from tidegate.lifecycle import savepoint
+from tidegate.records.names import LONGEST_NAME
+from tidegate.records.records import Plan
+
+__all__ = ["name_way_back", "next_name"]
+
+
+def next_name(ledger: Ledger, line: str) -> str:
+    """Return the name that the checkpoint before a swap of this line would get now."""
+    taken = {found.name for found in savepoint.savepoints(ledger)}
+    return next(name for name in _names(line) if name not in taken)
+
+
+def name_way_back(ledger: Ledger, swap: Plan) -> str | None:
+    """Name the checkpoint that a decided swap follows, if it has no such name yet. Return the name; None: there is no
+    such checkpoint, or it could not be named. Repeatable, by anybody."""
+    assert swap.rollback is not None
+    assert swap.rollback.line is not None
+    if swap.base is None:
+        return None
+    line = swap.rollback.line.name
+    for name in _names(line):
+        try:
+            return savepoint.create(ledger, name, swap.base, swap.rollback.by, f"before backfill {line}").name
+        except Rejected as error:
+            if error.reason != "NAME_TAKEN":
+                return None
+        except TidegateError:
+            return None
+    raise AssertionError("unreachable")
+
+
+def _names(line: str) -> Iterator[str]:
+    for number in count(1):
+        suffix = f"-{number}" if number > 1 else ""
+        yield f"before-{line}"[: LONGEST_NAME - len(suffix)] + suffix
