@@ -431,6 +431,20 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
     made.check(3)
     at(page, "audit")
     page.has("swap", "tbody")
+
+    at(page, "overview")
+    page.has("Latest swap", "main")
+    page.has("before-airflow-1", "main")
+    with airflow.still():
+        eventually("nothing is open", lambda: not list(made.ledger.view().still_open()), 120)
+        before = len(airflow.runs("mended"))
+        page.click("#act-take-back")
+        page.has("Taken back: the swap of backfill airflow-1.", "dialog")
+        sent(page)
+        assert ended(airflow, before + 1) == "success"
+    at(page, "history")
+    page.has("rollback", "tbody")
+    assert 300 in {file for _, file in made.rows("latest")}, "as it was before the swap"
     assert [each for each in page.wrong if "/tidegate/" in each] == [], "Airflow's own page may find sqlite busy"
 
 

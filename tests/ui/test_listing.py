@@ -143,9 +143,11 @@ def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
     assert [row["state"] for row in listed([known])[0]] == ["well"]
     found = {each.name: each.value for each in listing.metrics_of([known], seams.monotonic() + 60)["orders"]}
     assert (found["readable"], found["numberOfCompletedCheckpoints"]) == (1, 3)
-    assert views.overview(known)["latest"]["restored"]["back_to"] == 0
+    assert views.overview(known)["latest"]["swapped"]["back_to"] == 0
     assert views.checkpoint(known, swapped.id)["back_to"] == 0
-    assert views.graph(known)["checkpoint"] is None
+    assert views.graph(known)["checkpoint"] == 3, "its figures are the last that there are"
+    back = views.way_back(known, 3)
+    assert (back["undone"], back["taken_back"]) == ([], [{"id": 4, "backfill": "fix"}])
     listing._metrics.known.clear()
     listing._rows.clear()
 

@@ -99,6 +99,8 @@ def _states() -> Iterator[str]:
             "aborted": "none of it counts; its input is in the next one",
             "rolled back": "it was completed, and a rollback undid it",
             "rollback": "an entry that returns to an earlier checkpoint",
+            "replaced": "it was completed, and the result of a backfill was swapped in in its place",
+            "swap": "an entry that puts the result of a backfill in place",
             " ".join(STATE_AFTER.values()): "entries that record these actions",
         }
     )

@@ -114,7 +114,7 @@ def figures(
     """Read them. A lost history is left out: then only what the ledger has is counted."""
     past = CheckpointHistory(ledger, options)
     observed = look(ledger, limits, is_gone)
-    last, restored = past.newest("completed"), past.newest("rollback")
+    last, restored = past.last_completed(), past.newest("rollback")
     lines = tuple(line_statuses(ledger, options))
     return Figures(observed, condition(observed), past.counts(), last, restored, now, lines)
 

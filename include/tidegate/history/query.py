@@ -25,7 +25,7 @@ from tidegate.delta import Journal
 from tidegate.errors import TidegateError
 from tidegate.history.details import CheckpointDetails
 from tidegate.history.row import HistoryRow
-from tidegate.history.selection import LONGEST, SORTS, UNDONE, HistoryFilter, HistoryRows
+from tidegate.history.selection import LONGEST, REPLACED, SORTS, UNDONE, HistoryFilter, HistoryRows
 from tidegate.history.table import COLUMNS, DETAILS, journal_of, live_row, rows_table
 from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.ledger.ledger import Ledger
@@ -83,6 +83,11 @@ class CheckpointHistory:
         """All checkpoints after `id` in these states, newest first."""
         return self.rows.ids(*states, after=id)
 
+    def swaps_behind(self, id: int) -> list[ListedCheckpoint]:
+        """All swaps after `id` that count, newest first."""
+        found = map(self.rows.one, self.behind(id, "swap"))
+        return [_listed(row) for row in found if row is not None]
+
     def one(self, id: int) -> CheckpointView | None:
         """One checkpoint with its details; None: there never was one, as far as anybody knows."""
         row = self.rows.one(id)
@@ -99,6 +104,11 @@ class CheckpointHistory:
         """The last checkpoint in one of these states."""
         last = self.rows.newest(*states)
         return self.one(last) if last is not None else None
+
+    def last_completed(self) -> CheckpointView | None:
+        """The last completed checkpoint whose input counts: with its rows, or with those of a backfill in their
+        place."""
+        return self.newest("completed", REPLACED)
 
     def neighbours(self, id: int) -> tuple[int | None, int | None]:
         """The ids before and after it; None: there is none."""
@@ -236,13 +246,34 @@ def _joined(first: pa.Table, second: pa.Table) -> pa.Table:
 def view_of(ledger: Ledger, entry: Entry, *, sizes: bool = True) -> CheckpointView:
     """The view of an entry, as its records are now; without `sizes`, without those of states and rows in flight."""
     row = live_row(ledger, entry, sizes=sizes)
-    undone_by = rolled_back_by(entry.id, ledger.rollbacks()) if entry.completed else None
+    undone_by, replaced_by = _undone(ledger, entry.id) if entry.completed else (None, None)
+    undone = UNDONE if replaced_by is None else REPLACED
     return CheckpointView(
         **msgspec.structs.asdict(row),
-        state=UNDONE if undone_by is not None else row.outcome,
+        state=undone if undone_by is not None else row.outcome,
         undone_by=undone_by,
+        replaced_by=replaced_by,
         kept=True,
     )
+
+
+def _undone(ledger: Ledger, id: int) -> tuple[int | None, str | None]:
+    """Return the rollback or swap since which an entry no longer counts; and of a swap, its backfill."""
+    rollbacks = ledger.rollbacks()
+    by = rolled_back_by(id, rollbacks)
+    if by is None or _backfill_of(ledger, by) is None:
+        return by, None
+    # What was rolled back before has not been computed again: the swap has replaced nothing of it.
+    of_input = [each for each in rollbacks if _backfill_of(ledger, each[0]) is None]
+    before = rolled_back_by(id, of_input)
+    return (before, None) if before is not None else (by, _backfill_of(ledger, by))
+
+
+def _backfill_of(ledger: Ledger, id: int) -> str | None:
+    """Return the backfill that the entry has swapped in; None: it is a rollback."""
+    plan = ledger.plan(id)
+    line = plan.rollback.line if plan is not None and plan.rollback is not None else None
+    return line.name if line is not None else None
 
 
 def _listed(row: Mapping[str, Any]) -> ListedCheckpoint:

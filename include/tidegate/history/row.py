@@ -56,9 +56,9 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
 
     id: int
     kind: str
-    """scheduled, manual, control, restart or fork, as its plan has it."""
+    """scheduled, manual, control or fork, as its plan has it; restart of a rollback, swap of a swap."""
     outcome: str
-    """completed, aborted, rollback, suspended …; open or held while it is not decided."""
+    """completed, aborted, rollback, swap, suspended …; open or held while it is not decided."""
     reason: str
     why: str
     by: str
@@ -67,7 +67,9 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     base: int | None
     generation: int
     back_to: int | None
-    """0: the beginning."""
+    """Of a rollback, where it goes; of a swap, where its backfill began. 0: the beginning."""
+    backfill: str | None
+    """The backfill that it swaps in."""
     interval: str | None
     planned: str
     decided: str | None
@@ -248,10 +250,11 @@ def row_of(
     jobs = list(details.jobs.values())
     decided = decision.created if decision is not None else None
     act = entry.control or entry.rollback or plan.drain
+    line = entry.rollback.line if entry.rollback is not None else None
     watermark = _watermark(jobs)
     return HistoryRow(
         id=entry.id,
-        kind=plan.kind,
+        kind="swap" if line is not None else plan.kind,
         outcome=state_name(entry),
         reason=decision.reason if decision is not None and entry.control is None else "",
         why=_why(entry)[:TEXT],
@@ -261,6 +264,7 @@ def row_of(
         base=plan.base,
         generation=plan.generation,
         back_to=entry.rollback.target if entry.rollback is not None else None,
+        backfill=line.name if line is not None else None,
         interval=str(entry.interval) if entry.interval is not None else None,
         planned=plan.created,
         decided=decided,
@@ -289,12 +293,14 @@ def row_of(
 
 
 def state_name(entry: Entry) -> str:
-    """The entry's state in a word, but for what later entries change: `rolled back` is up to them."""
+    """The entry's state in a word, but for what later entries change: `rolled back` and `replaced` are up to them."""
     if entry.control is not None:
         return STATE_AFTER[entry.control.action]
     if entry.decision is None:
         return "held" if unanswered(entry) else "open"
-    return "rollback" if entry.rollback is not None and entry.completed else entry.decision.outcome
+    if entry.rollback is not None and entry.completed:
+        return "rollback" if entry.rollback.line is None else "swap"
+    return entry.decision.outcome
 
 
 def _why(entry: Entry) -> str:

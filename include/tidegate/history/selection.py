@@ -18,13 +18,23 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from tidegate.errors import Invalid
 from tidegate.history.row import MEASURES
 from tidegate.history.table import COLUMNS
-from tidegate.records.records import Json
+from tidegate.records.records import LINE_RUN, Json
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-__all__ = ["ENDED", "LONGEST", "SORTS", "UNDONE", "HistoryFilter", "HistoryRows", "undone"]
+__all__ = [
+    "COUNTED",
+    "ENDED",
+    "LONGEST",
+    "REPLACED",
+    "SORTS",
+    "UNDONE",
+    "HistoryFilter",
+    "HistoryRows",
+    "undone",
+]
 
 T = TypeVar("T")
 
@@ -33,10 +43,13 @@ LONGEST = 200
 SORTS: Final = ("state", "undone_by", *COLUMNS)
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 UNDONE = "rolled back"
+REPLACED = "replaced"
+"""A swap has put what a backfill has computed of the same input in its place."""
 ENDED = frozenset({"ROLLED_BACK", "STOPPED"})
 """Reasons of aborts that are no failures: somebody went back, or cancelled the pipeline, while the checkpoint ran."""
-_COUNTED = ("completed", "rollback")
-"""What a rollback can undo."""
+COUNTED = ("completed", "rollback", "swap")
+"""What a rollback can undo, and can go back to."""
+_BACK = ("rollback", "swap")
 _KEPT = 24
 """So many answers are kept; the largest is a number for each row."""
 
@@ -68,15 +81,22 @@ class HistoryFilter:
 
 
 class HistoryRows:
-    """All rows by ascending id, without details, but with `state` and `undone_by`, which depend on later rollbacks."""
+    """All rows by ascending id, without details, but with `state`, `undone_by` and `replaced_by`, which depend on later
+    rollbacks and swaps."""
 
     def __init__(self, rows: pa.Table) -> None:
         import pyarrow.compute as pc
 
-        rows = _with_beginnings(rows.combine_chunks())
+        rows = _as_written_today(rows.combine_chunks())
         by = undone(rows)
-        states = pc.if_else(pc.is_null(by), rows["outcome"].combine_chunks(), UNDONE)
-        self.table: pa.Table = rows.append_column("state", states).append_column("undone_by", by)
+        by_swap = pc.is_in(by, rows["id"].filter(pc.equal(rows["outcome"], "swap")).combine_chunks())
+        whose = pc.if_else(by_swap, REPLACED, UNDONE)
+        states = pc.if_else(pc.is_null(by), rows["outcome"].combine_chunks(), whose)
+        place = pc.index_in(by, rows["id"].combine_chunks())
+        names = rows["backfill"].combine_chunks().take(place)
+        self.table: pa.Table = (
+            rows.append_column("state", states).append_column("undone_by", by).append_column("replaced_by", names)
+        )
         self._ids = _numbers(rows["id"])
         self._answers: dict[Hashable, Any] = {}
         self._lock = threading.RLock()
@@ -138,13 +158,17 @@ class HistoryRows:
 
         tally, outcomes = _tally(self.table["state"]), self.table["outcome"]
         undecided = tally.get("open", 0) + tally.get("held", 0)
-        undone = _tally(outcomes.filter(pc.equal(self.table["state"], UNDONE))).get("completed", 0)
-        restored = _tally(outcomes).get("rollback", 0)
+        undone, replaced = (
+            _tally(outcomes.filter(pc.equal(self.table["state"], state))).get("completed", 0)
+            for state in (UNDONE, REPLACED)
+        )
+        acts = _tally(outcomes)
+        restored, swapped = acts.get("rollback", 0), acts.get("swap", 0)
         reasons = _tally(self.table["reason"])
         ended_early = sum(reasons.get(reason, 0) for reason in ENDED)
-        completed, failed = tally.get("completed", 0) + undone, tally.get("aborted", 0) - ended_early
+        completed, failed = tally.get("completed", 0) + undone + replaced, tally.get("aborted", 0) - ended_early
         return {
-            "triggered": completed + failed + ended_early + undecided + restored,
+            "triggered": completed + failed + ended_early + undecided + restored + swapped,
             "in_progress": undecided,
             "held": tally.get("held", 0),
             "completed": completed,
@@ -152,6 +176,8 @@ class HistoryRows:
             "ended": ended_early,
             "restored": restored,
             "rolled_back": tally.get(UNDONE, 0),
+            "swapped": swapped,
+            "replaced": tally.get(REPLACED, 0),
         }
 
     def summary(self, criteria: HistoryFilter) -> dict[str, dict[str, float] | None]:
@@ -232,12 +258,22 @@ class HistoryRows:
 
 
 def undone(rows: pa.Table) -> pa.Array:
-    """For each row, the rollback since which it no longer counts: `rolled_back_by` for all rows at once."""
+    """For each row, the rollback or swap since which it no longer counts: `rolled_back_by` for all rows at once.
+
+    What was rolled back before a swap is undone by the rollback: the swap has replaced nothing of it.
+    """
+    import pyarrow.compute as pc
+
+    by_rollback, by_any = _undone_by(rows, ["rollback"]), _undone_by(rows, _BACK)
+    return pc.if_else(pc.is_valid(by_rollback), by_rollback, by_any)
+
+
+def _undone_by(rows: pa.Table, outcomes: Sequence[str]) -> pa.Array:
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    backs = rows.select(["id", "back_to", "outcome"]).filter(pc.field("outcome") == "rollback")
+    backs = rows.select(["id", "back_to", "outcome"]).filter(pc.field("outcome").isin(outcomes))
     if not backs.num_rows:
         return pa.nulls(rows.num_rows, pa.int64())
     ids = _numbers(rows["id"])
@@ -247,17 +283,27 @@ def undone(rows: pa.Table) -> pa.Array:
         if below is None or rollback < below:
             by[ids.searchsorted(target + 1) : ids.searchsorted(rollback)] = rollback
             below = target + 1
-    counted = pc.is_in(rows["outcome"].combine_chunks(), _texts(_COUNTED)).to_numpy(zero_copy_only=False)
+    counted = pc.is_in(rows["outcome"].combine_chunks(), _texts(COUNTED)).to_numpy(zero_copy_only=False)
     return pa.array(by, pa.int64(), mask=(by == 0) | ~counted)
 
 
-def _with_beginnings(rows: pa.Table) -> pa.Table:
-    """Return the rows with 0 in `back_to` for the beginning: until 0.2 a swap from there was written with null."""
+def _as_written_today(rows: pa.Table) -> pa.Table:
+    """Return the rows as they would be written now. Until 0.2 a swap was written as a rollback, and with null for the
+    beginning."""
     import pyarrow.compute as pc
 
-    place = rows.schema.get_field_index("back_to")
-    target = pc.if_else(pc.equal(rows["outcome"], "rollback"), pc.fill_null(rows["back_to"], 0), rows["back_to"])
-    return rows.set_column(place, rows.schema.field(place), target)
+    is_swap = pc.and_(pc.starts_with(rows["run"], LINE_RUN), pc.equal(rows["kind"], "restart"))
+    is_beginning = pc.and_(pc.is_in(rows["outcome"], _texts(_BACK)), pc.is_null(rows["back_to"]))
+    rows = _put(
+        rows, "outcome", pc.if_else(pc.and_(is_swap, pc.equal(rows["outcome"], "rollback")), "swap", rows["outcome"])
+    )
+    rows = _put(rows, "kind", pc.if_else(is_swap, "swap", rows["kind"]))
+    return _put(rows, "back_to", pc.if_else(is_beginning, 0, rows["back_to"]))
+
+
+def _put(rows: pa.Table, name: str, values: Any) -> pa.Table:
+    place = rows.schema.get_field_index(name)
+    return rows.set_column(place, rows.schema.field(place), values)
 
 
 def _numbers(ids: pa.ChunkedArray) -> np.ndarray[Any, Any]:

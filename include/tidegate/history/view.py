@@ -18,9 +18,16 @@ class ListedCheckpoint(CheckpointRow, frozen=True, kw_only=True):
     """A row as lists have it."""
 
     state: str
-    """The outcome; or `rolled back`, which depends on later rollbacks."""
+    """The outcome; or `rolled back` or `replaced`, which depend on later rollbacks and swaps."""
     undone_by: int | None
-    """The rollback since which it no longer counts."""
+    """The rollback or swap since which it no longer counts."""
+    replaced_by: str | None
+    """The backfill that was swapped in by that."""
+
+    @property
+    def described_state(self) -> str:
+        """The state, for people."""
+        return f"replaced by backfill {self.replaced_by}" if self.replaced_by is not None else self.state
 
     def document(self) -> Json:
         """As JSON has it."""
@@ -38,8 +45,16 @@ class CheckpointView(ListedCheckpoint, frozen=True, kw_only=True):
     @property
     def shown_state(self) -> str:
         """The state, and whether a completed one is still missing on a table."""
-        pending = self.kept and self.published is None and self.state in ("completed", "rollback")
-        return "completed, unpublished" if pending else self.state
+        return "completed, unpublished" if self._is_pending else self.state
+
+    @property
+    def described_state(self) -> str:
+        """The same, for people."""
+        return "completed, unpublished" if self._is_pending else super().described_state
+
+    @property
+    def _is_pending(self) -> bool:
+        return self.kept and self.published is None and self.state in ("completed", "rollback", "swap")
 
     @property
     def cause(self) -> str:

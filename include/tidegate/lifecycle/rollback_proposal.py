@@ -83,6 +83,8 @@ class Proposal:
     """Completed checkpoints that would no longer count."""
     open: tuple[int, ...]
     """Open checkpoints, which would be aborted."""
+    taken_back: tuple[tuple[int, str], ...]
+    """Swaps that would no longer count: the entry, and its backfill."""
     changes: tuple[Change, ...]
     problems: tuple[str, ...]
     """The reasons against it. Without any, it is possible."""
@@ -145,15 +147,13 @@ def _examined(
             lacking.append(change.table)
     problems += _removed(pipeline, target, base, choices)
     before = pipeline.ledger.rollbacks()
-    above = [
-        entry
-        for entry in _between(pipeline.ledger, target.id, view)
-        if entry.rollback is None and rolled_back_by(entry.id, before) is None
-    ]
+    above = [entry for entry in _between(pipeline.ledger, target.id, view) if rolled_back_by(entry.id, before) is None]
+    swaps = ((entry.id, entry.rollback.line) for entry in above if entry.completed and entry.rollback is not None)
     return Proposal(
         target=target,
         base=base,
-        undone=tuple(entry.id for entry in above if entry.completed),
+        undone=tuple(entry.id for entry in above if entry.completed and entry.rollback is None),
+        taken_back=tuple((id, line.name) for id, line in swaps if line is not None),
         open=tuple(entry.id for entry in view.still_open()),
         changes=tuple(changes),
         problems=tuple(problems),

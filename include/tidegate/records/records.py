@@ -149,6 +149,8 @@ State: TypeAlias = Literal[
     "held",
     "rollback",
     "rolled back",
+    "swap",
+    "replaced",
     "suspended",
     "resumed",
     "stopped",
@@ -157,9 +159,11 @@ State: TypeAlias = Literal[
     "source dropped",
 ]
 Kind: TypeAlias = Literal["scheduled", "manual", "control", "restart", "fork"]
+ShownKind: TypeAlias = Literal["scheduled", "manual", "control", "restart", "swap", "fork"]
+"""A swap is a restart in its plan, and is shown as what it is."""
 
 STATES: Final[tuple[str, ...]] = get_args(State)
-KINDS: Final[tuple[str, ...]] = get_args(Kind)
+KINDS: Final[tuple[str, ...]] = get_args(ShownKind)
 
 
 class Handle(Struct, frozen=True, kw_only=True):
@@ -241,6 +245,10 @@ class PipelineRecord(Record, frozen=True, kw_only=True):
     origin: Origin | None = None
 
 
+LINE_RUN: Final = "line:"
+"""Begins the run under which a line is swapped in."""
+
+
 class LineRecord(Record, frozen=True, kw_only=True):
     """lines/<name>/line.json: a line, which recomputes what the pipeline has made (docs/protocol.md, section 14)."""
 
@@ -261,7 +269,7 @@ class LineRecord(Record, frozen=True, kw_only=True):
 
     @property
     def run(self) -> str:
-        return f"line:{self.uid}"
+        return f"{LINE_RUN}{self.uid}"
 
     def flaw(self) -> str | None:
         return None if (self.origin == 0) == (self.manifest is None) else "a checkpoint has a manifest"

@@ -18,7 +18,7 @@ from fastapi.routing import APIRoute
 from tidegate import seams
 from tidegate.history.query import LONGEST, SORTS, HistoryFilter
 from tidegate.history.row import MEASURES, PLOTTED
-from tidegate.records.records import Act, Acted, Kind, State
+from tidegate.records.records import Act, Acted, ShownKind, State
 from tidegate.ui import shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
 from tidegate.ui.listing import BUDGET_S, list_pipelines
@@ -106,7 +106,7 @@ def checkpoints(
     sort: Annotated[Literal[SORTS], Query()] = "id",  # type: ignore[valid-type]
     order: Literal["asc", "desc"] = "desc",
     state: Annotated[list[State] | None, Query()] = None,
-    kind: Annotated[list[Kind] | None, Query()] = None,
+    kind: Annotated[list[ShownKind] | None, Query()] = None,
     text: Annotated[str, Query(max_length=200)] = "",
     since: datetime | None = None,
     until: datetime | None = None,

@@ -20,6 +20,7 @@ _ROW: dict[str, Any] = dict.fromkeys(MEASURES) | {
     "base": 6,
     "generation": 0,
     "back_to": None,
+    "backfill": None,
     "interval": None,
     "planned": "2026-03-01T10:11:02.120+00:00",
     "decided": "2026-03-01T10:11:06.345+00:00",
@@ -66,6 +67,7 @@ _ROW: dict[str, Any] = dict.fromkeys(MEASURES) | {
     "lag_seconds": 3608.345,
     "state": "completed",
     "undone_by": None,
+    "replaced_by": None,
 }
 _COUNTS = {
     "triggered": 7,
@@ -76,6 +78,8 @@ _COUNTS = {
     "ended": 0,
     "restored": 0,
     "rolled_back": 0,
+    "swapped": 0,
+    "replaced": 0,
 }
 _WELL = {
     "state": "well",
@@ -151,7 +155,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "condition": _WELL,
         "suspended": None,
         "counts": _COUNTS,
-        "latest": {"completed": _WHOLE, "failed": None, "restored": None, "savepoint": _NAMED},
+        "latest": {"completed": _WHOLE, "failed": None, "restored": None, "swapped": None, "savepoint": _NAMED},
         "open": [],
         "savepoints": [_NAMED],
         "backfills": [_BACKFILL],
@@ -307,6 +311,7 @@ EXAMPLES: Final[dict[str, Any]] = {
         "to": 6,
         "decided": "2026-03-01T10:10:06.000+00:00",
         "undone": [7],
+        "taken_back": [],
         "ended": [],
         "sources": ["orders"],
         "tables": {"totals": {"now": 7, "back_to": 6, "uri": "/srv/data/tables/totals", "rows_stay": ""}},

@@ -201,10 +201,10 @@ def _failed(entry: Entry) -> bool:
 
 
 def _last_completed(pipeline: Known, ledger: Ledger, view: View) -> CheckpointView | None:
-    """The last completed checkpoint that counts. It is in the view unless somebody has just rolled back."""
+    """The last completed checkpoint whose input counts. It is in the view unless somebody has just rolled back."""
     entry = view.last_completed
     if entry is None or entry.rollback is not None or entry.control is not None:
-        return pipeline.past().newest("completed")
+        return pipeline.past().last_completed()
     return view_of(ledger, entry, sizes=False)
 
 

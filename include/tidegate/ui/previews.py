@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from tidegate.backfill.way_back import next_name
 from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.approvals import awaits_person
 from tidegate.checkpoint.quarantine_requests import refuse_unknown_gate
@@ -170,7 +171,9 @@ def _resume(pipeline: Known, ledger: Ledger, body: AskedResume) -> Effects:
 def _rollback(pipeline: Known, ledger: Ledger, body: AskedRollback) -> Effects:
     proposal = views.way_back(pipeline, body.to)
     undone, ended, tables = proposal["undone"], proposal["ended"], proposal["tables"]
-    effects = [f"No longer counts: checkpoint {_listed(undone)}." if undone else "No checkpoint is undone."]
+    taken_back = [f"Taken back: the swap of backfill {each['backfill']}." for each in proposal["taken_back"]]
+    none = [] if taken_back else ["No checkpoint is undone."]
+    effects = [*taken_back, *([f"No longer counts: checkpoint {_listed(undone)}."] if undone else none)]
     effects += [f"Aborted: checkpoint {_listed(ended)}."] if ended else []
     stays = sorted(name for name, at in tables.items() if at["rows_stay"])
     back = sorted(name for name in tables.keys() - set(stays) if "." not in name)
@@ -214,6 +217,12 @@ def _swap(pipeline: Known, ledger: Ledger, body: AskedSwap) -> Effects:
     _refuse_no_dag(pipeline)
     line = _line(pipeline, ledger, body.name)
     effects = [f"A run reads {_checkpoints(len(line.pending))} more first, while the pipeline waits."]
+    last, name = ledger.view().last_completed, next_name(ledger, line.record.name)
+    if last is not None:
+        effects.append(
+            f"Checkpoint {last.id}, or the last one by then, becomes savepoint {name}: a rollback to it takes the swap "
+            "back."
+        )
     compared = line.compared
     if compared is None:
         return [*effects, "Nobody has compared its tables yet: what changes is not known."]

@@ -28,7 +28,8 @@ Row = create_model(
     "not measured.",
     **_COLUMNS,
     state=(State, ...),
-    undone_by=(int | None, Field(..., description="The rollback since which it no longer counts")),
+    undone_by=(int | None, Field(..., description="The rollback or swap since which it no longer counts")),
+    replaced_by=(str | None, Field(..., description="The backfill that was swapped in by that")),
 )
 
 
@@ -81,8 +82,10 @@ class CountsAnswer(BaseModel):
     completed: int
     failed: int
     ended: int = Field(description="Aborted because somebody went back or cancelled, and so no failures")
-    restored: int
+    restored: int = Field(description="Rollbacks")
     rolled_back: int
+    swapped: int = Field(description="Backfills that were swapped in")
+    replaced: int = Field(description="Checkpoints in whose place the result of a backfill stands")
 
 
 class ConditionAnswer(BaseModel):
@@ -158,6 +161,7 @@ class LatestAnswer(BaseModel):
     completed: Whole | None
     failed: Whole | None
     restored: Whole | None
+    swapped: Whole | None
     savepoint: Named | None
 
 
@@ -547,12 +551,20 @@ class PartSamples(BaseModel):
     streams: list[StreamSample]
 
 
+class SwapTakenBack(BaseModel):
+    """A swap that a rollback undoes."""
+
+    id: int
+    backfill: str | None
+
+
 class WayBackAnswer(BaseModel):
     """The effects that a rollback would have."""
 
     to: int
     decided: str
     undone: list[int]
+    taken_back: list[SwapTakenBack]
     ended: list[int]
     sources: list[str]
     tables: dict[str, TargetAnswer]

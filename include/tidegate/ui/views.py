@@ -18,6 +18,7 @@ from tidegate.history.details import CheckpointDetails
 from tidegate.history.lines import LineStatus, line_statuses
 from tidegate.history.query import CheckpointHistory, HistoryFilter
 from tidegate.history.row import MEASURES
+from tidegate.history.selection import COUNTED
 from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
@@ -68,9 +69,10 @@ def overview(pipeline: Known) -> Json:
         "suspended": msgspec.to_builtins(control.suspended(view, pipeline.card.tolerable_failed_checkpoints)),
         "counts": history.counts(),
         "latest": {
-            "completed": _document(history.newest("completed")),
+            "completed": _document(history.last_completed()),
             "failed": _document(history.newest("aborted")),
             "restored": _document(history.newest("rollback")),
+            "swapped": _document(history.newest("swap")),
             "savepoint": _savepoint(named[-1]) if named else None,
         },
         "open": [_with_progress(history, history.one(row.id)) for row in undecided],
@@ -231,7 +233,7 @@ def _sentence_of(key: str) -> str:
 
 def graph(pipeline: Known) -> Json:
     """Return the pipeline's graph, with the figures of each part in the last completed checkpoint."""
-    last = pipeline.past().newest("completed")
+    last = pipeline.past().last_completed()
     details = last.details if last is not None else CheckpointDetails()
     parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in pipeline.card.parts]
     _say_event_times(parts)
@@ -349,21 +351,21 @@ def way_back(pipeline: Known, to: int) -> Json:
     it."""
     history = pipeline.past()
     target, published = history.one(to), history.ledger.published(to)
-    possible = target is not None and target.state in ("completed", "rollback") and target.kept
-    if target is None or not possible or published is None:
+    if target is None or target.outcome not in COUNTED or not target.kept or published is None:
         raise Rejected(
-            f"checkpoint {to} cannot be gone back to",
-            expected="one that is completed, on all tables, retained, and not rolled back",
+            f"nobody can go back to checkpoint {to}",
+            expected="one that is completed, on all tables, and retained",
             help="the list shows which are kept",
             reason="NO_TARGET",
         )
     tables = _tables(pipeline, history, target)
-    last = history.newest("completed")
+    last = history.newest(*COUNTED)
     versions = {name: table.version for name, table in last.details.tables.items()} if last is not None else {}
     return {
         "to": to,
         "decided": target.decided,
         "undone": history.behind(to, "completed"),
+        "taken_back": [{"id": row.id, "backfill": row.backfill} for row in history.swaps_behind(to)],
         "ended": history.behind(to, "open", "held"),
         "sources": sorted(target.details.sources),
         "tables": {

@@ -235,6 +235,8 @@ def test_pages_are_sorted_filtered_and_counted(world):
         "ended": 0,
         "restored": 0,
         "rolled_back": 0,
+        "swapped": 0,
+        "replaced": 0,
     }
 
 

@@ -72,7 +72,9 @@ def checkpoint_document(view: CheckpointView, examples: Examples) -> dict[str, A
         "reason": view.cause,
         "detail": who_and_why(view),
         "undone_by": view.undone_by,
+        "replaced_by": view.replaced_by,
         "back_to": view.back_to,
+        "backfill": view.backfill,
         "kind": view.kind,
         "interval": view.interval,
         "base": view.base,
@@ -95,8 +97,8 @@ def who_and_why(view: CheckpointView) -> str:
     if view.outcome == "aborted":
         return view.details.detail
     if view.details.rollback is not None:
-        line = view.details.rollback.line
-        return f"to checkpoint {view.back_to}, by {view.by}" if line is None else f"backfill {line.name}, by {view.by}"
+        line, since = view.details.rollback.line, f"checkpoint {view.back_to}" if view.back_to else "the beginning"
+        return f"to {since}, by {view.by}" if line is None else f"backfill {line.name} from {since}, by {view.by}"
     return f"by {view.by}" if view.details.control is not None else view.details.detail
 
 
@@ -114,6 +116,8 @@ def cell(row: ListedCheckpoint, name: str) -> str:
     """A column of a list: figures are shorter there than where each stands alone."""
     if name == "planned":
         return clock(row.planned)
+    if name == "state":
+        return row.described_state
     if name == "reason":
         return row.reason or (f"by {row.by}" if row.by else "")
     value = getattr(row, name)

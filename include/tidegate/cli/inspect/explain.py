@@ -29,8 +29,10 @@ from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.history.details import GateDetails, JobDetails, seconds_between
 from tidegate.history.health import REASONS
 from tidegate.history.row import MEASURES
+from tidegate.history.selection import COUNTED
 from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
+from tidegate.lifecycle.savepoint import savepoints
 from tidegate.protocol.rules import ENVIRONMENT_FAILED
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import entry_name
@@ -81,7 +83,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 
 def _print(story: Story, out: Output) -> None:
-    out.line(f"Checkpoint {story.id} of {story.pipeline}: {story.state}", "bold")
+    out.line(f"Checkpoint {story.id} of {story.pipeline}: {story.described_state or story.state}", "bold")
     for text in (*story.events, *story.waits_for, *story.changes):
         out.line(f"- {text}")
     if story.next_step:
@@ -99,10 +101,12 @@ class Story:
     waits_for: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
     next_step: str = ""
+    described_state: str = ""
+    """The state in the words of the text; empty: they are the same."""
 
     def document(self) -> dict[str, Any]:
         """For scripts. `waits_for` is empty once nothing is open."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "described_state"}
 
 
 def explain(target: Target, id: int) -> Story:
@@ -113,7 +117,8 @@ def explain(target: Target, id: int) -> Story:
         events += _act(view, view.details.control)
         return Story(target.name, id, view.shown_state, events)
     if view.details.rollback is not None:
-        events += [*_back(view, view.details.rollback), *_shown(view)]
+        events += [*_back(view, view.details.rollback), *_undone(view), *_shown(view)]
+        events += _way_back(target, view) if view.outcome == "swap" else []
         return Story(target.name, id, view.shown_state, events, list(_waits_of_rollback(view)))
     base = target.ledger.entry(view.base) if view.base is not None else None
     waits = list(_waits_for(target.ledger, view, entry, base)) if entry is not None else []
@@ -126,6 +131,7 @@ def explain(target: Target, id: int) -> Story:
         pipeline=target.name,
         id=id,
         state=view.shown_state,
+        described_state=view.described_state,
         events=events,
         waits_for=waits,
         changes=list(_changes(target, view)),
@@ -164,7 +170,7 @@ def _back(view: CheckpointView, rollback: Rollback) -> Iterator[str]:
     yield f"At {clock(view.planned)} UTC {rollback.by} {deed}{reason}."
     if view.outcome == "aborted":
         yield f"It was ended before it was decided ({view.details.reason}): nothing was changed."
-    elif view.outcome == "rollback":
+    elif view.outcome in COUNTED:
         read = "its input is read again" if line is None else "the backfill has read its input again"
         yield f"What was completed after {since} no longer counts; {read}."
         effects = {
@@ -385,8 +391,23 @@ def _retaken_by(ledger: Ledger, view: CheckpointView) -> int | None:
 
 
 def _undone(view: CheckpointView) -> Iterator[str]:
-    if view.undone_by is not None:
+    if view.replaced_by is not None:
+        yield (
+            f"Its rows are replaced: backfill {view.replaced_by} has computed them again, and entry {view.undone_by} "
+            "has swapped them in."
+        )
+    elif view.undone_by is not None and view.outcome != "completed":
+        yield f"It no longer counts: rollback {view.undone_by} went back behind it."
+    elif view.undone_by is not None:
         yield f"It no longer counts: rollback {view.undone_by} went back behind it. Its input is read again."
+
+
+def _way_back(target: Target, view: CheckpointView) -> Iterator[str]:
+    """How to take a swap back that counts."""
+    names = [found.name for found in savepoints(target.ledger) if found.entry == view.base]
+    if view.undone_by is None and names:
+        code = target.text if target.pipeline is not None else "MODULE:PIPELINE"
+        yield f"To take it back: tidegate rollback {code} --to {names[0]}"
 
 
 def _shown(view: CheckpointView) -> Iterator[str]:

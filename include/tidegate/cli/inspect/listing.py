@@ -156,7 +156,7 @@ def _row(view: CheckpointView, with_interval: bool) -> list[object]:
     interval = [view.interval or ""] if with_interval else []
     return [
         view.id,
-        view.shown_state,
+        view.described_state,
         *interval,
         cell(view, "planned"),
         cell(view, "seconds"),

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         cells = spark_cells(span.spark)
         times = ["" if seconds is None else f"{seconds:.2f} s" for seconds in (span.start_s, span.seconds)]
         rows.append([f"{indent}{span.name}", *times, _bar(span, tree), *(cells[place] for place in places)])
-    out.line(f"Checkpoint {id} of {target.name}: {view.shown_state}", "bold")
+    out.line(f"Checkpoint {id} of {target.name}: {view.described_state}", "bold")
     out.table(["span", "start", "took", "", *columns], rows, right=["start", "took", *columns])
     return 0
 

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     )
     if out.json:
         return 0
-    out.line(f"Checkpoint {args.id} of {target.name}: {view.shown_state}", "bold")
+    out.line(f"Checkpoint {args.id} of {target.name}: {view.described_state}", "bold")
     _print_facts(target, view, entry is not None, out)
     _print_times(view, out)
     _print_sources(view.details, out)

@@ -23,6 +23,7 @@ from tidegate.execution.runs import abandoned_reason
 from tidegate.history.details import JobDetails, seconds_between
 from tidegate.history.health import condition, look
 from tidegate.history.query import CheckpointHistory, HistoryFilter, view_of
+from tidegate.history.selection import REPLACED
 from tidegate.history.view import CheckpointView, ListedCheckpoint
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.verdicts import unanswered
@@ -280,7 +281,11 @@ def _latest_lines(rows: list[ListedCheckpoint]) -> Iterator[Line]:
             text.rjust(width) if 3 <= place <= 7 else text.ljust(width)
             for place, (text, width) in enumerate(zip(line, widths, strict=True))
         ]
-        yield "  ".join(texts).rstrip(), "dim" if number == 0 else _STYLES.get(line[1], "")
+        yield "  ".join(texts).rstrip(), "dim" if number == 0 else _style(line[1])
 
 
 _STYLES = {"aborted": "red", "open": "yellow", "held": "bold yellow", "rolled back": "dim"}
+
+
+def _style(state: str) -> str:
+    return "dim" if state.startswith(REPLACED) else _STYLES.get(state, "")

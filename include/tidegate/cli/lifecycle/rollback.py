@@ -143,6 +143,7 @@ def proposal_document(target: Target, proposal: Proposal) -> dict[str, Any]:
         "pipeline": target.name,
         "to": proposal.target.id,
         "undone": list(proposal.undone),
+        "taken_back": [{"id": id, "backfill": name} for id, name in proposal.taken_back],
         "ended": list(proposal.open),
         "sources": sorted(proposal.target.plan.sources),
         "tables": {change.table: _table(change) for change in proposal.changes},
@@ -170,6 +171,8 @@ def print_proposal(target: Target, proposal: Proposal, out: Output) -> None:
     at = f", completed at {clock(decision.created)} UTC" if decision is not None else ""
     out.line(f"Rollback of {target.name} to checkpoint {to}{at}", "bold")
     out.line(f"  no longer count    checkpoint {_listed(proposal.undone) or 'none'}")
+    for id, name in proposal.taken_back:
+        out.line(f"  taken back         backfill {name}, which entry {id} has swapped in")
     if proposal.open:
         out.line(f"  aborted            checkpoint {_listed(proposal.open)}, which is open")
     out.line(

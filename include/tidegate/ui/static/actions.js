@@ -309,7 +309,7 @@ export function disposeOf(dag, name, about) {
 }
 
 export function nameIt(dag, row, about) {
-  if (!about.may.edit || row.state !== "completed" || !row.kept || !row.published) return null;
+  if (!about.may.edit || !COUNTED.includes(row.outcome) || !row.kept || !row.published) return null;
   return h(
     "button",
     {
@@ -328,32 +328,45 @@ export function nameIt(dag, row, about) {
   );
 }
 
+const COUNTED = ["completed", "rollback", "swap"];
+
 export function goBack(dag, row, about) {
-  if (!about.may.rollback || row.state !== "completed" || !row.kept || !row.published || about.by_interval) return null;
+  const possible = COUNTED.includes(row.outcome) && row.kept && row.published && !about.by_interval;
+  return about.may.rollback && possible ? goBackTo(dag, row.id, "act-rollback", "Roll back to here") : null;
+}
+
+// The checkpoint before a swap has a name, so it is there as long as nobody disposes of that.
+export function takeBack(dag, row, about) {
+  const possible = row.state === "swap" && row.base && row.published;
+  return about.may.rollback && possible ? goBackTo(dag, row.base, "act-take-back", "Take the swap back") : null;
+}
+
+function goBackTo(dag, to, id, text) {
   return h(
     "button",
     {
-      id: "act-rollback",
+      id,
       class: "danger",
       onclick: async () => {
         let preview;
         try {
-          preview = await get(`${dagPath(dag)}/rollback?to=${row.id}`);
+          preview = await get(`${dagPath(dag)}/rollback?to=${to}`);
         } catch (error) {
           toast(error.message);
           return;
         }
         const staying = Object.entries(preview.tables).filter(([, at]) => at.rows_stay);
         confirmAndPost({
-          title: `Roll back to checkpoint #${row.id}?`,
+          title: `Roll back to checkpoint #${to}?`,
           verb: "Roll back",
           danger: true,
           path: path(dag, "rollback"),
           body: [
             facts([
+              ["Taken back", preview.taken_back.map((each) => `backfill ${each.backfill} (#${each.id})`).join(", ")],
               ["No longer count", preview.undone.map((id) => `#${id}`).join(", ") || "none"],
               ["Aborted", preview.ended.map((id) => `#${id}`).join(", ")],
-              ["Read again", `${preview.sources.join(", ")}, from where #${row.id} ended`],
+              ["Read again", `${preview.sources.join(", ")}, from where #${to} ended`],
             ]),
             table(
               [
@@ -381,7 +394,7 @@ export function goBack(dag, row, about) {
             NOTE,
           ],
           make: ({ suspend, note }) => ({
-            to: row.id,
+            to,
             undone: preview.undone,
             keep: staying.map(([name]) => name),
             suspend,
@@ -390,7 +403,7 @@ export function goBack(dag, row, about) {
         });
       },
     },
-    "Roll back to here",
+    text,
   );
 }
 

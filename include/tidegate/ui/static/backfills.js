@@ -1,7 +1,7 @@
 // Backfills: how far each has come, what a swap would change, and the actions.
 import { outside, dagRunsPath } from "./api.js";
 import { NAME, NOTE, confirmAndPost, path } from "./actions.js";
-import { badge, card, facts, h, table } from "./dom.js";
+import { badge, card, facts, h, placeOf, table } from "./dom.js";
 import { count, seconds, time } from "./format.js";
 
 const FROM = {
@@ -33,7 +33,8 @@ const LARGER = {
 };
 const CUTS = {
   name: "cuts",
-  label: "One checkpoint for each that the pipeline has made, with exactly its input: the same code gives the same rows",
+  label:
+    "One checkpoint for each that the pipeline has made, with exactly its input: the same code gives the same rows",
   kind: "checkbox",
 };
 const DROP_BY_HAND = {
@@ -41,7 +42,6 @@ const DROP_BY_HAND = {
   label: "Lose what somebody has changed in states by hand since then",
   kind: "checkbox",
 };
-const since = (line) => (line.origin ? `checkpoint #${line.origin}` : "the beginning");
 
 export function backfillButton(dag, about) {
   if (!about.may.backfill || !about.started || about.backfills.length) return null;
@@ -93,7 +93,7 @@ export function backfills(dag, about) {
     card(
       ["Backfill ", line.name, " ", badge(line.state)],
       facts([
-        ["Begins after", since(line)],
+        ["Begins after", placeOf(line.origin)],
         ["By", [line.by, line.note && `: ${line.note}`]],
         ["Since", `${time(line.at)} UTC`],
         ["Checkpoints made", count(line.made)],
@@ -238,7 +238,7 @@ function swapIn(dag, line) {
               "p",
               {},
               "A run reads what is left, while the pipeline waits. Then each table gets the result by one commit, and state, quarantine and positions with it. " +
-                `Checkpoint ${line.reached ? `#${line.reached} or the last one by then` : "before it"} becomes savepoint before-${name}: a rollback to it takes the swap back.`,
+                "The checkpoint before it gets a name: a rollback to it takes the swap back, here, by command, or by the API.",
             ),
           ],
           fields: [...(shared.length ? [othersHave(shared)] : []), NOTE],

@@ -1,8 +1,8 @@
 // One checkpoint: its input, the work of each job, operator and gate, and its tables.
 import { get, dagPath, outside, runPath } from "./api.js";
-import { badge, card, errorText, facts, folded, h, s, section, table } from "./dom.js";
+import { badge, card, errorText, facts, folded, h, placeOf, s, section, stateOf, table } from "./dom.js";
 import { bytes, count, durations, none, rows as rowsText, seconds, time } from "./format.js";
-import { answers, disposeOf, goBack, nameIt } from "./actions.js";
+import { answers, disposeOf, goBack, nameIt, takeBack } from "./actions.js";
 import { lanes } from "./lanes.js";
 import { NO_SAMPLES, later, partSamples, quarantinedRows, tableChanges, tableRows } from "./rows.js";
 import { banner, examples, findings, origin } from "./overview.js";
@@ -41,6 +41,12 @@ function why(dag, row, about, brokenRules) {
   );
 }
 
+// The checkpoint before a swap, and the name that keeps it.
+function wayBack(row, about) {
+  const named = about.savepoints.filter(({ id }) => id === row.base).map(({ name }) => name);
+  return [placeOf(row.base), named.length > 0 && `, savepoint ${named.join(", ")}`];
+}
+
 function drawn(dag, row, about, brokenRules) {
   const d = row.details;
   const run = row.run_id && runPath(dag, row.run_id);
@@ -50,19 +56,19 @@ function drawn(dag, row, about, brokenRules) {
     h(
       "div",
       { class: "bar" },
-      h("h1", {}, `Checkpoint #${row.id}`),
-      badge(row.state),
+      h("h1", {}, row.kind === "swap" ? `Swap #${row.id} of backfill ${row.backfill}` : `Checkpoint #${row.id}`),
+      stateOf(row),
       row.savepoints.map((name) => [
         h("span", { class: "badge info" }, `savepoint ${name}`),
         disposeOf(dag, name, about),
       ]),
-      row.undone_by && h("span", {}, "by ", step(row.undone_by, `#${row.undone_by}`)),
       h("span", { class: "grow" }),
       step(row.before, "‹ before"),
       step(row.after, "after ›"),
       row.before && h("a", { href: `#/compare?before=${row.before}&after=${row.id}` }, "compare with the previous one"),
       nameIt(dag, row, about),
       goBack(dag, row, about),
+      takeBack(dag, row, about),
     ),
     why(dag, row, about, brokenRules),
     card("Barriers", lanes(row, row.now, about.latest.completed?.seconds)),
@@ -79,7 +85,10 @@ function drawn(dag, row, about, brokenRules) {
           ["Decided", row.decided && `${time(row.decided)} UTC`],
           ["Published", row.published && `${time(row.published)} UTC`],
           ["Base", step(row.base, `#${row.base}`)],
-          ["Back to", step(row.back_to, `#${row.back_to}`)],
+          ["Back to", row.back_to !== null && !row.backfill && placeOf(row.back_to)],
+          ["Backfill", row.backfill],
+          ["It began after", row.backfill && placeOf(row.back_to)],
+          ["Taken back by a rollback to", row.backfill && row.base && wayBack(row, about)],
           ["By", row.by],
           ["Interval", row.interval],
           ["Records", row.kept ? "in the ledger" : "deleted by retention: this is from the history"],

@@ -224,6 +224,7 @@ const TONES = {
   open: "busy",
   working: "busy",
   rollback: "info",
+  swap: "info",
   new: "info",
   finished: "info",
   held: "warn",
@@ -238,5 +239,15 @@ const TONES = {
   stopped: "warn",
   orphaned: "warn",
 };
+// A checkpoint's state, and what has undone it: a rollback, or the swap of a backfill, each with a link to it.
+export function stateOf(row) {
+  const by = row.undone_by && h("a", { href: `#/checkpoint/${row.undone_by}` }, `#${row.undone_by}`);
+  const words = row.replaced_by ? ` by backfill ${row.replaced_by}, ` : " by ";
+  return [badge(row.state), by && h("span", { class: "quiet small" }, words, by)];
+}
+
+// Where a rollback goes, or a backfill begins. 0: the beginning.
+export const placeOf = (id) => (id ? h("a", { href: `#/checkpoint/${id}` }, `#${id}`) : "the beginning");
+
 export const badge = (state, tone = TONES[state] ?? "plain") =>
   state ? h("span", { class: `badge ${tone}` }, state) : "";

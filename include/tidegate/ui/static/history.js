@@ -1,6 +1,6 @@
 // The list of checkpoints, sorted, filtered and paged by the server; live while its first page is shown.
 import { get, dagPath } from "./api.js";
-import { badge, h, table } from "./dom.js";
+import { badge, h, stateOf, table } from "./dom.js";
 import { bytes, count, none, seconds, time } from "./format.js";
 import { KINDS, STATES } from "./measures.js";
 
@@ -97,11 +97,7 @@ function drawn(page, filters, change, go) {
         {
           head: "State",
           sort: "state",
-          cell: (row) => [
-            badge(row.state),
-            row.undone_by && h("span", { class: "quiet small" }, ` by #${row.undone_by}`),
-            row.reason && h("div", { class: "small narrow-only" }, row.reason),
-          ],
+          cell: (row) => [stateOf(row), row.reason && h("div", { class: "small narrow-only" }, row.reason)],
         },
         ...some("why", {
           head: "Why",

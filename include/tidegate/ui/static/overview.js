@@ -1,8 +1,8 @@
 // The pipeline's state and remedy, counts, open checkpoints, and the latest of each kind, as in Flink's overview.
 import { get, dagPath, outside, runPath, Unreachable } from "./api.js";
-import { badge, card, errorText, facts, h } from "./dom.js";
+import { badge, card, errorText, facts, h, placeOf, stateOf } from "./dom.js";
 import { bytes, count, seconds, time } from "./format.js";
-import { answers, disposeOf } from "./actions.js";
+import { answers, disposeOf, takeBack } from "./actions.js";
 import { backfills } from "./backfills.js";
 import { lanes } from "./lanes.js";
 
@@ -116,6 +116,12 @@ function drawn(dag, about, quarantine, brokenRules) {
     ["ended", "Ended by users"],
     ["restored", "Restored"],
     ["rolled_back", "Rolled back"],
+    ...(about.counts.swapped
+      ? [
+          ["swapped", "Swaps"],
+          ["replaced", "Replaced by backfills"],
+        ]
+      : []),
   ];
   const waiting = Object.entries(quarantine.gates).filter(([, gate]) => gate.waiting || gate.requests.length);
   return [
@@ -145,6 +151,7 @@ function drawn(dag, about, quarantine, brokenRules) {
       latest("Latest completed", about.latest.completed),
       latest("Latest failed", about.latest.failed),
       restored(about.latest.restored),
+      swapped(dag, about.latest.swapped, about),
       savepoints(dag, about),
       waiting.length > 0 &&
         card(
@@ -176,7 +183,7 @@ function latest(title, row) {
   return card(
     title,
     facts([
-      ["Checkpoint", h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`)],
+      ["Checkpoint", [h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`), " ", row.replaced_by && stateOf(row)]],
       ["At", `${time(row.decided)} UTC`],
       ["Duration", seconds(row.seconds)],
       ["Rows out", row.rows_out === null ? null : count(row.rows_out)],
@@ -187,16 +194,34 @@ function latest(title, row) {
 }
 
 function restored(row) {
-  if (!row) return card("Latest restore", h("p", { class: "quiet" }, "No rollback yet."));
+  if (!row) return card("Latest rollback", h("p", { class: "quiet" }, "No rollback yet."));
   return card(
-    "Latest restore",
+    "Latest rollback",
     facts([
       ["Entry", h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`)],
-      ["Back to", h("a", { href: `#/checkpoint/${row.back_to}` }, `#${row.back_to}`)],
+      ["Back to", placeOf(row.back_to)],
       ["At", `${time(row.decided)} UTC`],
       ["By", row.by],
       ["Why", row.why],
     ]),
+  );
+}
+
+function swapped(dag, row, about) {
+  return (
+    row &&
+    card(
+      "Latest swap",
+      facts([
+        ["Entry", h("a", { href: `#/checkpoint/${row.id}` }, `#${row.id}`)],
+        ["Backfill", row.backfill],
+        ["It began after", placeOf(row.back_to)],
+        ["At", `${time(row.decided)} UTC`],
+        ["By", row.by],
+        ["Why", row.why],
+      ]),
+      takeBack(dag, row, about),
+    )
   );
 }
 
