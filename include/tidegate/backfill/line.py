@@ -233,6 +233,11 @@ class LineCoordinator(Coordinator):
         """See PipelineContext. The pipeline does, after the swap: until then its own checkpoints are still to come."""
         return False
 
+    @property
+    def cuts_freely(self) -> bool:
+        """See PipelineContext."""
+        return self._record.cuts != "recorded"
+
     def source_context(self, name: str) -> SourceContext:
         """See PipelineContext."""
         context, until = super().source_context(name), planned_ranges(self.until).get(name)

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 from tidegate.backfill.line import OpenLine, told_if_discarded
 from tidegate.errors import Rejected
-from tidegate.execution.loop import Observer, Schedule, run_checkpoints
+from tidegate.execution.loop import POLL_S, Observer, Schedule, run_checkpoints
+from tidegate.protocol.verdicts import REJECTED
 
 if TYPE_CHECKING:
     from tidegate.coordinator import Outcome
     from tidegate.execution.loop import SessionSource
 
 __all__ = ["replay"]
+
+_SAME_AGAIN = frozenset({"GATE_FAILED", REJECTED})
+"""Its next checkpoint would have the same rows, and be judged in the same way."""
 
 
 def replay(line: OpenLine, sessions: SessionSource, schedule: Schedule, observer: Observer) -> list[Outcome]:
@@ -31,7 +35,8 @@ def replay(line: OpenLine, sessions: SessionSource, schedule: Schedule, observer
 def _replay(
     line: OpenLine, sessions: SessionSource, schedule: Schedule, observer: Observer, outcomes: list[Outcome]
 ) -> None:
-    until_idle = replace(schedule, until_idle=True, checkpoints=None, aligned=True)
+    schedule = replace(schedule, aligned=True, pause_after_failure_s=POLL_S, ends_at=_SAME_AGAIN)
+    until_idle = replace(schedule, until_idle=True, checkpoints=None)
     until_idle.stop = lambda: schedule.stop() or line.has_caught_up()
     while not until_idle.stop():
         outcomes += run_checkpoints(line.own, sessions, until_idle, observer)
@@ -39,7 +44,7 @@ def _replay(
         if until_idle.stop() or line.has_noted_all():
             break  # nothing is new; if a source still says that the pipeline has read more, the swap tells it
         # Nothing is new, but the pipeline has completed checkpoints since: one more plan notes them.
-        one_more = replace(schedule, checkpoints=1, aligned=True)
+        one_more = replace(schedule, checkpoints=1)
         outcomes += run_checkpoints(line.own, sessions, one_more, observer)
         _refuse_aborted(line, outcomes)
 

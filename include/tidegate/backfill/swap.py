@@ -29,6 +29,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta.files.copy import copy_files
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.execution.runs import abandoned_reason, new_run
+from tidegate.gates.base import memory_key
 from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink
 from tidegate.history.lines import rollbacks_of, view_from
 from tidegate.ledger.ledger import stamp
@@ -326,7 +327,7 @@ def _create(line: OpenLine, answer: rules.CreateEntry, view: View, act: _Act) ->
 def _decide(line: OpenLine, created: _Created) -> SwappedIn:
     """Decide the swap. Its entry exists, so nothing below it changes any more; somebody may have aborted it."""
     ledger, plan = line.live.ledger, created.plan
-    jobs = _acks(line, plan)
+    jobs = _acks(line, plan, created.base)
     ledger.index_run(plan)
     base = created.base
     if base is not None:
@@ -450,8 +451,9 @@ def _uncovered(line: OpenLine, proposal: SwapProposal) -> Iterator[str]:
         yield f"source {name!r}: the pipeline has read input that the backfill has not read yet: run it again"
 
 
-def _acks(line: OpenLine, plan: Plan) -> dict[str, Handle]:
-    """Copy the acks of the line's head into the entry's folder. Existing ones count."""
+def _acks(line: OpenLine, plan: Plan, base: Entry | None) -> dict[str, Handle]:
+    """Copy the acks of the line's head into the entry's folder, with the memory that gates have in the pipeline: what
+    comes next is of its size. Existing acks count."""
     head = line.head()
     assert head is not None
     assert plan.rollback is not None
@@ -464,7 +466,16 @@ def _acks(line: OpenLine, plan: Plan) -> dict[str, Handle]:
             reason="LINE_MOVED",
         )
     handles = {}
+    kept = {
+        name: memory
+        for ack in (acks_of(line.live.ledger, base) if base is not None else ())
+        for name, memory in ack.memory.items()
+    }
+    gates = {job.name: [memory_key(gated.name) for gated in job.gates] for job in line.live.graph.jobs}
+    all_gates = {key for keys in gates.values() for key in keys}
     for ack in acks_of(line.own.ledger, head):
+        memory = {name: told for name, told in ack.memory.items() if name not in all_gates}
+        memory |= {key: kept[key] for key in gates.get(ack.job, ()) if key in kept}
         copied = Ack(
             **stamp(f"{plan.attempt}-{seams.new_id()}"),
             id=plan.id,
@@ -472,7 +483,7 @@ def _acks(line: OpenLine, plan: Plan) -> dict[str, Handle]:
             prev=None,
             sinks={},
             states=ack.states,
-            memory=ack.memory,
+            memory=memory,
             stats=JobStats(),
         )
         created = line.live.ledger.create_ack(copied)

@@ -81,6 +81,11 @@ class PipelineContext:
         """Whether it ends by itself, once all of its sources have been read to their end."""
         return self.graph.finishes
 
+    @property
+    def cuts_freely(self) -> bool:
+        """Whether it cuts its input otherwise than the checkpoints that it is compared with: see GateContext."""
+        return False
+
     def source_context(self, name: str) -> SourceContext:
         """Return the context in which a source, or what reads like one, plans."""
         return SourceContext(self.graph.name, name, self.place, self.ledger)

@@ -35,6 +35,9 @@ __all__ = ["Observer", "Schedule", "run_checkpoints"]
 
 POLL_S = 1.0
 
+LONGEST_PAUSE_S = 60.0
+"""After a failed checkpoint."""
+
 PATIENCE_S = 5.0
 """How long to wait for input that exists but may not be read yet (`min_age`), at the end of time."""
 
@@ -99,6 +102,10 @@ class Schedule:
     """Its checkpoint is to have a name: it comes before those of others that wait."""
     aligned: bool = False
     """Wait for every job, whatever the settings say."""
+    pause_after_failure_s: float = 0.0
+    """At least so long after a failed checkpoint, and twice as long after each further one, up to a minute."""
+    ends_at: frozenset[str] = frozenset()
+    """No checkpoint follows one that was aborted for one of these reasons: the next one would end in the same way."""
     stop: Callable[[], bool] = lambda: False
     """Called between checkpoints: a running one is always brought to its end."""
     new_run: Callable[[], str] = new_run
@@ -106,11 +113,17 @@ class Schedule:
 
     def goes_on(self, plan: Plan, outcome: Outcome, made: int) -> bool:
         """Return whether another checkpoint follows."""
+        if outcome.reason in self.ends_at:
+            return False
         if plan.drain is not None and outcome.state == "completed":
             return False
         if self.drain is not None:
             return plan.draining is not None and outcome.state == "completed"
         return self.checkpoints is None or made < self.checkpoints
+
+    def pause_after(self, failures: int) -> float:
+        """Return how long to wait after so many failures in a row."""
+        return min(self.pause_after_failure_s * 2.0 ** max(failures - 1, 0), LONGEST_PAUSE_S) if failures else 0.0
 
     @property
     def rank(self) -> Rank:
@@ -134,7 +147,7 @@ def run_checkpoints(
     coordinator.spark = session
     _start_again(coordinator, observer)
     outcomes: list[Outcome] = []
-    failures = 0
+    failures = aborted = 0
     more = True
     _pause(schedule.initial_delay_s, schedule, observer)
     while more and not schedule.stop():
@@ -145,12 +158,16 @@ def run_checkpoints(
         outcome, error = _one(coordinator, plan, session, observer)
         outcomes.append(outcome)
         failures = failures + 1 if error is not None else 0
+        aborted = aborted + 1 if outcome.state == "aborted" else 0
         if error is not None and failures > schedule.tolerable_failures:
             raise error
         more = schedule.goes_on(plan, outcome, len(outcomes))
         if more:
-            waits = PATIENCE_S if plan.draining is not None and all(part.empty for part in plan.sources.values()) else 0
-            pause = max(schedule.interval_s - (seams.monotonic() - began), schedule.min_pause_s, waits)
+            waits: float = (
+                PATIENCE_S if plan.draining is not None and all(part.empty for part in plan.sources.values()) else 0
+            )
+            waits = max(waits, schedule.min_pause_s, schedule.pause_after(aborted))
+            pause = max(schedule.interval_s - (seams.monotonic() - began), waits)
             _pause(pause, schedule, observer)
     return outcomes
 

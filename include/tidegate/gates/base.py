@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     from tidegate.gates.quarantine.table import QuarantineSink
     from tidegate.sinks.prestaged import PrestagedRows
 
-__all__ = ["POLICIES", "BrokenRule", "Gate", "GateContext", "Judgement", "Policy", "exact_share", "policy_problems"]
+__all__ = [
+    "POLICIES",
+    "BrokenRule",
+    "Gate",
+    "GateContext",
+    "Judgement",
+    "Policy",
+    "exact_share",
+    "memory_key",
+    "policy_problems",
+]
 
 Policy = Literal["abort", "hold", "quarantine", "warn"]
 """The consequence of a broken rule: abort the checkpoint, wait for a person, move the bad rows to quarantine, or only
@@ -53,6 +63,9 @@ class GateContext:
     """The time at which the checkpoint was planned, in UTC, as ISO 8601: the same for every attempt."""
     memory: Json = field(default_factory=dict)
     """The gate's `Judgement.memory` of the last completed checkpoint."""
+    cut_freely: bool = False
+    """True: a backfill cuts its input as it likes, so the number of rows says nothing about that of other
+    checkpoints."""
     fixed: tuple[Json, SourceContext] | None = None
     """The result of `fix_inputs` when the checkpoint was planned."""
     stage: Callable[..., PrestagedRows | None] | None = None
@@ -98,6 +111,8 @@ class Judgement:
     the files hold only the other rows, and `results` is complete. None: all rows pass."""
     memory: Json = field(default_factory=dict)
     """Data for the gate's next judgement, if this checkpoint is completed. Keep it short."""
+    why: str = ""
+    """What is said beside the verdict, such as what was not judged."""
 
     RULES: ClassVar[str] = "_tidegate_rules"
 
@@ -190,6 +205,11 @@ class Gate(ABC):
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         """Judge these rows. They are persisted, so that every read returns the same rows, unless the gate itself
         `persists` them."""
+
+
+def memory_key(gate: str) -> str:
+    """Return the key of a gate's memory in an ack. Names that users give have no dot."""
+    return f"gate.{gate}"
 
 
 def exact_share(share: float, whole: float) -> Fraction:

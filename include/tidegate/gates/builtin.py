@@ -69,6 +69,8 @@ class Volume(Remembering):
         that median. No rows at all are fine if half of these checkpoints had none.
     of: the number of checkpoints to compare with. after: the number of them with rows that it takes to judge at all.
     least: the minimum number of rows in any case.
+
+    A backfill that cuts its input as it likes is not judged by it; one with `--cuts recorded` is.
     """
 
     kind: ClassVar[str] = "volume"
@@ -105,6 +107,9 @@ class Volume(Remembering):
 
     def judge_rows(self, rows: int, context: GateContext) -> Judgement:
         """Judge rows by their number alone."""
+        if context.cut_freely:
+            why = "not judged: the backfill cuts its input as it likes, so the number of rows says nothing"
+            return Judgement(rows, why=why, results={"success": True, "rows": rows}, memory=context.memory)
         before: list[int] = context.memory.get("rows", [])[-self.of :]
         counts = [count for count in before if count]
         usual = median(counts) if len(counts) >= self.after else None

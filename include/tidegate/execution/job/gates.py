@@ -18,7 +18,7 @@ from tidegate.delta import Location
 from tidegate.errors import Invalid, TidegateError
 from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.watermarks import EventTimes
-from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share
+from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share, memory_key
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
 from tidegate.gates.quarantine.returning import ReleasedRows
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
@@ -154,7 +154,7 @@ class GateRunner:
             self._set_aside(stage, bad, frame, released)
         self.verdicts[stage.name] = self._verdict(stage, judgement, released, chosen=chosen)
         # Rows that were quarantined as a whole do not update the gate's memory, nor do rejected ones.
-        self._remember(stage, self.before.get(_remembered(stage), {}) if chosen else judgement.memory)
+        self._remember(stage, self.before.get(memory_key(stage.name), {}) if chosen else judgement.memory)
         seams.fault("S5.gate.after")
         return released.joined(good) if released is not None else good
 
@@ -175,8 +175,8 @@ class GateRunner:
 
     def _remember(self, stage: GateNode, memory: Json) -> None:
         """Replace a gate's memory for the next checkpoint, also by nothing."""
-        if memory or _remembered(stage) in self.before:
-            self.memory[_remembered(stage)] = memory
+        if memory or memory_key(stage.name) in self.before:
+            self.memory[memory_key(stage.name)] = memory
 
     def _staging_for(self, stage: GateNode, table: SinkNode | None) -> Callable[..., PrestagedRows | None] | None:
         """Return how a gate may have its rows staged. None: others join those that pass, or all may be set aside."""
@@ -233,7 +233,8 @@ class GateRunner:
             place=place,
             checkpoint=self.staging.checkpoint,
             clock=self.plan.time,
-            memory=self.before.get(_remembered(stage), {}),
+            memory=self.before.get(memory_key(stage.name), {}),
+            cut_freely=self.coordinator.cuts_freely,
             fixed=(ledger.unpack(payload), source_context) if payload is not None else None,
             stage=self._staging_for(stage, table),
             held=partial(self.held, stage.gate.against) if stage.gate.against is not None else None,
@@ -270,7 +271,7 @@ class GateRunner:
         unsplit = (
             judgement.split is None and judgement.apart is None and any(rule.policy == "quarantine" for rule in broken)
         )
-        outcome, why = _outcome(judgement.broken), ""
+        outcome, why = _outcome(judgement.broken), judgement.why
         if outcome == "abort":
             pass  # its rules say why
         elif chosen:
@@ -337,11 +338,6 @@ def _all_aside(judgement: Judgement, frame: DataFrame) -> Judgement:
     return replace(
         judgement, broken=broken, split=(empty_like(good), set_aside if bad is None else set_aside.unionByName(bad))
     )
-
-
-def _remembered(stage: GateNode) -> str:
-    """Return the key of a gate's memory in an ack. Names that users give have no dot."""
-    return f"gate.{stage.name}"
 
 
 def _refuse_own_columns(stage: GateNode, columns: Sequence[str]) -> None:
