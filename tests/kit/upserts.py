@@ -19,13 +19,14 @@ from tidegate.sinks.delta.table import StagedBatch, staged_result
 KAV = schema(k="long", a="long", v="string")
 
 
-Row = tuple[int | None, int | None, str]
+Row = tuple[int | None, float | None, str]
 
 
 class Upserted:
     """A table that takes batches through the sink's own publish, without Spark."""
 
-    def __init__(self, folder: Path, order_by: Sequence[str] = "a") -> None:
+    def __init__(self, folder: Path, order_by: Sequence[str] = "a", columns: Json = KAV) -> None:
+        self.columns = columns
         self.location = table_at(folder)
         self.sink = DeltaUpsert("table", keys=["k"], order_by=order_by)
         self.context = SinkContext("p", "u1", "s", Place(str(folder)))
@@ -51,7 +52,7 @@ class Upserted:
         staging = Staging(id, attempt)
         files = self._files(staging, "changed", changed)
         deletes = self._files(staging, "deleted", deleted)
-        batch = StagedBatch(columns=KAV, files=files, deletes=deletes)
+        batch = StagedBatch(columns=self.columns, files=files, deletes=deletes)
         if ahead:
             folder = f"{staging.folder(self.context)}/ahead"
             done = self.sink._rewrite_ahead(head(self.location), batch, staging, folder, in_turn)
@@ -72,7 +73,7 @@ class Upserted:
         if not rows:
             return []
         columns = {"k": [k for k, _, _ in rows], "a": [a for _, a, _ in rows], "v": [v for _, _, v in rows]}
-        return staged(self.location, f"{staging.folder(self.context)}/{name}", columns, KAV)
+        return staged(self.location, f"{staging.folder(self.context)}/{name}", columns, self.columns)
 
     def rows(self) -> list[tuple[object, ...]]:
         return rows_of(self.location)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.delta.as_python import python_rows
 from tidegate.delta.keys import Keys
+from tidegate.delta.order_by import sortable
 from tidegate.delta.rewrite import InputFile, Table, key_rows
 from tidegate.errors import Invalid
 
@@ -39,7 +40,7 @@ def outdated_rows(
     if rows is None or batch_keys is None or len(batch_keys) == rows.num_rows:
         return {}
     ordered = pa.table(
-        [batch_keys.codes(rows.select(list(keys))), *(rows[name] for name in order_by)],
+        [batch_keys.codes(rows.select(list(keys))), *(sortable(rows[name]) for name in order_by)],
         names=["code", *(f"order {place}" for place in range(len(order_by)))],
     )
     sort_keys: list[tuple[str, str]] = [(name, "descending") for name in ordered.column_names[1:]]

@@ -17,7 +17,7 @@ from tidegate.delta.rewrite import InputFile, Table, key_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BatchRows", "Newest", "held_rows", "newest"]
+__all__ = ["BatchRows", "Newest", "held_rows", "newest", "sortable"]
 
 _RANK = "rank"
 
@@ -132,10 +132,27 @@ def _first_of_each(codes: Any, order: pa.Table, ranks: Any) -> Any:
     import pyarrow.compute as pc
 
     columns = [f"order {place}" for place in range(order.num_columns)]
-    rows = pa.table([codes, *order.columns, ranks], names=["code", *columns, _RANK])
+    rows = pa.table([codes, *map(sortable, order.columns), ranks], names=["code", *columns, _RANK])
     descending = [(name, "descending") for name in (*columns, _RANK)]
     places = pc.sort_indices(rows, sort_keys=[("code", "ascending"), *descending]).to_numpy()  # nulls last: least
     ordered = rows["code"].to_numpy()[places]
     mask = np.zeros(len(places), dtype=bool)
     mask[places[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if len(places) else places] = True
     return mask
+
+
+def sortable(column: Any) -> Any:
+    """Return values whose order is Spark's. There, NaN is the greatest of all numbers, and -0 is 0."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_boolean(column.type):
+        return column.cast(pa.int8())
+    if not pa.types.is_floating(column.type):
+        return column
+    numbers = np.asarray(pc.fill_null(column.cast(pa.float64()), 0.0))
+    bits = np.where(np.isnan(numbers), np.inf, numbers).view(np.int64)
+    ordinals = np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
+    ordinals = np.where(np.isnan(numbers), np.iinfo(np.int64).max, ordinals)
+    return pa.array(ordinals, mask=np.asarray(pc.is_null(column)))

@@ -51,6 +51,26 @@ def test_the_greatest_order_wins_across_files_and_null_is_least(tmp_path):
     assert _left(sources, lost, files) == [(1, 2, "new"), (2, -9, "some"), (None, 4, "y")]
 
 
+def test_not_a_number_is_greatest_and_equals_itself(tmp_path):
+    nan, columns = float("nan"), schema(k="long", o="double", v="string")
+    location = table_at(tmp_path)
+    rows = pa.table(
+        {
+            "k": pa.array([1, 1, 1, 2, 2], pa.int64()),
+            "o": pa.array([1.0, nan, None, nan, nan], pa.float64()),
+            "v": pa.array(["one", "nan", "none", "copy", "copy"], pa.string()),
+        }
+    )
+    sources = list(map(InputFile.of, staged(location, "f", rows, columns)))
+    lost = outdated_rows(Table(location, columns, ()), sources, ["k"], ["o"], [False])
+    left = rows.filter(pa.compute.invert(lost[sources[0].path])).select(["k", "v"]).to_pylist()
+    assert left == [{"k": 1, "v": "nan"}, {"k": 2, "v": "copy"}]
+    contradicting = pa.table({"k": [1, 1], "o": [nan, nan], "v": ["a", "b"]})
+    sources = list(map(InputFile.of, staged(location, "g", contradicting, columns)))
+    with pytest.raises(Invalid, match="contradict"):
+        outdated_rows(Table(location, columns, ()), sources, ["k"], ["o"], [False])
+
+
 def test_copies_are_one_row(tmp_path):
     files = [(1, 1, "a"), (1, 1, "a"), (1, 0, "zzz")], [(1, 1, "a")]
     table, sources, marks = _sources(tmp_path, *files)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 
 import pytest
 
-from tests.kit.delta import head
+from tests.kit.delta import head, schema
 from tests.kit.upserts import Upserted
 
 
@@ -32,6 +33,18 @@ def test_null_is_least(table: Upserted) -> None:
     table.publish(([(1, None, "none"), (2, 1, "some"), (None, 3, "null key")], []))
     table.publish(([(1, 0, "some"), (2, None, "none"), (None, 2, "late")], []))
     assert table.rows() == [(1, 0, "some"), (2, 1, "some"), (None, 3, "null key")]
+
+
+@pytest.mark.parametrize("cuts", [[0, 3], [0, 1, 3], [0, 2, 3], [0, 1, 2, 3]])
+def test_not_a_number_is_greatest_however_the_rows_are_cut(tmp_path: Path, cuts: list[int]) -> None:
+    """As for operators, Spark and PostgreSQL."""
+    rows = [(1, 1.0, "one"), (1, float("nan"), "not a number"), (1, None, "none")]
+    table = Upserted(tmp_path, columns=schema(k="long", a="double", v="string"))
+    for first, last in itertools.pairwise(cuts):
+        table.publish(*(([row], []) for row in rows[first:last]))
+    assert [(row[0], row[2]) for row in table.rows()] == [(1, "not a number")]
+    table.publish(([(1, float("nan"), "later")], []))
+    assert [(row[0], row[2]) for row in table.rows()] == [(1, "later")], "it equals itself"
 
 
 def test_a_late_delete_is_ignored_and_a_timely_one_is_not(table: Upserted) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.delta.as_python import python_rows
-from tidegate.operators.by_workers.ranked import ENTERS, in_order, sortable
+from tidegate.delta.order_by import sortable
+from tidegate.operators.by_workers.ranked import ENTERS, in_order
 from tidegate.state.arrow.folding import Folded, TooMany
 from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
 from tidegate.state.columns import DELETED, GROUP

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.delta.order_by import sortable
 from tidegate.state.arrow.folding import Folded
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
@@ -13,7 +14,7 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ENTERS", "FirstInOrder", "in_order", "sortable"]
+__all__ = ["ENTERS", "FirstInOrder", "in_order"]
 
 ENTERS: Final = "_new"
 """The column of the result that says whether a row has entered the first ones of its key, or left them."""
@@ -146,20 +147,3 @@ def in_order(rows: pa.Table, key: Any, order: Sequence[tuple[str, bool]]) -> Any
         columns[f"c{number}"] = sortable(rows[name])
         sort_keys.append((f"c{number}", "ascending" if ascends else "descending"))
     return pc.sort_indices(pa.table(columns), sort_keys=sort_keys).to_numpy()
-
-
-def sortable(column: Any) -> Any:
-    """Return values whose order is Spark's. There, NaN is the greatest of all numbers, and -0 is 0."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_boolean(column.type):
-        return column.cast(pa.int8())
-    if not pa.types.is_floating(column.type):
-        return column
-    numbers = np.asarray(pc.fill_null(column.cast(pa.float64()), 0.0))
-    bits = np.where(np.isnan(numbers), np.inf, numbers).view(np.int64)
-    ordinals = np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
-    ordinals = np.where(np.isnan(numbers), np.iinfo(np.int64).max, ordinals)
-    return pa.array(ordinals, mask=np.asarray(pc.is_null(column)))

@@ -86,9 +86,9 @@ class DeltaUpsert(DeltaSink):
     """Keep one row per key in a Delta table.
 
     keys: the columns that identify a row. Null is a value like any other: null equals null.
-    order_by: of several rows with one key, the one with the greatest values here counts (null is smallest), also
-        against the row in the table: a late row never replaces a newer one. Of equal rows, that of the later
-        checkpoint counts. A removed row leaves no trace, so a row that comes later is added, even if it is older.
+    order_by: of several rows with one key, the one with the greatest values here counts (null is smallest, NaN
+        greatest), also against the row in the table: a late row never replaces a newer one. Of equal rows, that of the
+        later checkpoint counts. A removed row leaves no trace, so a row that comes later is added, even if it is older.
         Without order_by the later checkpoint counts. Within one checkpoint, rows with one key (and equal order_by)
         must be copies of each other, or are refused.
     delete_when: a SQL condition on the row. If it is true, the key's row is removed.
