@@ -65,11 +65,13 @@ class Refusal:
 
 
 _REFUSED: Final = Refusal(
-    "refuses this login", "check storage_options, or the environment's credentials; it is tried again", passes=False
+    "refuses this login",
+    "check storage_options, or the environment's credentials; the next attempt tries again",
+    passes=False,
 )
 _OVER: Final = Refusal(
     "says that the login has expired",
-    "renew it where it comes from: storage_options, or the environment; then it is tried again",
+    "renew it where it comes from: storage_options, or the environment; then the next attempt tries again",
     passes=True,
 )
 

@@ -204,7 +204,7 @@ def condition(observed: Observations, command: Command | None = None) -> Health:
         _disk(observed)
         or _suspended(observed, say)
         or _held(observed, say)
-        or _troubled(observed)
+        or _troubled(observed, say)
         or _unpublished(observed, say)
         or _open(observed, say)
     )
@@ -292,22 +292,31 @@ def _held(observed: Observations, say: Command) -> Health | None:
     return None
 
 
-def _troubled(observed: Observations) -> Health | None:
+def _troubled(observed: Observations, say: Command) -> Health | None:
     trouble = observed.trouble
     if trouble is None or not troubles.is_current(trouble, observed.view, observed.owed) or _tried_again(observed):
         return None
     about = f"checkpoint {trouble.entry}" if trouble.entry is not None else "no checkpoint could be planned"
     about += f" by {trouble.unplanned} runs in a row" if trouble.entry is None and trouble.unplanned > 1 else ""
     expected = f" Expected: {trouble.expected}." if trouble.expected else ""
-    help = told(trouble.help)[0] or "see the log of the run that met it; it is tried again by the next one"
+    help = told(trouble.help)[0] or "see the log of the run that met it; the next one tries again"
+    remedy: tuple[str, ...] = (help,)
+    if trouble.kind == Unavailable.kind and not _comes_by_itself(observed.view):
+        remedy = (help, f"no run comes by itself, since interval is never: then {say('trigger')}, or tidegate run")
     return Health(
         "troubled",
         f"Pipeline {observed.pipeline} meets an error at its step {trouble.step}: {about}",
         f"{trouble.reason}: {_sentence(told(trouble.what)[0])}{expected}",
-        (help,),
+        remedy,
         trouble.entry,
         trouble.reason,
     )
+
+
+def _comes_by_itself(view: View) -> bool:
+    """Return whether the next run is scheduled, by the settings of the last plan. Without any, it is assumed."""
+    configs = (entry.plan.config for entry in reversed(view.entries) if entry.control is None)
+    return next(configs, {}).get("interval") != "never"
 
 
 def _tried_again(observed: Observations) -> bool:

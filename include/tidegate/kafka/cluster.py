@@ -208,7 +208,8 @@ class Cluster:
         return Unavailable(
             f"{doing}: Kafka at {self.servers} does not answer: {said}",
             expected="an answer of the cluster in time",
-            help="look whether the brokers run and can be reached from here; nothing is lost, and it is tried again",
+            help="look whether the brokers run and can be reached from here; nothing is lost, and the next attempt "
+            "tries again",
             reason="KAFKA_AWAY",
         )
 

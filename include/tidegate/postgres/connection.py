@@ -99,7 +99,9 @@ class Database:
         what = f"connection {self.connection!r}: {doing} failed: {said}"
         if code.startswith(_TRY_AGAIN):
             return Unavailable(
-                what, help="nothing is lost: it is tried again", reason="DATABASE_BUSY" if code[:2] in "5540" else ""
+                what,
+                help="nothing is lost: the next attempt tries again",
+                reason="DATABASE_BUSY" if code[:2] in "5540" else "",
             )
         if code.startswith("28") or (not code and _LOGIN.search(said)):
             return Invalid(
@@ -134,7 +136,9 @@ class Database:
             return Invalid(what, help="create the schema, or name another one", reason="NO_SCHEMA")
         if not code:
             return Unavailable(
-                what, help="is the server running, and reachable from here? It is tried again", reason="DATABASE_AWAY"
+                what,
+                help="is the server running, and reachable from here? Nothing is lost: the next attempt tries again",
+                reason="DATABASE_AWAY",
             )
         return Invalid(
             what,

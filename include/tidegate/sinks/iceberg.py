@@ -229,7 +229,7 @@ class IcebergAppend(TransactionalSink):
     def _unavailable(self, context: SinkContext, error: Exception) -> Unavailable:
         return Unavailable(
             f"sink {context.sink}: {self.target(context.place)} does not answer: {_words(error)}",
-            help="nothing is lost: it is tried again; check the catalog, its storage and the login",
+            help="nothing is lost, and the next attempt tries again; check the catalog, its storage and the login",
             reason="TARGET_AWAY",
         )
 

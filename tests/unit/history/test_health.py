@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from tests.kit.limits import Limits
 from tests.kit.loop import DEAD, Loop
 from tests.kit.toy_world import ToyWorld
 from tidegate.checkpoint import control, troubles
@@ -171,6 +172,19 @@ def test_what_may_pass_and_is_tried_again_asks_nobody_to_do_anything(world):
     assert found.cause == "It has met an error, and tries again. SPARK_LOST: The server is gone."
     world.age(id, 10_000)
     assert (seen(world).state, seen(world).reason) == ("troubled", "SPARK_LOST"), "nobody has brought it to its end"
+
+
+@pytest.mark.parametrize(("interval", "said"), [("5 min", False), ("never", True)])
+def test_nobody_is_promised_another_run_that_does_not_come_by_itself(tmp_path, interval, said):
+    world = ToyWorld(tmp_path, limits=Limits(recorded={"interval": interval}))
+    completed(world)
+    world.coordinator().publish()
+    note(world, "second", Unavailable("it is away", help="the next attempt tries again", reason="DATABASE_AWAY"))
+    remedy = seen(world).remedy
+    assert remedy[0] == "the next attempt tries again"
+    assert any("tidegate trigger" in each for each in remedy) == said
+    note(world, "second", Invalid("wrong", help="correct it"))
+    assert seen(world).remedy == ("correct it",)
 
 
 def test_an_unforeseen_exception_is_a_cause_like_any_other(world):

@@ -217,7 +217,7 @@ def unavailable(location: str, error: BaseException) -> Unavailable:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     return Unavailable(
         f"Storage did not answer for {location}: {why}",
-        help="free some space" if full else "check the path, permissions and network; it is tried again",
+        help="free some space" if full else "check the path, permissions and network; the next attempt tries again",
         reason="STORAGE",
     )
 

@@ -271,7 +271,7 @@ def commit_at(
     raise Unavailable(
         f"{location.url} did not take commit {version}: "
         + (told(error) if error else "it was reported, but is not in the log"),
-        help="check free space, permissions and network; it is tried again",
+        help="check free space, permissions and network; the next attempt tries again",
         reason="COMMIT_FAILED",
     ) from error
 

@@ -179,7 +179,7 @@ class Marks:
     def _silent(self) -> Unavailable:
         return Unavailable(
             f"the topic {self.topic} did not give its records within {2 * ANSWER_S:.0f} s",
-            help="look whether the brokers run; nothing is lost, and it is tried again",
+            help="look whether the brokers run; nothing is lost, and the next attempt tries again",
             reason="KAFKA_AWAY",
         )
 

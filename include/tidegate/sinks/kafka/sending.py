@@ -209,7 +209,7 @@ class Sender:
                 expected="records that the topic takes: times within its message.timestamp.before.max.ms and "
                 "message.timestamp.after.max.ms, keys if it is compacted",
                 help=f"change the settings of the topic {self._topic.name}, which have changed since the rows were "
-                "staged: nothing has been sent, and it is tried again",
+                "staged: nothing has been sent, and the next attempt tries again",
                 reason="RECORD_REFUSED",
             )
         return self._cluster.explained(error, doing)

@@ -384,7 +384,7 @@ class KafkaTopic(TransactionalSink):
             f"{self._timeout_s:g} s, and the brokers ended it; checkpoint {rows.checkpoint} has {rows.count:,} rows",
             expected="each transaction to be sent and committed within that time",
             help="raise transaction_timeout, or lower max_rows_per_transaction: nothing of that transaction counts, "
-            "and it is tried again",
+            "and the next attempt tries again",
             reason="TRANSACTION_TIMEOUT",
         )
 

@@ -159,7 +159,7 @@ def lock_mark(
         return mark
     raise Unavailable(
         f"{table}: another publisher of sink {context.sink!r} holds the mark, and is at work",
-        help="nothing to do: it is tried again, and finds what the other one has published",
+        help="nothing to do: the next attempt finds what the other one has published",
         reason="DATABASE_BUSY",
     )
 

@@ -286,7 +286,7 @@ def missing_folder(source: str, url: str, started: bool) -> Invalid | Unavailabl
     if started:
         return Unavailable(
             f"source {source!r}: folder {url} does not exist any more; files were read from it before",
-            help="mount or restore it; tidegate tries again",
+            help="mount or restore it; the next run tries again",
             reason="NO_FOLDER",
         )
     return Invalid(

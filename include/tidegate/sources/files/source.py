@@ -199,7 +199,7 @@ class Files(Source):
             raise Unavailable(
                 f"source {context.source!r}: {folder.url} has {shortage} for interval {context.interval}",
                 expected="all files of an interval before its run" + (" (required=True)" if not names else ""),
-                help="tidegate tries again; schedule the run later if files regularly arrive later than this",
+                help="the next attempt looks again; schedule the run later if files regularly arrive later than this",
                 reason="INTERVAL_NOT_READY",
             )
         _, files = self._fingerprint_files(folder, names)

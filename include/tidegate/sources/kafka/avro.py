@@ -109,7 +109,7 @@ class Registry:
                 seams.sleep(1)
         raise Unavailable(
             f"the schema registry does not answer: {why}",
-            help="look whether it runs, and whether Spark's workers reach it; it is tried again",
+            help="look whether it runs, and whether Spark's workers reach it; the next attempt tries again",
             reason="REGISTRY_AWAY",
         )
 
