@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -270,6 +271,41 @@ def test_a_late_row_never_replaces_or_removes_a_newer_one(publishing, postgres):
     assert rows(postgres) == [(1, "b"), (2, "c"), (3, "a"), (4, "a"), (5, "b")]
     published.checkpoint(3, (1, "a", True), (2, "d", True))
     assert rows(postgres) == [(1, "b"), (3, "a"), (4, "a"), (5, "b")]
+
+
+@pytest.mark.parametrize("cuts", [[0, 3], [0, 1, 3], [0, 2, 3], [0, 1, 2, 3]])
+def test_not_a_number_is_greatest_however_the_rows_are_cut(publishing, postgres, cuts):
+    rows_in = [(1, "one", 1.0), (1, "not a number", float("nan")), (1, "none", None)]
+    published = publishing(upsert(order_by=["a"]), types={"k": "long", "v": "string", "a": "double"})
+    for id, (first, last) in enumerate(itertools.pairwise(cuts), 1):
+        assert published.publish(id, published.settled(id, *rows_in[first:last])) is not None
+    assert rows(postgres) == [(1, "not a number")]
+    assert published.publish(9, published.settled(9, (1, "later", float("nan")))) is not None
+    assert rows(postgres) == [(1, "later")], "it equals itself"
+
+
+@pytest.mark.parametrize(
+    ("column", "index"),
+    [('text COLLATE "any_case" PRIMARY KEY', ""), ("text NOT NULL", 'CREATE UNIQUE INDEX ON t (k COLLATE "any_case")')],
+)
+def test_a_key_whose_collation_takes_different_texts_for_equal_is_refused_before_anything_is_decided(
+    publishing, postgres, column, index
+):
+    postgres.run(
+        "CREATE COLLATION any_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+        f"CREATE TABLE t (k {column}, v text)",
+        *([index] if index else []),
+    )
+    published = publishing(upsert(), types={"k": "string", "v": "string"})
+    with pytest.raises(Invalid, match="key column 'k' has a nondeterministic collation|no unique index on") as refused:
+        published.sink.check(published.context)
+    assert refused.value.reason == "BAD_TABLE"
+    postgres.run(
+        "DROP INDEX t_k_idx; CREATE UNIQUE INDEX ON t (k)" if index else refused.value.what.rpartition("there: ")[2]
+    )
+    published.sink.check(published.context)
+    published.checkpoint(1, ("a", "1"), ("A", "2"))
+    assert sorted(rows(postgres)) == [("A", "2"), ("a", "1")]
 
 
 def test_a_table_without_a_unique_key_is_refused_with_the_statement_that_makes_one(publishing, postgres):

@@ -57,17 +57,27 @@ class PostgresPublished:
     """One sink of one pipeline against a server."""
 
     def __init__(
-        self, folder: Path, place: Place, sink: PostgresSink | None = None, *, uid: str = "u1", pipeline: str = "p"
+        self,
+        folder: Path,
+        place: Place,
+        sink: PostgresSink | None = None,
+        *,
+        uid: str = "u1",
+        pipeline: str = "p",
+        types: dict[str, str] = KV,
     ) -> None:
+        self.types = types
         self.sink = sink or PostgresAppend("t", connection=CONNECTION)
         self.context = SinkContext(pipeline, uid, "s", place, home=str(folder))
 
     def stage(self, id: int, *rows: tuple[Any, ...], removed: Sequence[int] = (), attempt: str = "a") -> Json:
-        """A committable of rows with a key `k` and a text `v`, and whether the key is to be removed."""
-        types: dict[str, Any] = KV | ({"tidegate_deleted": "boolean"} if rows and len(rows[0]) > 2 else {})
+        """A committable of rows with, if nothing else is said, a key `k` and a text `v`, and whether the key is to be
+        removed."""
+        is_marked = rows and len(rows[0]) > len(self.types)
+        types: dict[str, Any] = self.types | ({"tidegate_deleted": "boolean"} if is_marked else {})
         columns: list[Any] = list(zip(*rows, strict=True)) or [[] for _ in types]
-        arrow = dict(zip(types, (pa.int64(), pa.string(), pa.bool_()), strict=False))
-        table = pa.table({name: pa.array(column, arrow[name]) for name, column in zip(types, columns, strict=True)})
+        arrow = {"long": pa.int64(), "string": pa.string(), "boolean": pa.bool_(), "double": pa.float64()}
+        table = pa.table({name: pa.array(each, arrow[types[name]]) for name, each in zip(types, columns, strict=True)})
         part = StagedPart(columns=staged_columns(types, self.sink.keys), files=self._files(id, table, attempt, "rows"))
         if removed:
             gone = pa.table({"k": pa.array(removed, pa.int64())})
@@ -83,6 +93,12 @@ class PostgresPublished:
         path.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, path / "part-0.parquet")
         return sync_and_list(location, folder, NO_PARTITIONS, written=table.num_rows)
+
+    def settled(self, id: int, *rows: tuple[Any, ...]) -> Json:
+        """A committable of rows of which some share a key, as a job settles them."""
+        part = typed.convert(self.stage(id, *rows), StagedPart)
+        settled: Json = msgspec.to_builtins(self.sink.settled(part, self.context, Staging(id, "a")))
+        return settled
 
     def head(self) -> Head:
         return self.sink.head(self.context)

@@ -49,6 +49,8 @@ class TableColumn:
     """One column of a table that exists."""
 
     name: str
+    number: int
+    """It keeps this number when it is renamed, and no other column ever gets it."""
     type: str
     """As PostgreSQL's format_type writes it: "bigint", "numeric(10,2)", "character varying(20)"."""
     not_null: bool
@@ -59,6 +61,8 @@ class TableColumn:
     computed: bool
     """True: it is made of other columns."""
     default: str
+    exact: bool
+    """False: its collation takes different texts for equal."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,11 @@ class FoundTable:
     survives: bool
     """False: it is empty after a crash of the server."""
     columns: dict[str, TableColumn]
+    dropped: tuple[int, ...]
+    """The numbers of columns that it had once."""
     keys: tuple[frozenset[str], ...]
-    """The columns of each unique index or primary key, if it applies to all rows."""
+    """The columns of each unique index or primary key, if it applies to all rows and takes no different texts for
+    equal."""
     first_columns: frozenset[str]
     """The columns with which an index begins."""
 
@@ -121,6 +128,7 @@ def find_table(cursor: Any, table: TableName) -> FoundTable | None:
         is_table=found["kind"] in ("r", "p"),
         survives=found["survives"],
         columns={column.name: column for column in columns},
+        dropped=tuple(found["dropped"] or []),
         keys=tuple(frozenset(names) for names in found["keys"] or []),
         first_columns=frozenset(found["first_columns"] or []),
     )
@@ -137,15 +145,22 @@ SELECT json_build_object(
   'columns', (
     SELECT json_agg(json_build_object(
       'name', a.attname,
+      'number', a.attnum,
       'type', format_type(a.atttypid, a.atttypmod),
       'not_null', a.attnotnull,
       'filled', a.atthasdef OR a.attidentity <> '',
       'generated', a.attgenerated <> '' OR a.attidentity = 'a',
       'computed', a.attgenerated <> '',
-      'default', coalesce(pg_get_expr(d.adbin, d.adrelid), '')
+      'default', coalesce(pg_get_expr(d.adbin, d.adrelid), ''),
+      'exact', coalesce(l.collisdeterministic, true)
     ) ORDER BY a.attnum)
     FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+    LEFT JOIN pg_collation l ON l.oid = a.attcollation
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+  ),
+  'dropped', (
+    SELECT json_agg(a.attnum ORDER BY a.attnum) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND a.attisdropped
   ),
   'keys', (
     SELECT json_agg((
@@ -154,7 +169,9 @@ SELECT json_build_object(
     ))
     FROM pg_index i
     WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
-      AND i.indpred IS NULL AND i.indexprs IS NULL
+      AND i.indpred IS NULL AND i.indexprs IS NULL AND NOT EXISTS (
+        SELECT 1 FROM pg_collation l WHERE l.oid = ANY (i.indcollation) AND NOT l.collisdeterministic
+      )
   ),
   'first_columns', (
     SELECT json_agg(a.attname) FROM pg_index i

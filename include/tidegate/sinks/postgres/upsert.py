@@ -55,9 +55,9 @@ class PostgresUpsert(PostgresSink):
 
     keys: the columns that identify a row. They must not be null. A table that exists needs a primary key or a unique
         index on exactly these columns.
-    order_by: of several rows with one key, the one with the greatest values here counts (null is smallest), also
-        against the row in the table: a late row never replaces a newer one. Of equal rows, that of the later
-        checkpoint counts. A removed row leaves no trace, so a row that comes later is added, even if it is older.
+    order_by: of several rows with one key, the one with the greatest values here counts (null is smallest, NaN
+        greatest), also against the row in the table: a late row never replaces a newer one. Of equal rows, that of the
+        later checkpoint counts. A removed row leaves no trace, so a row that comes later is added, even if it is older.
         Without order_by the later checkpoint counts. Within one checkpoint, rows with one key (and equal order_by)
         must be copies of each other, or are refused.
     delete_when: a SQL condition on the row. If it is true, the key's row is removed.
@@ -125,7 +125,15 @@ class PostgresUpsert(PostgresSink):
 
     def table_problems(self, found: FoundTable) -> list[str]:
         problems = super().table_problems(found)
-        if frozenset(self.keys) not in found.keys:
+        inexact = [name for name in self.keys if name in found.columns and not found.columns[name].exact]
+        if inexact:
+            problems += [
+                f"key column {name!r} has a nondeterministic collation: texts that are two keys here, such as 'a' and "
+                f"'A', would be one row there: ALTER TABLE {self.table_name.sql} ALTER COLUMN {quoted_name(name)} "
+                f'TYPE {found.columns[name].type} COLLATE "C"'
+                for name in inexact
+            ]
+        elif frozenset(self.keys) not in found.keys:
             names = ", ".join(map(quoted_name, self.keys))
             problems.append(
                 f"it has no primary key and no unique index on exactly its keys, so two rows could have one key: "
