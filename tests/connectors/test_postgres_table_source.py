@@ -131,6 +131,48 @@ def test_latest_begins_with_what_comes_after_the_first_look(context, events):
     assert source().beginning(context) is None
 
 
+def test_latest_leaves_out_what_was_committed_before_the_first_look_beside_a_long_transaction(spark, context, events):
+    with psycopg.connect(**events.options) as long:
+        long.execute("INSERT INTO e VALUES (1, 'ends after the first look')")
+        events.run("INSERT INTO e VALUES (2, 'was there at the first look')")
+        latest = source(start="latest", max_rows=1)
+        position = latest.beginning(context)
+        events.run("INSERT INTO e VALUES (3, 'came after it')")
+        long.commit()
+    seen = []
+    while not (found := latest.plan(position, context)).empty:
+        assert latest.verify(found.splits, context).rows == found.amount
+        seen += [row["id"] for row in latest.read(spark, found.splits, context).collect()]
+        position = found.end
+    assert seen == [1, 3]
+    assert "seen" not in position, "nothing that was there at the first look can come any more"
+
+
+def test_a_position_of_an_older_version_is_read_on_and_then_says_what_was_read_last(context, events):
+    events.run("INSERT INTO e VALUES (1, 'a')")
+    end = source().plan(None, context).end
+    horizon = events.run("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")[0][0]
+    old = {"system": end["system"], "table": end["table"], "xid": horizon}
+    assert source().plan(old, context).end == old
+    events.run("INSERT INTO e VALUES (2, 'b')")
+    found = source().plan(old, context)
+    assert ids(events, found.splits) == [2]
+    assert found.end["last"]["rows"] == 1
+    until = SourceContext("p", "events", context.place, MemoryBlobs(), until=old | {"xid": found.end["xid"] + 5})
+    for _ in range(5):
+        events.run("SELECT pg_current_xact_id()")
+    reached = source().plan(old, until).end
+    assert source().covers(reached, until.until, context), "as far as a checkpoint of an older version"
+
+
+def test_a_column_that_has_got_the_name_of_another_one_since_the_plan_is_told(context, events):
+    events.run("ALTER TABLE e ADD COLUMN w text", "INSERT INTO e VALUES (1, 'a')")
+    splits = source(columns=["v"]).plan(None, context).splits
+    events.run("ALTER TABLE e DROP COLUMN v", "ALTER TABLE e RENAME COLUMN w TO v")
+    with pytest.raises(Invalid, match="'v' is the name of another column now"):
+        source(columns=["v"]).verify(splits, context)
+
+
 def test_a_row_that_is_gone_when_it_is_read_is_told(context, events):
     events.run("INSERT INTO e VALUES (1, 'a'), (2, 'b')")
     splits = source().plan(None, context).splits

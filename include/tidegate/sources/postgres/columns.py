@@ -82,6 +82,8 @@ class ReadColumn:
     """Its type in PostgreSQL."""
     as_text: bool = False
     """True: it is read as PostgreSQL writes it, whatever its type is."""
+    number: int = 0
+    """Its number in the table, which renaming does not change. 0: an older version of tidegate planned it."""
 
     @property
     def spark(self) -> str:
@@ -147,12 +149,12 @@ def read_columns(
             help="correct `columns` or `as_text`",
             reason="NO_COLUMN",
         )
-    return [ReadColumn(name, found.columns[name].type, name in as_text) for name in wanted]
+    return [ReadColumn(name, found.columns[name].type, name in as_text, found.columns[name].number) for name in wanted]
 
 
-def planned_columns(recorded: Iterable[tuple[str, str]], as_text: Sequence[str]) -> list[ReadColumn]:
+def planned_columns(recorded: Iterable[Sequence[Any]], as_text: Sequence[str]) -> list[ReadColumn]:
     """Return the columns that a plan records."""
-    return [ReadColumn(name, kind, name in as_text) for name, kind in recorded]
+    return [ReadColumn(name, kind, name in as_text, *number) for name, kind, *number in recorded]
 
 
 def as_text_problems(as_text: Sequence[str]) -> list[str]:
@@ -174,18 +176,20 @@ def unreadable_values(source: str, table: TableName, columns: Iterable[ReadColum
     )
 
 
-def recorded(columns: Iterable[ReadColumn]) -> list[list[str]]:
+def recorded(columns: Iterable[ReadColumn]) -> list[list[Any]]:
     """Return columns as a plan records them."""
-    return [[column.name, column.type] for column in columns]
+    return [[column.name, column.type, column.number] for column in columns]
 
 
 def refuse_other_columns(source: str, table: TableName, found: FoundTable, columns: Iterable[ReadColumn]) -> None:
-    """Raise Invalid if a planned column is gone, or has another type."""
-    changed = [
-        f"{column.name!r} was {column.type} and is {now.type if now else 'gone'}"
-        for column in columns
-        if (now := found.columns.get(column.name)) is None or now.type != column.type
-    ]
+    """Raise Invalid if a planned column is gone, has another type, or is another one."""
+    changed = []
+    for column in columns:
+        now = found.columns.get(column.name)
+        if now is None or now.type != column.type:
+            changed.append(f"{column.name!r} was {column.type} and is {now.type if now else 'gone'}")
+        elif column.number not in (0, now.number):
+            changed.append(f"{column.name!r} is the name of another column now")
     if changed:
         raise Invalid(
             f"source {source!r}: {table} was changed since the range was planned: {'; '.join(changed)}",

@@ -3,6 +3,9 @@
 A row carries the id of the transaction that added it. A plan ends before the oldest transaction that is still running:
 everything below is decided for ever, so a range reads the same rows again, and no late commit can add to it. Ordering
 by a sequence or a time cannot promise that, since numbers and times are taken before the commit.
+
+A range ends right after the last transaction that has rows in it, not at the oldest that is running: a server that has
+this transaction's rows has nothing new before it, even if it is a copy from before other transactions.
 """
 
 from __future__ import annotations
@@ -34,6 +37,13 @@ from tidegate.sources.postgres.columns import (
     refuse_other_columns,
     unreadable_values,
 )
+from tidegate.sources.postgres.history import (
+    ServerHistory,
+    find_history,
+    nothing_to_accept,
+    older_copy,
+    refuse_other_timeline,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,8 +74,8 @@ class PostgresTable(Source):
     xid_column: the column with the transaction's id.
     columns: the columns to read. None: all but xid_column, as the table has them at each plan.
     as_text: columns to read as PostgreSQL writes them, for values that Spark cannot hold, such as 'infinity'.
-    start: "beginning": first all rows that are there; "latest": only those of transactions that end after the first
-        look.
+    start: "beginning": first all rows that are there; "latest": only those of transactions that are committed after
+        the first look.
     max_rows: the bound of one checkpoint. One transaction is never divided.
     """
 
@@ -118,7 +128,10 @@ class PostgresTable(Source):
             return None
         with self._database(context).session("looking at the table") as session:
             cursor = session.cursor()
-            return self._position(cursor, self._found(cursor, context), _horizon(cursor))
+            found, history = self._found(cursor, context), find_history(cursor, context.source, self.connection)
+            snapshot = _snapshot(cursor)
+            _flush(cursor)
+        return history.json | {"table": found.oid, "xid": int(snapshot.split(":")[0]), "seen": snapshot}
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """See Source."""
@@ -127,34 +140,47 @@ class PostgresTable(Source):
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         with self._database(context).session("planning") as session:
             cursor = session.cursor()
-            found = self._found(cursor, context)
+            found, history = self._found(cursor, context), find_history(cursor, context.source, self.connection)
             wanted = (
                 self.columns
                 if self.columns is not None
                 else [name for name in found.columns if name != self.xid_column]
             )
             columns = read_columns(self.table_name, found, wanted, self.as_text)
-            first, horizon = self._begin(cursor, start, found, context), _horizon(cursor)
+            if start is not None:
+                self._refuse_other_table(start, found, history, context)
+                refuse_other_timeline(context.source, history, start)
+            first, horizon = int(start["xid"]) if start is not None else 0, _horizon(cursor)
             if horizon < first:
                 raise self._other_table(context)  # an older copy, whose transactions have the same ids once more
+            if start is not None:
+                self._refuse_older_copy(cursor, start, found, history, context)
             if context.until is not None:
                 horizon = max(first, min(horizon, int(context.until["xid"])))
+            seen = start.get("seen", "") if start is not None else ""
             bound = context.bound(self.max_rows) or 1
-            end = self._end(cursor, first, horizon, bound)
-            rows = self._count(cursor, first, end)
-            waiting = self._waiting(cursor, end, horizon) if end < horizon else 0
-            position = self._position(cursor, found, end)
+            before = self._end(cursor, first, horizon, seen, bound)
+            rows = self._count(cursor, first, before, seen)
+            waiting = self._waiting(cursor, before, horizon, seen) if before < horizon else 0
+            last = self._last(cursor, first, before, seen, columns) if rows else None
+        position: Json | None = start
+        if last is not None:
+            position = history.json | {"table": found.oid, "xid": last["xid"] + 1, "last": last} | _still(seen, last)
+        if position is not None and context.until is not None and before == int(context.until["xid"]):
+            position = position | {"xid": before}  # as far as the one who set this end went
         return Planned(
-            end=position if start is not None or rows else None,
+            end=position,
             splits={
+                **history.json,
                 "table": found.oid,
                 "first": first,
-                "end": end,
+                "end": last["xid"] + 1 if last is not None else first,
                 "rows": rows,
                 "columns": recorded(columns),
+                **({"last": last, "seen": seen} if last is not None else {}),
             },
             empty=not rows,
-            more=end < horizon,
+            more=before < horizon,
             summary=f"{rows:,} rows" if rows else "no new rows",
             amount=rows,
             lag=Lag(rows=waiting),
@@ -163,14 +189,32 @@ class PostgresTable(Source):
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         with self._database(context).session("verifying the range") as session:
             cursor = session.cursor()
-            found = self._found(cursor, context)
-            if found.oid != splits["table"]:
-                raise self._other_table(context)
+            found, history = self._found(cursor, context), find_history(cursor, context.source, self.connection)
+            self._refuse_other_table(splits, found, history, context)
+            refuse_other_timeline(context.source, history, splits)
             columns = planned_columns(splits["columns"], self.as_text)
             refuse_other_columns(context.source, self.table_name, found, columns)
+            self._refuse_older_copy(cursor, splits, found, history, context)
             self._refuse_unreadable(cursor, columns, splits, context)
-            self._refuse_difference(self._count(cursor, splits["first"], splits["end"]), splits, context)
+            rows = self._count(cursor, splits["first"], splits["end"], splits.get("seen", ""))
+            self._refuse_difference(rows, splits, context)
         return Amount(rows=splits["rows"])
+
+    def accept(self, position: Json, context: SourceContext, *, unproven: bool = False) -> Json:
+        """See Source: a standby that was promoted, or a database that was restored to an earlier time."""
+        with self._database(context).session("looking for what was read last") as session:
+            cursor = session.cursor()
+            found, history = self._found(cursor, context), find_history(cursor, context.source, self.connection)
+            self._refuse_other_table(position, found, history, context)
+            if _horizon(cursor) < int(position["xid"]):
+                raise self._other_table(context)
+            if unproven:
+                position = {name: value for name, value in position.items() if name != "last"}
+            else:
+                self._refuse_older_copy(cursor, position, found, history, context)
+                if position.get("timeline", history.timeline) == history.timeline:
+                    raise nothing_to_accept(context.source, history)
+        return position | history.json
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         import pyarrow as pa
@@ -178,7 +222,7 @@ class PostgresTable(Source):
         columns = planned_columns(splits["columns"], self.as_text)
         schema = pa.schema([(column.name, column.arrow) for column in columns])
         selected = ", ".join(column.selected for column in columns)
-        query = f"SELECT {selected} FROM {self.table_name.sql} WHERE {self._within(splits['first'], splits['end'])}"
+        query = f"SELECT {selected} FROM {self.table_name.sql} WHERE {self._of(splits)}"
         rows = schema.empty_table()
         if splits["rows"]:
             with self._database(context).transaction("reading the range") as (_, cursor):
@@ -223,22 +267,14 @@ class PostgresTable(Source):
                 help=f"CREATE INDEX CONCURRENTLY ON {table.sql} ({name})",
                 reason="NO_INDEX",
             )
-        cursor.execute("SELECT pg_is_in_recovery()")
-        if cursor.fetchone()[0]:
-            raise Invalid(
-                f"source {context.source!r}: connection {self.connection!r} leads to a standby",
-                expected="the primary server, which knows what is still running",
-                help=f"set connections.{self.connection}.target_session_attrs to read-write, or name the primary",
-                reason="STANDBY",
-            )
         return found
 
-    def _begin(self, cursor: Any, start: Json | None, found: FoundTable, context: SourceContext) -> int:
-        if start is None:
-            return 0
-        if start["table"] != found.oid or start["system"] != _system(cursor):
+    def _refuse_other_table(
+        self, then: Json, found: FoundTable, history: ServerHistory, context: SourceContext
+    ) -> None:
+        """then: a position, or a range."""
+        if then["table"] != found.oid or then.get("system", history.system) != history.system:
             raise self._other_table(context)
-        return int(start["xid"])
 
     def _other_table(self, context: SourceContext) -> Invalid:
         return Invalid(
@@ -249,14 +285,66 @@ class PostgresTable(Source):
             reason="TABLE_REPLACED",
         )
 
-    def _position(self, cursor: Any, found: FoundTable, xid: int) -> Json:
-        return {"system": _system(cursor), "table": found.oid, "xid": xid}
+    def _refuse_older_copy(
+        self, cursor: Any, then: Json, found: FoundTable, history: ServerHistory, context: SourceContext
+    ) -> None:
+        """Raise Invalid if what was read last is no longer there, and the server was started since: as long as it runs,
+        nobody can put a copy in its place, and it is no matter if rows that were read are deleted.
 
-    def _within(self, first: int, end: int) -> str:
+        then: a position, or a range.
+        """
+        last = then.get("last")
+        if last is None or then.get("started") == history.started:
+            return
+        numbers = {column.number: column for column in found.columns.values()}
+        columns = [
+            (ReadColumn(numbers[number].name, kind, number=number), digest)
+            for number, kind, digest in last["columns"]
+            if number in numbers and numbers[number].type == kind
+        ]
+        rows, digests = self._digests(cursor, last["xid"], [column for column, _ in columns])
+        if rows != last["rows"] or digests != [digest for _, digest in columns]:
+            raise older_copy(
+                context.source,
+                f"the {last['rows']:,} rows of transaction {last['xid']} in {self.table_name}, the last that were "
+                "read, are not there as they were",
+                f"if they were deleted or changed on purpose: tidegate source accept MODULE:PIPELINE {context.source} "
+                "--unproven",
+            )
+
+    def _last(self, cursor: Any, first: int, end: int, seen: str, columns: Sequence[ReadColumn]) -> Json:
+        """Return what tells the last transaction of a range again: its id, and what its rows hold."""
         name = quoted_name(self.xid_column)
-        return f"{name} >= '{first}'::xid8 AND {name} < '{end}'::xid8"
+        cursor.execute(
+            f"SELECT {name}::text FROM {self.table_name.sql} WHERE {self._within(first, end, seen)} "
+            f"ORDER BY {name} DESC LIMIT 1"
+        )
+        xid = int(cursor.fetchone()[0])
+        rows, digests = self._digests(cursor, xid, columns)
+        found = [[column.number, column.type, digest] for column, digest in zip(columns, digests, strict=True)]
+        return {"xid": xid, "rows": rows, "columns": found}
 
-    def _end(self, cursor: Any, first: int, horizon: int, bound: int) -> int:
+    def _digests(self, cursor: Any, xid: int, columns: Sequence[ReadColumn]) -> tuple[int, list[int]]:
+        """Return how many rows a transaction has added, and a digest of each column's values, in whatever order."""
+        cursor.execute(SAME_TEXT)
+        texts = [f"coalesce({quoted_name(column.name)}::text, '') COLLATE \"C\"" for column in columns]
+        sums = [f"coalesce(mod(sum(hashtextextended({text}, 0)), 1000000000000), 0)::bigint" for text in texts]
+        cursor.execute(
+            f"SELECT {', '.join(['count(*)', *sums])} FROM {self.table_name.sql} WHERE {self._within(xid, xid + 1)}"
+        )
+        rows, *digests = cursor.fetchone()
+        return rows, digests
+
+    def _within(self, first: int, end: int, seen: str = "") -> str:
+        """seen: a snapshot. What it showed is left out."""
+        name = quoted_name(self.xid_column)
+        unseen = f" AND NOT pg_visible_in_snapshot({name}, '{seen}'::pg_snapshot)" if seen else ""
+        return f"{name} >= '{first}'::xid8 AND {name} < '{end}'::xid8{unseen}"
+
+    def _of(self, splits: Json) -> str:
+        return self._within(splits["first"], splits["end"], splits.get("seen", ""))
+
+    def _end(self, cursor: Any, first: int, horizon: int, seen: str, bound: int) -> int:
         """Return the end of a range of about so many rows, but of whole transactions."""
         if horizon <= first:
             return first
@@ -264,7 +352,7 @@ class PostgresTable(Source):
 
         def xid_at(place: int) -> int | None:
             cursor.execute(
-                f"SELECT {name}::text FROM {self.table_name.sql} WHERE {self._within(first, horizon)} "
+                f"SELECT {name}::text FROM {self.table_name.sql} WHERE {self._within(first, horizon, seen)} "
                 f"ORDER BY {name} OFFSET {place} LIMIT 1"
             )
             row = cursor.fetchone()
@@ -275,13 +363,13 @@ class PostgresTable(Source):
             return horizon
         return beyond + 1 if beyond == xid_at(0) else beyond
 
-    def _count(self, cursor: Any, first: int, end: int) -> int:
-        cursor.execute(f"SELECT count(*) FROM {self.table_name.sql} WHERE {self._within(first, end)}")
+    def _count(self, cursor: Any, first: int, end: int, seen: str) -> int:
+        cursor.execute(f"SELECT count(*) FROM {self.table_name.sql} WHERE {self._within(first, end, seen)}")
         return int(cursor.fetchone()[0])
 
-    def _waiting(self, cursor: Any, first: int, horizon: int) -> int:
+    def _waiting(self, cursor: Any, first: int, horizon: int, seen: str) -> int:
         """Return how many rows wait: counted if they are few, else as the server estimates."""
-        rest = f"FROM {self.table_name.sql} WHERE {self._within(first, horizon)}"
+        rest = f"FROM {self.table_name.sql} WHERE {self._within(first, horizon, seen)}"
         cursor.execute(f"SELECT count(*) FROM (SELECT 1 {rest} LIMIT {_COUNTED}) AS few")
         few = int(cursor.fetchone()[0])
         if few < _COUNTED:
@@ -297,8 +385,7 @@ class PostgresTable(Source):
         if not looked_at:
             return
         found = ", ".join(f"coalesce(bool_or({column.unreadable}), false)" for column in looked_at)
-        within = self._within(splits["first"], splits["end"])
-        cursor.execute(f"SELECT {found} FROM {self.table_name.sql} WHERE {within}")
+        cursor.execute(f"SELECT {found} FROM {self.table_name.sql} WHERE {self._of(splits)}")
         bad = [column for column, unreadable in zip(looked_at, cursor.fetchone(), strict=True) if unreadable]
         if bad:
             where = f"in transactions {splits['first']} to {splits['end'] - 1}"
@@ -315,21 +402,27 @@ class PostgresTable(Source):
             )
 
 
-def _system(cursor: Any) -> str:
-    cursor.execute("SELECT system_identifier::text FROM pg_control_system()")
+def _still(seen: str, last: Json) -> Json:
+    """Return what a position has of the snapshot of the first look: as long as there may be rows that it showed."""
+    return {"seen": seen} if seen and last["xid"] + 1 < int(seen.split(":")[1]) else {}
+
+
+def _snapshot(cursor: Any) -> str:
+    cursor.execute("SELECT pg_current_snapshot()::text")
     return str(cursor.fetchone()[0])
 
 
 def _horizon(cursor: Any) -> int:
-    """Return the oldest transaction that is not known to be decided for ever.
+    """Return the oldest transaction that is not known to be decided for ever."""
+    horizon = int(_snapshot(cursor).split(":")[0])
+    _flush(cursor)
+    return horizon
 
-    Commits must also be on the server's disk. After a crash, one that was not would be gone, and its id taken again.
-    """
-    cursor.execute("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")
-    horizon = int(cursor.fetchone()[0])
+
+def _flush(cursor: Any) -> None:
+    """Bring commits to the server's disk. After a crash, one that was not would be gone, and its id taken again."""
     cursor.execute("SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn()")
     if not cursor.fetchone()[0]:
         # A commit that waits for the disk takes all that came before along.
         cursor.execute("SELECT set_config('synchronous_commit', 'local', false)")
         cursor.execute("SELECT pg_logical_emit_message(true, 'tidegate', 'flush')")
-    return horizon
