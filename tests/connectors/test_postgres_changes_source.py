@@ -119,15 +119,20 @@ def test_writers_at_once_with_rollbacks_lose_and_double_nothing(spark, context, 
             session.commit()
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    position, ranges = source().beginning(context), []
+
+    def plan(**bounds):
+        nonlocal position
+        ranges.append(source(**bounds).plan(position, context))
+        position = ranges[-1].end
+        return ranges[-1]
+
     for thread in threads:
         thread.start()
-    position, ranges = source().beginning(context), []
     while any(thread.is_alive() for thread in threads):
-        ranges.append(source(max_bytes=3000).plan(position, context))
-        position = ranges[-1].end
-    while not ranges[-1].empty:
-        ranges.append(source(max_bytes=20_000).plan(position, context))
-        position = ranges[-1].end
+        plan(max_bytes=3000)
+    while not plan(max_bytes=20_000).empty:  # at least once, also if the writers were done before the first plan
+        pass
     seen = Counter(k for found in ranges for _, k, _ in read(spark, context, found.splits))
     assert seen == Counter(k for (k,) in orders.run("SELECT k FROM o"))
     assert len(seen) > 80
@@ -271,15 +276,18 @@ def test_a_publication_that_came_after_the_slot_is_told(spark, context, orders):
 
 
 def test_a_bound_from_outside_makes_no_ranges_that_are_too_small_to_be_worth_reading(context, orders):
-    orders.run("INSERT INTO o SELECT n, repeat('x', 100) FROM generate_series(1, 20000) n")
+    for first in range(0, 20000, 200):
+        orders.run(f"INSERT INTO o SELECT n, repeat('x', 100) FROM generate_series({first}, {first + 199}) n")
     bounded = SourceContext("p", "orders", context.place, MemoryBlobs(), at_most=1)
     found = source().plan(None, bounded)
-    assert (found.amount, found.more) == (1 << 20, True)
+    assert 1_000_000 < found.amount <= 1 << 20
+    assert found.more
     assert found.lag is not None
     assert found.lag.rows is None
     assert found.lag.bytes is not None
     assert found.lag.bytes > 1 << 20, "as much of the log as waits"
-    assert source(max_bytes=5000).plan(None, bounded).amount == 5000
+    smallest = source(max_bytes=5000).plan(None, bounded)
+    assert (smallest.amount < 100_000, smallest.more) == (True, True), "one transaction, which is never divided"
 
 
 def test_a_column_that_comes_later_is_null_before_that(spark, context, orders):
@@ -321,3 +329,138 @@ def test_another_server_or_an_older_copy_is_told(context, orders):
 def test_every_problem_of_a_declaration_is_told(changed, said):
     arguments = {"connection": CONNECTION, "slot": "s", "publication": "p"} | changed
     assert any(said in problem for problem in PostgresChanges("o", **arguments).problems())
+
+
+@pytest.mark.parametrize("retained", [1, 3])
+def test_nothing_is_lost_however_small_ranges_are_and_however_soon_the_slot_moves(spark, context, orders, retained):
+    """A slot that is moved into the middle of a commit's record skips that transaction."""
+    ends, seen, counts = [source().beginning(context)], [], [0]
+    for k in range(40):
+        orders.run(f"INSERT INTO o VALUES ({k}, 'some text that makes the log a bit longer')")
+    while not (found := source(max_bytes=700).plan(ends[-1], context)).empty:
+        seen += [k for _, k, _ in read(spark, context, found.splits)]
+        ends.append(found.end)
+        counts.append(len(seen))
+        if len(ends) > retained:
+            source().release(ends[-retained], context)
+    assert seen == list(range(40))
+    oldest, again = ends[-retained], []
+    while not (found := source(max_bytes=700).plan(oldest, context)).empty:
+        again += [k for _, k, _ in read(spark, context, found.splits)]
+        oldest = found.end
+    assert again == seen[counts[-retained] :], "after a rollback to the oldest that is retained"
+    assert bool(again) == (retained > 1)
+
+
+def test_a_position_of_an_older_version_within_a_commits_record_loses_nothing(spark, context, orders):
+    beginning = source().beginning(context)
+    for k in range(3):
+        orders.run(f"INSERT INTO o VALUES ({k}, 'a')")
+    second = source().plan(source(max_bytes=1).plan(beginning, context).end, context)
+    commit, found = second.splits["commit"], source(max_bytes=1).plan(beginning, context)
+    first_end = found.end["lsn"]
+    found = source(max_bytes=1).plan(found.end, context)
+    middle = {"system": beginning["system"], "lsn": (found.end["commit"]["lsn"] + found.end["lsn"]) // 2}
+    assert first_end < middle["lsn"] < commit["lsn"]
+    source().release(middle, context)
+    assert [k for _, k, _ in read(spark, context, source().plan(middle, context).splits)] == [1, 2]
+
+
+def test_a_range_that_an_older_version_has_planned_is_read_as_it_was_planned(spark, context, orders):
+    beginning = source().beginning(context)
+    orders.run("INSERT INTO o VALUES (1, 'a')", "ALTER TABLE o ADD COLUMN w text")
+    found = source().plan(beginning, context)
+    old = {name: found.splits[name] for name in ("system", "first", "end")}
+    assert read(spark, context, old | {"columns": [["k", "bigint"], ["v", "text"]]}) == [("insert", 1, "a")]
+
+
+def test_a_log_of_other_tables_lets_the_slot_follow_and_is_no_input_otherwise(spark, context, orders, monkeypatch):
+    """Or the server would have to keep it for as long as the table does not change."""
+    monkeypatch.setattr("tidegate.sources.postgres.slot._FOREIGN_BYTES", 1 << 20)
+    beginning = source().beginning(context)
+    orders.run("CREATE TABLE foreign_rows AS SELECT n FROM generate_series(1, 100) n")
+    assert source().plan(beginning, context).empty
+    orders.run("INSERT INTO foreign_rows SELECT n FROM generate_series(1, 30000) n")
+    found = source().plan(beginning, context)
+    assert found.end["lsn"] > beginning["lsn"] + (1 << 20)
+    assert read(spark, context, found.splits) == []
+    assert source().plan(found.end, context).empty
+    source().release(found.end, context)
+    orders.run("INSERT INTO o VALUES (1, 'a')")
+    assert read(spark, context, source().plan(found.end, context).splits) == [("insert", 1, "a")]
+
+
+def test_a_plan_is_made_while_a_job_reads_the_slot(context, orders):
+    orders.run("INSERT INTO o SELECT n, 'x' FROM generate_series(1, 1000) n")
+    with psycopg.connect(**orders.options, autocommit=True, replication="database") as other:
+        start = f"START_REPLICATION SLOT {SLOT} LOGICAL 0/0 (proto_version '1', publication_names 'orders')"
+        other.pgconn.send_query(start.encode())
+        eventually("the slot is read", lambda: is_read(orders))
+        found = source().plan(None, context)
+        other.pgconn.finish()
+    assert not found.empty
+    assert source().plan(None, context).end == found.end
+    eventually("the server has noticed", lambda: not is_read(orders))
+
+
+def test_changes_that_waited_for_a_renamed_column_are_read_with_their_values(spark, context, orders):
+    beginning = source().beginning(context)
+    orders.run(
+        "INSERT INTO o VALUES (1, 'a')",
+        "ALTER TABLE o RENAME COLUMN v TO w",
+        "INSERT INTO o VALUES (2, 'b')",
+    )
+    found = source().plan(beginning, context)
+    assert values(spark, context, found.splits, "w") == {1: "a", 2: "b"}
+    orders.run("ALTER TABLE o RENAME COLUMN w TO v", "INSERT INTO o VALUES (3, 'c')")
+    assert values(spark, context, source().plan(found.end, context).splits, "v") == {3: "c"}
+
+
+def test_two_columns_that_exchange_their_names_keep_their_values(spark, context, orders):
+    orders.run("ALTER TABLE o ADD COLUMN w text")
+    beginning = source().beginning(context)
+    orders.run(
+        "INSERT INTO o VALUES (1, 'v', 'w')",
+        "ALTER TABLE o RENAME COLUMN v TO x; ALTER TABLE o RENAME COLUMN w TO v; ALTER TABLE o RENAME COLUMN x TO w",
+        "INSERT INTO o (k, w, v) VALUES (2, 'v', 'w')",
+    )
+    splits = source().plan(beginning, context).splits
+    assert values(spark, context, splits, "w") == {1: "v", 2: "v"}
+    assert values(spark, context, splits, "v") == {1: "w", 2: "w"}
+
+
+def test_a_column_that_is_renamed_beside_dropped_and_added_ones_keeps_its_values(spark, context, orders):
+    orders.run("ALTER TABLE o ADD COLUMN gone text, ADD COLUMN w text, ADD COLUMN x text", "ALTER TABLE o DROP gone")
+    beginning = source().beginning(context)
+    orders.run("INSERT INTO o VALUES (1, 'v1', 'w1', 'x1')", "ALTER TABLE o DROP v", "ALTER TABLE o RENAME x TO y")
+    orders.run("INSERT INTO o VALUES (2, 'w2', 'y2')", "ALTER TABLE o ADD COLUMN z text")
+    orders.run("INSERT INTO o VALUES (3, 'w3', 'y3', 'z3')")
+    splits = source().plan(beginning, context).splits
+    assert values(spark, context, splits, "w") == {1: "w1", 2: "w2", 3: "w3"}
+    assert values(spark, context, splits, "y") == {1: "x1", 2: "y2", 3: "y3"}
+    assert values(spark, context, splits, "z") == {1: None, 2: None, 3: "z3"}
+
+
+def test_a_renamed_column_that_could_be_another_one_is_refused_instead_of_being_null(context, orders):
+    """An older version's position does not say which columns the table had."""
+    orders.run("ALTER TABLE o ADD COLUMN gone text, ADD COLUMN w text", "ALTER TABLE o DROP gone")
+    beginning = source().beginning(context)
+    old = {name: beginning[name] for name in ("system", "lsn")}
+    orders.run("INSERT INTO o VALUES (1, 'v', 'w')", "ALTER TABLE o RENAME COLUMN w TO x")
+    with pytest.raises(Invalid, match="have columns k, v, w") as refused:
+        source().plan(old, context)
+    assert refused.value.reason == "COLUMNS_UNKNOWN"
+    assert not source().plan(beginning, context).empty
+
+
+def test_changes_that_waited_for_the_table_itself_to_be_renamed_are_read(spark, context, orders):
+    beginning = source().beginning(context)
+    orders.run("INSERT INTO o VALUES (1, 'a')", "ALTER TABLE o RENAME TO p", "INSERT INTO p VALUES (2, 'b')")
+    renamed = PostgresChanges("p", connection=CONNECTION, slot=SLOT, publication="orders")
+    splits = renamed.plan(beginning, context).splits
+    assert sorted(row["k"] for row in renamed.read(spark, splits, context).collect()) == [1, 2]
+
+
+def values(spark, context, splits, column):
+    """The values of a column, by key."""
+    return {row["k"]: row[column] for row in source().read(spark, splits, context).collect()}

@@ -7,7 +7,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["UNCHANGED", "ChangedTable", "RowChange", "changes", "lsn_number", "lsn_text"]
+__all__ = [
+    "UNCHANGED",
+    "ChangedTable",
+    "RowChange",
+    "TransactionEnd",
+    "changes",
+    "commits_and_tables",
+    "lsn_number",
+    "lsn_text",
+]
 
 UNCHANGED: Final = object()
 """In place of a value: it is as it was, and was not sent, since it is stored outside of the row."""
@@ -23,10 +32,29 @@ _KINDS: Final = {b"I": "insert", b"U": "update", b"D": "delete", b"T": "truncate
 class ChangedTable:
     """A table as it was at the time of a change."""
 
+    oid: int
     schema: str
     name: str
     columns: tuple[tuple[str, int], ...]
     """Names, and the oids of their types."""
+
+    @property
+    def layout(self) -> tuple[int, str, tuple[str, ...]]:
+        """The table, its name, and the names of its columns, in the order of a row."""
+        return self.oid, f"{self.schema}.{self.name}", tuple(name for name, _ in self.columns)
+
+
+@dataclass(frozen=True)
+class TransactionEnd:
+    """The end of a transaction. No two have the same, not even in copies of a server that went different ways."""
+
+    lsn: int
+    """Where its record in the server's log begins."""
+    end: int
+    """Where its record ends: the order of transactions, and the only places where a range may end."""
+    xid: int
+    micros: int
+    """When it was, in microseconds since 2000 began in UTC."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +67,23 @@ class RowChange:
     old: Values | None
     """The row as it was, or only its key. None: it was not sent."""
     new: Values | None
-    commit_lsn: int
-    """The end of the commit: the order of transactions."""
     number: int
     """The place in the transaction, from 0."""
-    xid: int
-    micros: int
-    """The time of the commit, in microseconds since 2000 began in UTC."""
+    commit: TransactionEnd
 
 
-def changes(messages: Iterable[tuple[int, bytes]], after: int, upto: int) -> Iterator[RowChange]:
-    """Yield the changes of transactions whose commits end after one position, and not after the other.
+def commits_and_tables(messages: Iterable[tuple[int, bytes]]) -> Iterator[TransactionEnd | ChangedTable]:
+    """Yield what messages say of ends of transactions, and, before that, of tables that they change."""
+    for xid, message in messages:
+        if message[:1] == b"C":
+            yield _commit(xid, message)
+        elif message[:1] == b"R":
+            yield _relation(message)
+
+
+def changes(messages: Iterable[tuple[int, bytes]], after: int, upto: int) -> Iterator[RowChange | TransactionEnd]:
+    """Yield the changes of transactions whose commits end after one position, and not after the other, and after those
+    of each transaction its commit.
 
     messages: transaction ids and messages, from any position before on: what the plugin says of a table comes only
     once.
@@ -61,8 +95,8 @@ def changes(messages: Iterable[tuple[int, bytes]], after: int, upto: int) -> Ite
         if tag == b"B":
             pending = []
         elif tag == b"R":
-            oid, table = _relation(message)
-            tables[oid] = table
+            table = _relation(message)
+            tables[table.oid] = table
         elif tag in (b"I", b"U", b"D"):
             (oid,) = struct.unpack_from(">I", message, 1)
             pending.append((_KINDS[tag], tables[oid], *_row(message)))
@@ -71,10 +105,11 @@ def changes(messages: Iterable[tuple[int, bytes]], after: int, upto: int) -> Ite
             oids = struct.unpack_from(f">{count}I", message, 6)
             pending += [(_KINDS[tag], tables[oid], None, None) for oid in oids]
         elif tag == b"C":
-            _, end, micros = _COMMIT.unpack_from(message)
-            if after < end <= upto:
+            commit = _commit(xid, message)
+            if after < commit.end <= upto:
                 for number, (kind, table, old, new) in enumerate(pending):
-                    yield RowChange(kind, table, old, new, end, number, xid, micros)
+                    yield RowChange(kind, table, old, new, number, commit)
+                yield commit
 
 
 def lsn_number(text: str) -> int:
@@ -88,7 +123,12 @@ def lsn_text(number: int) -> str:
     return f"{number >> 32:X}/{number & 0xFFFFFFFF:X}"
 
 
-def _relation(message: bytes) -> tuple[int, ChangedTable]:
+def _commit(xid: int, message: bytes) -> TransactionEnd:
+    lsn, end, micros = _COMMIT.unpack_from(message)
+    return TransactionEnd(lsn, end, xid, micros)
+
+
+def _relation(message: bytes) -> ChangedTable:
     (oid,) = struct.unpack_from(">I", message, 1)
     schema, place = _text(message, 5)
     name, place = _text(message, place)
@@ -99,7 +139,7 @@ def _relation(message: bytes) -> tuple[int, ChangedTable]:
         column, after = _text(message, place + 1)  # after the flags
         columns.append((column, struct.unpack_from(">I", message, after)[0]))
         place = after + 8
-    return oid, ChangedTable(schema or "pg_catalog", name, tuple(columns))
+    return ChangedTable(oid, schema or "pg_catalog", name, tuple(columns))
 
 
 def _row(message: bytes) -> tuple[Values | None, Values | None]:

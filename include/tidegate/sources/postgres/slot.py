@@ -1,13 +1,17 @@
 """A source of all changes of a table of PostgreSQL, from a logical replication slot.
 
-The slot keeps the server's log from a position on. A plan takes the log up to where it is on the server's disk; reading
-only peeks, so the same range is there again for the next attempt. The slot moves on when retention has let go of a
-range: nobody will read it again, not even after a rollback.
+The slot keeps the server's log from a position on. A plan takes the log up to the end of a commit that is on the
+server's disk; reading only peeks, so the same range is there again for the next attempt. The slot moves on when
+retention has let go of a range: nobody will read it again, not even after a rollback.
+
+A range ends with a commit for two reasons. A slot that was moved into the middle of a commit's record skips that
+transaction. And a server that has this commit has all that was read, and nothing new before it; an older copy does not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +22,7 @@ from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.postgres import (
     Database,
+    FoundTable,
     TableName,
     connection_problems,
     find_table,
@@ -26,7 +31,7 @@ from tidegate.postgres import (
     table_problems,
 )
 from tidegate.records.records import Amount, Json, Lag
-from tidegate.sources.base import Planned, Source, SourceContext
+from tidegate.sources.base import Planned, Source, SourceContext, reaches
 from tidegate.sources.postgres.columns import (
     SAME_TEXT,
     ReadColumn,
@@ -38,7 +43,24 @@ from tidegate.sources.postgres.columns import (
     recorded,
     unreadable_values,
 )
-from tidegate.sources.postgres.messages import UNCHANGED, RowChange, changes, lsn_number, lsn_text
+from tidegate.sources.postgres.history import (
+    ServerHistory,
+    find_history,
+    nothing_to_accept,
+    older_copy,
+    refuse_other_timeline,
+)
+from tidegate.sources.postgres.layout import column_numbers
+from tidegate.sources.postgres.messages import (
+    UNCHANGED,
+    ChangedTable,
+    RowChange,
+    TransactionEnd,
+    changes,
+    commits_and_tables,
+    lsn_number,
+    lsn_text,
+)
 from tidegate.versions.python import UTC
 
 if TYPE_CHECKING:
@@ -55,6 +77,11 @@ _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _LEAST_BYTES: Final = 1 << 20
 """Each range is read from where the slot stands, so smaller ones than this would only cost more."""
 _BUSY_SECONDS: Final = 30.0
+_FOREIGN_BYTES: Final = 16 << 20
+"""After so much of the log without a change of the publication, the source commits something itself: the slot cannot
+follow without a commit that ends the range."""
+_ENDS_AND_TABLES: Final = "get_byte(data, 0) IN (67, 82)"
+"""The condition for messages of ends of transactions and of tables, which are all that a plan needs."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +91,21 @@ class Slot:
     kept_from: int
     """Nothing that was committed before this position is kept."""
     flushed: int
-    """The end of the server's log on its disk."""
-    system: str
+    """The end of the server's log on its disk, maybe in the middle of a record."""
+    history: ServerHistory
     published: frozenset[str] | None
     """The table's columns that the publication has. None: all."""
+
+
+@dataclass(frozen=True)
+class LogAhead:
+    """What a slot keeps after a position, up to another one."""
+
+    commits: list[TransactionEnd]
+    """Those that end after the position and are on the server's disk."""
+    tables: list[tuple[int, ChangedTable]]
+    """The source's table as it was at changes, also those before the position, each with the end of its commit."""
+    upto: int
 
 
 class PostgresChanges(Source):
@@ -144,8 +182,13 @@ class PostgresChanges(Source):
 
     def beginning(self, context: SourceContext) -> Json | None:
         with self._database(context).session("looking at the slot") as session:
-            slot = self._found(session.cursor(), context)
-            return {"system": slot.system, "lsn": slot.kept_from}
+            cursor = session.cursor()
+            slot = self._found(cursor, context)
+            return self._at_slot(slot, self._table(cursor, context))
+
+    def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
+        """See Source."""
+        return reaches(position, other, "lsn", "system")
 
     def gone(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
         """See Source: a slot lets go of what was read."""
@@ -154,47 +197,54 @@ class PostgresChanges(Source):
     def plan(self, start: Json | None, context: SourceContext) -> Planned:
         with self._database(context).session("planning") as session:
             cursor = session.cursor()
-            slot = self._found(cursor, context)
-            position: Json = start if start is not None else {"system": slot.system, "lsn": slot.kept_from}
-            self._refuse_other_system(slot, position, context)
+            slot, table = self._found(cursor, context), self._table(cursor, context)
+            position = start if start is not None else self._at_slot(slot, table)
+            self._refuse_other_server(slot, position, context)
+            refuse_other_timeline(context.source, slot.history, position)
             self._refuse_gap(slot, position["lsn"], context)
             self._refuse_shorter_log(slot, position["lsn"], context)
-            found = find_table(cursor, self.table_name)
-            assert found is not None
-            wanted = [
-                name
-                for name, column in found.columns.items()
-                if not column.computed and (slot.published is None or name in slot.published)
-            ]
-            columns = read_columns(self.table_name, found, wanted, self.as_text)
-            own = {part.split()[0] for part in OWN_COLUMNS.split(", ")} & found.columns.keys()
-        if own:
-            raise Invalid(
-                f"source {context.source!r}: {self.table_name} has columns that this source adds: {', '.join(own)}",
-                help="rename them in the table",
-                reason="BAD_TABLE",
-            )
-        first = int(position["lsn"])
-        last = slot.flushed if context.until is None else min(slot.flushed, int(context.until["lsn"]))
-        waiting = max(0, last - first)
-        if context.at_most is not None:
-            context = replace(context, at_most=max(context.at_most, _LEAST_BYTES))
-        size = min(waiting, context.bound(self.max_bytes) or 1)
-        end = position | {"lsn": first + size}
+            columns = read_columns(self.table_name, table, self._sent(slot, table), self.as_text)
+            first = int(position["lsn"])
+            last = slot.flushed if context.until is None else min(slot.flushed, int(context.until["lsn"]))
+            if context.at_most is not None:
+                context = replace(context, at_most=max(context.at_most, _LEAST_BYTES))
+            bound = context.bound(self.max_bytes) or 1
+            ahead = self._ahead(session, slot, table, position, last, bound, context)
+            if not ahead.commits and last - first >= _FOREIGN_BYTES and context.until is None:
+                last = self._commit_itself(cursor)
+                ahead = self._ahead(session, slot, table, position, last, bound, context)
+        whole = [commit for commit in ahead.commits if commit.end <= first + bound]
+        commit = whole[-1] if whole else next(iter(ahead.commits), None)
+        if commit is None:
+            splits = {"system": slot.history.system, "first": first, "end": first, "columns": recorded(columns)}
+            return Planned(end=position, splits=splits, empty=True, summary="no new changes", lag=Lag(bytes=0))
+        layouts, last_columns = self._layouts(ahead, slot, table, position, commit.end, context)
+        proof: Json = {
+            "system": slot.history.system,
+            "timeline": slot.history.timeline,
+            "table": table.oid,
+            "commit": {
+                "lsn": commit.lsn,
+                "xid": commit.xid,
+                "micros": commit.micros,
+                "publication": self.publication,
+            },
+        }
         return Planned(
-            end=end,
-            splits={"system": slot.system, "first": first, "end": first + size, "columns": recorded(columns)},
-            empty=not size,
-            more=size < waiting,
-            summary=f"{lsn_text(first)} to {lsn_text(first + size)}: {size / 1e6:,.1f} MB of the log",
-            amount=size,
-            lag=Lag(bytes=waiting - size),
+            end=proof | {"lsn": commit.end, "columns": last_columns},
+            splits=proof | {"first": first, "end": commit.end, "columns": recorded(columns), "layouts": layouts},
+            empty=False,
+            more=ahead.upto < last or commit is not ahead.commits[-1],
+            summary=f"{lsn_text(first)} to {lsn_text(commit.end)}: {(commit.end - first) / 1e6:,.1f} MB of the log",
+            amount=commit.end - first,
+            lag=Lag(bytes=last - commit.end),
         )
 
     def verify(self, splits: Json, context: SourceContext) -> Amount | None:
         with self._database(context).session("verifying the range") as session:
             slot = self._found(session.cursor(), context)
-        self._refuse_other_system(slot, splits, context)
+        self._refuse_other_server(slot, splits, context)
+        refuse_other_timeline(context.source, slot.history, splits)
         self._refuse_gap(slot, splits["first"], context)
         self._refuse_shorter_log(slot, splits["end"], context)
         return Amount(bytes=splits["end"] - splits["first"])
@@ -206,22 +256,61 @@ class PostgresChanges(Source):
             where = f"between {lsn_text(splits['first'])} and {lsn_text(splits['end'])}"
             return unreadable_values(context.source, self.table_name, [column], where)
 
-        rows = ChangedRows(columns, unreadable)
+        layouts = {(oid, name, tuple(names)): numbers for oid, name, names, numbers in splits.get("layouts", ())}
+        rows = ChangedRows(columns, layouts, unreadable)
+        commit = None
         if splits["end"] > splits["first"]:
-            with self._database(context).session("reading the range") as session:
-                for change in changes(self._messages(session, splits), splits["first"], splits["end"]):
-                    if (change.table.schema, change.table.name) == (self.table_name.schema, self.table_name.name):
+            with (
+                self._database(context).session("reading the range") as session,
+                # A stream that is not closed holds its session's lock.
+                contextlib.closing(self._messages(session, splits["end"])) as messages,
+            ):
+                for change in changes(messages, splits["first"], splits["end"]):
+                    if isinstance(change, TransactionEnd):
+                        commit = change
+                    elif change.table.layout in layouts:
                         rows.add(change)
+                    elif self._is_read(change.table):
+                        if "layouts" in splits:
+                            raise self._unknown_columns(change.table, None, context)
+                        rows.add(change)  # an older version has planned the range
                 slot = self._found(session.cursor(), context)
             self._refuse_gap(slot, splits["first"], context)  # else it could have moved while it was read
+            if "commit" in splits and not self._is_same(splits, [commit] if commit is not None else []):
+                raise self._older_copy(splits["end"], context)
         return frame_of(spark, rows.table(), f"{ddl_of(columns)}, {OWN_COLUMNS}")
 
     def release(self, before: Json, context: SourceContext) -> None:
         with self._database(context).session("letting go of the log") as session:
             cursor = session.cursor()
-            slot = self._found(cursor, context)
-            if slot.system == before["system"] and slot.kept_from < before["lsn"] <= slot.flushed:
-                cursor.execute(f"SELECT pg_replication_slot_advance({literal(self.slot)}, '{lsn_text(before['lsn'])}')")
+            slot, place = self._found(cursor, context), int(before["lsn"])
+            if slot.history.system != before["system"] or not slot.kept_from < place <= slot.flushed:
+                return
+            refuse_other_timeline(context.source, slot.history, before)
+            commits = [each for each in self._ends_and_tables(session, place) if isinstance(each, TransactionEnd)]
+            self._refuse_older_copy(slot, before, commits, context)
+            # An older version's position may lie within the record of a commit: the slot would skip that one.
+            place = min([place, *(commit.lsn for commit in commits if commit.lsn < place < commit.end)])
+            cursor.execute(f"SELECT pg_replication_slot_advance({literal(self.slot)}, '{lsn_text(place)}')")
+
+    def accept(self, position: Json, context: SourceContext, *, unproven: bool = False) -> Json:
+        """See Source: a standby that was promoted, or a database that was restored, with the slot."""
+        with self._database(context).session("looking for what was read last") as session:
+            cursor = session.cursor()
+            slot, table = self._found(cursor, context), self._table(cursor, context)
+            self._refuse_other_server(slot, position, context)
+            if position.get("timeline", slot.history.timeline) == slot.history.timeline and not unproven:
+                raise nothing_to_accept(context.source, slot.history)
+            self._refuse_gap(slot, position["lsn"], context)
+            self._refuse_shorter_log(slot, position["lsn"], context)
+            if unproven:
+                position = {name: value for name, value in position.items() if name != "commit"}
+            elif "commit" not in position:
+                return self._at_slot(slot, table)  # nothing was read yet
+            else:
+                commits = [e for e in self._ends_and_tables(session, position["lsn"]) if isinstance(e, TransactionEnd)]
+                self._refuse_older_copy(slot, position, commits, context)
+        return position | {"timeline": slot.history.timeline}
 
     # --- looking --------------------------------------------------------------------------------------------
 
@@ -230,16 +319,17 @@ class PostgresChanges(Source):
 
     def _found(self, cursor: Any, context: SourceContext) -> Slot:
         """Return the slot. Raise Invalid if it, the publication or the table is not as it must be."""
+        history = find_history(cursor, context.source, self.connection)
         table, slot, publication = self.table_name, literal(self.slot), literal(self.publication)
         cursor.execute(
             f"""SELECT s.plugin::text, s.database = current_database(), s.wal_status, s.confirmed_flush_lsn::text,
-              pg_current_wal_flush_lsn()::text, (SELECT system_identifier::text FROM pg_control_system()),
+              pg_current_wal_flush_lsn()::text,
               (SELECT coalesce(to_jsonb(p) -> 'attnames', 'null')::text
                 FROM pg_publication_tables p WHERE p.pubname = {publication}
                 AND p.schemaname = {literal(table.schema)} AND p.tablename = {literal(table.name)})
             FROM (SELECT 1) one LEFT JOIN pg_replication_slots s ON s.slot_name = {slot}"""
         )
-        plugin, here, wal_status, kept_from, flushed, system, published = cursor.fetchone()
+        plugin, here, wal_status, kept_from, flushed, published = cursor.fetchone()
         if published is None:
             name = quoted_name(self.publication)
             raise Invalid(
@@ -266,10 +356,44 @@ class PostgresChanges(Source):
                 reason="SLOT_LOST",
             )
         names = msgspec.json.decode(published)
-        return Slot(lsn_number(kept_from), lsn_number(flushed), system, frozenset(names) if names is not None else None)
+        columns = frozenset(names) if names is not None else None
+        return Slot(lsn_number(kept_from), lsn_number(flushed), history, columns)
 
-    def _refuse_other_system(self, slot: Slot, position: Json, context: SourceContext) -> None:
-        if slot.system != position["system"]:
+    def _table(self, cursor: Any, context: SourceContext) -> FoundTable:
+        """Return the table. Raise Invalid if it has columns that this source adds."""
+        table = find_table(cursor, self.table_name)
+        assert table is not None
+        own = {part.split()[0] for part in OWN_COLUMNS.split(", ")} & table.columns.keys()
+        if own:
+            raise Invalid(
+                f"source {context.source!r}: {self.table_name} has columns that this source adds: {', '.join(own)}",
+                help="rename them in the table",
+                reason="BAD_TABLE",
+            )
+        return table
+
+    def _sent(self, slot: Slot, table: FoundTable) -> list[str]:
+        """Return the columns that the server sends."""
+        return [
+            name
+            for name, column in table.columns.items()
+            if not column.computed and (slot.published is None or name in slot.published)
+        ]
+
+    def _at_slot(self, slot: Slot, table: FoundTable) -> Json:
+        """Return the position of a source that has read nothing."""
+        return {
+            "system": slot.history.system,
+            "timeline": slot.history.timeline,
+            "lsn": slot.kept_from,
+            "table": table.oid,
+            "columns": [[table.columns[name].number, name] for name in self._sent(slot, table)],
+        }
+
+    # --- what must be as it was -----------------------------------------------------------------------------
+
+    def _refuse_other_server(self, slot: Slot, position: Json, context: SourceContext) -> None:
+        if slot.history.system != position["system"]:
             raise Invalid(
                 f"source {context.source!r}: connection {self.connection!r} leads to another server than before: its "
                 "log has other positions",
@@ -298,54 +422,183 @@ class PostgresChanges(Source):
                 reason="LOG_SHORTER",
             )
 
-    def _messages(self, session: Any, splits: Json) -> Iterator[tuple[int, bytes]]:
-        """Yield what the plugin says from where the slot stands, up to the end of the range."""
+    def _refuse_older_copy(
+        self, slot: Slot, position: Json, commits: Sequence[TransactionEnd], context: SourceContext
+    ) -> None:
+        """Raise Invalid if the commit that was read last is not among those up to there that the slot keeps.
+
+        A slot that stands at the position was moved there when that commit was read: it proves the same.
+        """
+        if "commit" not in position or position["commit"]["publication"] != self.publication:
+            return
+        if slot.kept_from != position["lsn"] and not self._is_same(position, commits):
+            raise self._older_copy(position["lsn"], context)
+
+    def _is_same(self, position: Json, commits: Sequence[TransactionEnd]) -> bool:
+        """Return whether the commit of a position, or of the end of a range, is among others."""
+        then = position["commit"]
+        return any((each.lsn, each.xid, each.micros) == (then["lsn"], then["xid"], then["micros"]) for each in commits)
+
+    def _older_copy(self, place: int, context: SourceContext) -> Invalid:
+        return older_copy(
+            context.source, f"the commit that ended at {lsn_text(place)}, and was the last one that was read, is gone"
+        )
+
+    # --- the log --------------------------------------------------------------------------------------------
+
+    def _ahead(
+        self,
+        session: Any,
+        slot: Slot,
+        table: FoundTable,
+        position: Json,
+        last: int,
+        bound: int,
+        context: SourceContext,
+    ) -> LogAhead:
+        """Look at the log for about so many bytes, but at least up to the next commit, if there is one."""
+        first, renamed = int(position["lsn"]), position.get("table") == table.oid
+        size = bound
+        while True:
+            upto = min(last, first + size)
+            if upto <= first:
+                return LogAhead([], [], last)
+            commits: list[TransactionEnd] = []
+            tables: list[tuple[int, ChangedTable]] = []
+            changed: list[ChangedTable] = []
+            for each in self._ends_and_tables(session, upto):
+                if isinstance(each, TransactionEnd):
+                    commits.append(each)
+                    tables += [(each.end, one) for one in changed]
+                    changed = []
+                elif self._is_read(each) or (renamed and each.oid == table.oid):
+                    changed.append(each)
+            self._refuse_older_copy(slot, position, commits, context)
+            new = [commit for commit in commits if first < commit.end <= last]
+            if new or upto == last:
+                return LogAhead(new, tables, upto)
+            size *= 4
+
+    def _is_read(self, table: ChangedTable) -> bool:
+        return (table.schema, table.name) == (self.table_name.schema, self.table_name.name)
+
+    def _layouts(
+        self, ahead: LogAhead, slot: Slot, table: FoundTable, position: Json, end: int, context: SourceContext
+    ) -> tuple[list[Any], list[Any]]:
+        """Return how the log names the table's columns up to the end of a range, and how at the end: numbers and
+        names."""
+        sent = self._sent(slot, table)
+        before = position["columns"] if position.get("table") == table.oid else None
+        layouts: dict[tuple[int, str, tuple[str, ...]], list[int]] = {}
+        for place, changed in ahead.tables:
+            if place > end:
+                break
+            is_same = changed.oid == table.oid
+            names = changed.layout[-1]
+            numbers = column_numbers(names, table, sent if is_same else (), before if is_same else None)
+            if numbers is None and place > position["lsn"]:
+                raise self._unknown_columns(changed, table, context)
+            if numbers is None:
+                continue  # no change that is to be read may have been made with these
+            layouts[changed.layout] = numbers
+            if is_same and (place > position["lsn"] or before is None):
+                before = [list(pair) for pair in zip(numbers, names, strict=True)]
+        if before is None:
+            before = [[table.columns[name].number, name] for name in sent]
+        return [[oid, name, list(names), numbers] for (oid, name, names), numbers in layouts.items()], before
+
+    def _unknown_columns(self, changed: ChangedTable, table: FoundTable | None, context: SourceContext) -> Invalid:
+        now = f", which has {', '.join(table.columns)} now" if table is not None else ""
+        return Invalid(
+            f"source {context.source!r}: changes that wait have columns {', '.join(changed.layout[-1])} of "
+            f"{self.table_name}{now}: which of its columns these were is not certain",
+            expected="columns that are not renamed after others were dropped, before all changes are read",
+            help="read the table anew under another source name, with a slot of its own",
+            reason="COLUMNS_UNKNOWN",
+        )
+
+    def _commit_itself(self, cursor: Any) -> int:
+        """Commit a message that changes nothing. Return the end of the server's log after that."""
+        cursor.execute("SELECT set_config('synchronous_commit', 'local', false)")
+        cursor.execute("SELECT pg_logical_emit_message(true, 'tidegate', 'here')")
+        cursor.execute("SELECT pg_current_wal_flush_lsn()::text")
+        return lsn_number(cursor.fetchone()[0])
+
+    def _ends_and_tables(self, session: Any, upto: int) -> Iterator[TransactionEnd | ChangedTable]:
+        """Yield ends of transactions, and the tables that they changed, from where the slot stands up to a position.
+
+        A job may be reading the slot: then a copy of it serves.
+        """
+        import psycopg
+
+        try:
+            yield from commits_and_tables(self._peeked(session, self.slot, upto, _ENDS_AND_TABLES))
+        except psycopg.errors.ObjectInUse:
+            name = f"tidegate_{session.info.backend_pid}"
+            session.execute(f"SELECT pg_copy_logical_replication_slot({literal(self.slot)}, {literal(name)}, true)")
+            yield from commits_and_tables(self._peeked(session, name, upto, _ENDS_AND_TABLES))
+            session.execute(f"SELECT pg_drop_replication_slot({literal(name)})")
+
+    def _messages(self, session: Any, upto: int) -> Generator[tuple[int, bytes], None, None]:
+        """Yield what the plugin says from where the slot stands, up to a position."""
         import psycopg
 
         session.execute(SAME_TEXT)
-        query = (
-            f"SELECT xid::text::bigint, data FROM pg_logical_slot_peek_binary_changes({literal(self.slot)}, "
-            f"'{lsn_text(splits['end'])}', NULL, 'proto_version', '1', 'publication_names', "
-            f"{literal(_listed(self.publication))})"
-        )
         deadline = seams.monotonic() + _BUSY_SECONDS
         while True:
             try:
-                yield from session.cursor(binary=True).stream(query)
-            except psycopg.errors.UndefinedObject:
-                raise Invalid(
-                    f"publication {self.publication!r} was not there yet when changes were made that slot "
-                    f"{self.slot!r} keeps",
-                    expected="a publication that was there before the slot",
-                    help=f"changes up to then cannot be read: SELECT pg_drop_replication_slot({literal(self.slot)}); "
-                    f"SELECT pg_create_logical_replication_slot({literal(self.slot)}, 'pgoutput'); then read the table "
-                    "under another source name",
-                    reason="NO_PUBLICATION",
-                ) from None
-            except psycopg.Error as error:
-                if error.sqlstate != "55006":
-                    raise
+                yield from self._peeked(session, self.slot, upto)
+            except psycopg.errors.ObjectInUse:
                 if seams.monotonic() > deadline:
                     raise Unavailable(
                         f"slot {self.slot!r} is read by somebody else",
                         expected="a slot for this source alone",
-                        help="another attempt may still be reading it: it is tried again",
+                        help="another attempt may still be reading it: the next one tries again",
                         reason="SLOT_BUSY",
                     ) from None
                 seams.sleep(0.5)
             else:
                 return
 
+    def _peeked(self, session: Any, slot: str, upto: int, only: str = "true") -> Iterator[tuple[int, bytes]]:
+        """Yield messages of the plugin, with the commits of `_commit_itself` among them."""
+        import psycopg
+
+        query = (
+            f"SELECT xid::text::bigint, data FROM pg_logical_slot_peek_binary_changes({literal(slot)}, "
+            f"'{lsn_text(upto)}', NULL, 'proto_version', '1', 'messages', 'true', 'publication_names', "
+            f"{literal(_listed(self.publication))}) WHERE {only}"
+        )
+        try:
+            yield from session.cursor(binary=True).stream(query)
+        except psycopg.errors.UndefinedObject:
+            raise Invalid(
+                f"publication {self.publication!r} was not there yet when changes were made that slot "
+                f"{self.slot!r} keeps",
+                expected="a publication that was there before the slot",
+                help=f"changes up to then cannot be read: SELECT pg_drop_replication_slot({literal(self.slot)}); "
+                f"SELECT pg_create_logical_replication_slot({literal(self.slot)}, 'pgoutput'); then read the table "
+                "under another source name",
+                reason="NO_PUBLICATION",
+            ) from None
+
 
 class ChangedRows:
     """Rows of changes, column by column."""
 
-    def __init__(self, columns: list[ReadColumn], unreadable: Callable[[ReadColumn], Invalid]) -> None:
-        """unreadable: makes the error for a value of a column that Spark or Python does not have."""
-        self._columns, self._unreadable = columns, unreadable
+    def __init__(
+        self,
+        columns: list[ReadColumn],
+        layouts: Mapping[tuple[int, str, tuple[str, ...]], list[int]],
+        unreadable: Callable[[ReadColumn], Invalid],
+    ) -> None:
+        """layouts: the numbers of columns as the log names them. unreadable: makes the error for a value of a column
+        that Spark or Python does not have."""
+        self._columns, self._layouts, self._unreadable = columns, layouts, unreadable
         self._values: list[list[Any]] = [[] for _ in columns]
         self._own: list[tuple[Any, ...]] = []
         self._loaders: dict[int, Any] = {}
+        self._place: dict[ChangedTable, list[int | None]] = {}
 
     def add(self, change: RowChange) -> None:
         if change.kind == "update":
@@ -374,20 +627,29 @@ class ChangedRows:
             raise self._unreadable(column) from None
 
     def _add(self, change: RowChange, kind: str, row: Any, old: Any) -> None:
-        names = change.table.columns
-        sent = {name: (oid, value) for (name, oid), value in zip(names, row or [None] * len(names), strict=True)}
-        before = {name: value for (name, _), value in zip(names, old or (), strict=False)}
         unchanged = []
-        for column, values in zip(self._columns, self._values, strict=True):
-            oid, value = sent.get(column.name, (0, None))
+        for column, values, place in zip(self._columns, self._values, self._places(change.table), strict=True):
+            value = row[place] if row is not None and place is not None else None
             if value is UNCHANGED:
-                value = before.get(column.name)
+                value = old[place] if old is not None else None
                 if value is None or value is UNCHANGED:
                     unchanged.append(column.name)
                     value = None
+            oid = change.table.columns[place][1] if place is not None else 0
             values.append(None if value is None else self._loaded(column, oid, value))
-        moment = _EPOCH + timedelta(microseconds=change.micros)
-        self._own.append((kind, change.commit_lsn, change.number, change.xid, moment, unchanged))
+        commit = change.commit
+        moment = _EPOCH + timedelta(microseconds=commit.micros)
+        self._own.append((kind, commit.end, change.number, commit.xid, moment, unchanged))
+
+    def _places(self, table: ChangedTable) -> list[int | None]:
+        """Return where in a change the value of each column is. None: the table did not have it then."""
+        if table not in self._place:
+            here: Sequence[object] = self._layouts.get(table.layout, ())
+            wanted: list[object] = [column.number for column in self._columns]
+            if table.layout not in self._layouts:
+                here, wanted = table.layout[-1], [column.name for column in self._columns]
+            self._place[table] = [here.index(each) if each in here else None for each in wanted]
+        return self._place[table]
 
     def _loaded(self, column: ReadColumn, oid: int, text: str) -> Any:
         import psycopg
