@@ -35,7 +35,8 @@ def programs() -> Path | None:
 class Server:
     """A server with one empty database. It refuses to run as root, so root gives it to another user."""
 
-    def __init__(self, folder: Path, settings: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, settings: Sequence[str] = (), *, copied: bool = False) -> None:
+        """copied: its data will come from another server."""
         self.folder, self.settings, self.port = folder, settings, any_port()
         self._bin = programs()
         assert self._bin is not None, MISSING
@@ -46,10 +47,21 @@ class Server:
         (folder / "password").write_text(PASSWORD)
         for path in (folder, folder / "password"):
             os.chown(path, owner.pw_uid, owner.pw_gid)
-        login = ["-U", USER, "-A", "scram-sha-256", "--pwfile", str(folder / "password")]
-        init = [str(self._bin / "initdb"), "-D", str(folder / "data"), "-E", "UTF8", "--no-sync", *login]
-        subprocess.run(init, cwd=folder, check=True, capture_output=True, **self._rights)
         self._process: subprocess.Popen[bytes] | None = None
+        if not copied:
+            login = ["-U", USER, "-A", "scram-sha-256", "--pwfile", str(folder / "password")]
+            self._call("initdb", "-D", str(folder / "data"), "-E", "UTF8", "--no-sync", *login)
+
+    def _call(self, program: str, *words: str) -> None:
+        assert self._bin is not None
+        subprocess.run(
+            [str(self._bin / program), *words],
+            cwd=self.folder,
+            env=os.environ | {"PGPASSWORD": PASSWORD},
+            check=True,
+            capture_output=True,
+            **self._rights,
+        )
 
     @property
     def options(self) -> dict[str, str]:
@@ -100,6 +112,51 @@ class Server:
             self._process.wait(60)
             self._process = None
 
+    # --- other histories of the same database -----------------------------------------------------------------
+
+    def back_up(self, name: str = "backup") -> Path:
+        """Copy the running server, as `pg_basebackup` does: without its slots. Return the copy's folder."""
+        self._call("pg_basebackup", "-D", str(self.folder / name), "--no-sync", "-c", "fast", "-d", self._address)
+        return self.folder / name
+
+    def cold_copy(self, name: str = "cold") -> Path:
+        """Copy all files of the server, which is stopped for that. Return the copy's folder."""
+        self.stop()
+        subprocess.run(["cp", "-a", str(self.folder / "data"), str(self.folder / name)], check=True)
+        self.start()
+        return self.folder / name
+
+    def put_back(self, copy: Path, *settings: str, signal_file: str | None = None) -> None:
+        """Stop the server, and start it again with the files of a copy. signal_file: "recovery.signal", to read the
+        archive from there on, or "standby.signal"; settings: for that."""
+        self.stop()
+        subprocess.run(["rm", "-r", str(self.folder / "data")], check=True)
+        subprocess.run(["cp", "-a", str(copy), str(self.folder / "data")], check=True)
+        if signal_file is not None:
+            with (self.folder / "data" / "postgresql.auto.conf").open("a") as out:
+                out.writelines(f"{setting}\n" for setting in settings)
+            made = self.folder / "data" / signal_file
+            made.touch()
+            shutil.copystat(copy, made)
+            owner = copy.stat()
+            os.chown(made, owner.st_uid, owner.st_gid)
+        self.start()
+
+    def promote(self) -> None:
+        """Make a primary server of a standby."""
+        self.run("SELECT pg_promote()")
+        self.wait_for_writes()
+
+    def wait_for_writes(self) -> None:
+        """Wait until recovery has ended."""
+        eventually("it takes writes", lambda: self.run("SELECT pg_is_in_recovery()") == [(False,)], 60)
+
+    @property
+    def _address(self) -> str:
+        return f"host=127.0.0.1 port={self.port} user={USER} dbname=postgres"
+
+    # --- asking it --------------------------------------------------------------------------------------------
+
     def run(self, *statements: str) -> list[tuple[Any, ...]]:
         """Run statements. The rows of the last one."""
         import psycopg
@@ -122,6 +179,20 @@ def server(*settings: str) -> Iterator[Server]:
             yield started
         finally:
             started.stop()
+
+
+@contextlib.contextmanager
+def standby_of(primary: Server) -> Iterator[Server]:
+    """Make a standby that follows a server, and remove it again."""
+    with tempfile.TemporaryDirectory(prefix="tidegate-postgres-") as made:
+        standby = Server(Path(made), primary.settings, copied=True)
+        try:
+            source = f"{primary._address} password={PASSWORD}"
+            standby._call("pg_basebackup", "-D", f"{made}/data", "--no-sync", "-c", "fast", "-R", "-d", source)
+            standby.start()
+            yield standby
+        finally:
+            standby.stop()
 
 
 @contextlib.contextmanager

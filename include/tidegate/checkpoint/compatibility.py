@@ -23,7 +23,7 @@ from tidegate.ledger.object_store import ObjectStore
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.pipeline.graph.meaning import refuse_other_meanings, refuse_untold, same_meaning
 from tidegate.protocol import rules
-from tidegate.protocol.moved_sources import under_new_names
+from tidegate.protocol.moved_sources import ranges_after
 from tidegate.protocol.view import Entry, View
 from tidegate.records.place import Place, is_url, store_of
 from tidegate.records.records import Json, Range, SourceChange, Tried
@@ -189,11 +189,11 @@ def _try_out(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
 def planned_ranges(base: Entry | None, changes: Sequence[SourceChange] = ()) -> dict[str, Range]:
     """Return the range that the base planned for each declared source; the next one begins at its end (T5).
 
-    changes: the sources that were moved or dropped since then.
+    changes: the sources that were moved, dropped or accepted since then.
     """
     planned = base.plan.sources if base is not None else {}
     declared = {name: part for name, part in planned.items() if not name.startswith(QUARANTINE)}
-    return under_new_names(declared, changes)
+    return ranges_after(declared, changes)
 
 
 # -- the reasons -------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ def _still_there(
 ) -> Iterator[Invalid]:
     """Refuse a source that was moved or dropped since the base, and that the code still has: it would begin anew, and
     read everything once more."""
-    last_changes = {change.name: change for change in changes}
+    last_changes = {change.name: change for change in changes if change.position is None}
     for name in sorted(last_changes.keys() & graph.sources.keys() - declared.keys()):
         to = last_changes[name].to
         yield Invalid(

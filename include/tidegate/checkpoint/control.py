@@ -65,6 +65,7 @@ STATE_AFTER = {
     "drain": "finished",
     "move source": "source moved",
     "drop source": "source dropped",
+    "accept source": "source accepted",
 }
 """By action, the state in which it leaves the pipeline, and the entry by which somebody did it."""
 

@@ -35,7 +35,7 @@ from tidegate.pipeline.graph.meaning import sources_under_new_names
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.pipeline.hooks import Triggering
 from tidegate.protocol.clock import clock_of_plan
-from tidegate.protocol.moved_sources import source_changes, under_new_names
+from tidegate.protocol.moved_sources import ranges_after, source_changes
 from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.view import Entry, View
 from tidegate.records.codec import fingerprint
@@ -162,7 +162,7 @@ class Plans:
 
     def _refuse(self, config: Json, base: Entry, view: View, changes: Sequence[SourceChange]) -> None:
         if base.open and changes:
-            raise control.busy((base.id,), "a source was moved or dropped since it was planned")
+            raise control.busy((base.id,), "a source was moved, dropped or accepted since it was planned")
         if base.id > view.settled and _mode(config) != _mode(base.plan.config) and base.rollback is None:
             raise control.busy((base.id,), "it must be published before the commit mode changes")  # or older rows win
         if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
@@ -379,7 +379,7 @@ def standing_ranges(
 ) -> dict[str, Range]:
     """Return ranges that read nothing and leave each source where it is. declared: the kinds of sources, some maybe
     new."""
-    before = under_new_names(base.sources if base is not None else {}, changes)
+    before = ranges_after(base.sources if base is not None else {}, changes)
     kinds = {**declared, **{name: part.kind for name, part in before.items()}}
     return {name: _standing(kind, before.get(name)) for name, kind in kinds.items()}
 

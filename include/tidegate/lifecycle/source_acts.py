@@ -1,4 +1,5 @@
-"""Move a source's position to another name, or drop it: an entry of the log, as suspending is.
+"""Move a source's position to another name, drop it, or accept it in another system: an entry of the log, as suspending
+is.
 
 Nothing is read and no record is changed. The next plan takes the entry up (protocol/moved_sources.py); until it does,
 a rollback to the last checkpoint takes it back.
@@ -8,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.errors import Invalid
@@ -15,13 +18,13 @@ from tidegate.protocol import rules
 from tidegate.protocol.moved_sources import source_changes
 from tidegate.protocol.view import View
 from tidegate.records.names import check_name, check_run
-from tidegate.records.records import Control, Range, SourceChange
+from tidegate.records.records import Control, Json, Range, SourceChange
 from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["drop_source", "move_source"]
+__all__ = ["accept_source", "drop_source", "move_source"]
 
 
 def move_source(pipeline: PipelineContext, name: str, to: str, by: str, reason: str = "") -> int:
@@ -30,27 +33,42 @@ def move_source(pipeline: PipelineContext, name: str, to: str, by: str, reason: 
     return _create_entry(pipeline, Control(action="move source", by=by, reason=reason, source=change))
 
 
+def accept_source(pipeline: PipelineContext, name: str, by: str, reason: str = "", *, unproven: bool = False) -> int:
+    """Let source `name` go on in the system that it leads to now, if what was read last is there. Return the id of the
+    entry. unproven: also if it is not."""
+    change = SourceChange(name=check_name("source", name), to=name)
+    act = Control(action="accept source", by=by, reason=reason, source=change)
+    return _create_entry(pipeline, act, unproven=unproven)
+
+
 def drop_source(pipeline: PipelineContext, name: str, by: str, reason: str = "") -> int:
     """Let go of the position of a source that the code no longer has. Return the id of the entry."""
     change = SourceChange(name=check_name("source", name), to=None)
     return _create_entry(pipeline, Control(action="drop source", by=by, reason=reason, source=change))
 
 
-def _create_entry(pipeline: PipelineContext, act: Control) -> int:
+def _create_entry(pipeline: PipelineContext, act: Control, *, unproven: bool = False) -> int:
     """Create the entry right after the log on which all reasons against it were checked."""
-    assert act.source is not None
+    change = act.source
+    assert change is not None
     check_run(act.by)
     while True:
         view = pipeline.ledger.view()
-        _refuse(pipeline, view, act.source)
+        declared = _positions(pipeline, view, change)
+        if act.action == "accept source":
+            position = _accepted(pipeline, change.name, declared, unproven=unproven)
+            act = msgspec.structs.replace(act, source=msgspec.structs.replace(change, position=position))
+        else:
+            _refuse(pipeline, change, declared)
         if control.create_entry_after(pipeline.ledger, view, act):
             return view.last_id + 1
 
 
-def _refuse(pipeline: PipelineContext, view: View, change: SourceChange) -> None:
+def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> dict[str, Range]:
+    """Return how far each source was read. Raise Invalid if nothing may be changed now, or the source is not known."""
     control.refuse_for_good(pipeline.ledger, view)
     if open_ids := tuple(entry.id for entry in view.still_open()):
-        raise control.busy(open_ids, "sources are moved and dropped between checkpoints")
+        raise control.busy(open_ids, "sources are moved, dropped and accepted between checkpoints")
     base = rules.plan_base(view)
     if base is None or base.plan.by_interval:
         raise Invalid(
@@ -69,6 +87,26 @@ def _refuse(pipeline: PipelineContext, view: View, change: SourceChange) -> None
             help="correct the name; `tidegate show` has the sources of a checkpoint",
             reason="NO_SUCH_SOURCE",
         )
+    return declared
+
+
+def _accepted(pipeline: PipelineContext, name: str, declared: dict[str, Range], *, unproven: bool) -> Json:
+    """Return the position of a source in the system that it leads to now."""
+    sourcing, before = pipeline.graph.sources.get(name), declared[name]
+    if sourcing is None or sourcing.source.kind != before.kind or before.end is None:
+        raise Invalid(
+            f"source {name!r} of pipeline {pipeline.graph.name!r} has read nothing that could be there"
+            if sourcing is not None and sourcing.source.kind == before.kind
+            else f"pipeline {pipeline.graph.name!r} has no source {name!r} of kind {before.kind!r} any more",
+            expected="a source of the code that has a position",
+            help="nothing to accept: `tidegate check` tells what the next checkpoint would be refused for",
+            reason="NOTHING_TO_ACCEPT",
+        )
+    context = SourceContext(pipeline.graph.name, name, pipeline.place, ReadOnlyBlobs(pipeline.ledger))
+    return sourcing.source.accept(before.end, context, unproven=unproven)
+
+
+def _refuse(pipeline: PipelineContext, change: SourceChange, declared: dict[str, Range]) -> None:
     if change.name in pipeline.graph.sources:
         raise Invalid(
             f"pipeline {pipeline.graph.name!r} still has source {change.name!r}: it would read everything once more",

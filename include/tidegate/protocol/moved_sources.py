@@ -1,4 +1,5 @@
-"""Sources that were moved to another name, or dropped: acts of people, which are entries of the log. Pure.
+"""Sources that were moved to another name, dropped, or accepted in another system: acts of people, which are entries
+of the log. Pure.
 
 Like a suspension, a change is derived from the end of the log: it concerns a plan if its entry lies above the plan's
 base. The planner has seen it, because it has seen every lower entry; and the plan has its position under the new name,
@@ -11,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from tidegate.protocol.view import Entry, View
-from tidegate.records.records import SourceChange
+import msgspec
 
-__all__ = ["source_changes", "under_new_names"]
+from tidegate.protocol.view import Entry, View
+from tidegate.records.records import Json, Range, SourceChange
+
+__all__ = ["ranges_after", "source_changes", "under_new_names"]
 
 T = TypeVar("T")
 
@@ -37,4 +40,17 @@ def under_new_names(by_source: Mapping[str, T], changes: Sequence[SourceChange])
         moved = present.pop(change.name)
         if change.to is not None:
             present[change.to] = moved
+    return present
+
+
+def ranges_after(ranges: Mapping[str, Range], changes: Sequence[SourceChange]) -> dict[str, Range]:
+    """Return the ranges of sources by their present names, each up to where the source is read on."""
+    accepted: dict[str, Json] = {}
+    for change in changes:
+        position = change.position if change.position is not None else accepted.pop(change.name, None)
+        if change.to is not None and position is not None:
+            accepted[change.to] = position
+    present = under_new_names(ranges, changes)
+    for name in present.keys() & accepted.keys():
+        present[name] = msgspec.structs.replace(present[name], end=accepted[name])
     return present

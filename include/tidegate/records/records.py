@@ -157,6 +157,7 @@ State: TypeAlias = Literal[
     "cancelled",
     "source moved",
     "source dropped",
+    "source accepted",
 ]
 Kind: TypeAlias = Literal["scheduled", "manual", "control", "restart", "fork"]
 ShownKind: TypeAlias = Literal["scheduled", "manual", "control", "restart", "swap", "fork"]
@@ -591,16 +592,18 @@ class SourceChange(Struct, frozen=True, kw_only=True):
 
     name: str
     to: str | None
+    position: Json | None = None
+    """For a source that is read on from another system by right, and is called as before: its position there."""
 
 
 class Control(Struct, frozen=True, kw_only=True):
     """An action of a person, or of a rule, with a place of its own among the checkpoints."""
 
-    action: Literal["suspend", "resume", "stop", "cancel", "move source", "drop source"]
+    action: Literal["suspend", "resume", "stop", "cancel", "move source", "drop source", "accept source"]
     by: str
     reason: str = ""
     source: SourceChange | None = None
-    """For a source that is moved or dropped."""
+    """For a source that is moved, dropped, or read on from another system."""
     final: bool = False
     """For a cancellation: it is for good. No entry follows it, and every checkpoint without a name is removed."""
     quarantine_all: bool = msgspec.field(default=False, name="set_aside")
@@ -713,7 +716,7 @@ class Plan(Record, frozen=True, kw_only=True):
     lose."""
     sources: dict[str, Range]
     source_changes: list[SourceChange] = []
-    """The sources that were moved or dropped since the base: it has them under their names before."""
+    """The sources that were moved, dropped or accepted since the base: it has them as they were before."""
     fixed_inputs: dict[str, Payload] = msgspec.field(default_factory=dict, name="pins")
     """Inputs that operators read besides their streams, such as the version of a table, by uid. Fixed for all
     attempts."""
@@ -762,7 +765,11 @@ class Plan(Record, frozen=True, kw_only=True):
         if (self.kind == "control") != (self.control is not None):
             return "a control entry names its action, a checkpoint does not"
         if self.control is not None and (self.control.source is not None) != self.control.action.endswith(" source"):
-            return "an entry that moves or drops a source names it, others do not"
+            return "an entry that moves, drops or accepts a source names it, others do not"
+        if self.control is not None and self.control.source is not None:
+            accepts, change = self.control.action == "accept source", self.control.source
+            if accepts != (change.position is not None) or (accepts and change.to != change.name):
+                return "an entry that accepts a source has its position, under its own name; others have none"
         if (self.kind == "restart") != (self.rollback is not None):
             return "a rollback names its target, a checkpoint does not"
         if self.rollback is not None and (flaw := self._flaw_of_rollback(self.rollback)) is not None:

@@ -7,6 +7,7 @@
     read      by a job, once per attempt, possibly doubled    yes: the attempt is retried
     completed after the decision, by anyone, any number       no: it is told again after the next checkpoint
     release   by retention: nobody will read this again       no: it is told again later
+    accept    by a person: the system is another one          yes: nothing is changed
 
 A plan's range is written once. `read` gets exactly that range, whatever has happened since then.
 """
@@ -201,6 +202,19 @@ class Source(ABC):
         except Invalid as error:
             return [error.what]
         return []
+
+    def accept(self, position: Json, context: SourceContext, *, unproven: bool = False) -> Json:
+        """Return a position in the system as it is now, for a person who says that it is another one by right, such as
+        a standby that took over. Raise Invalid if what was read last is not there, or if nothing has to be accepted.
+
+        unproven: the person takes the word for that upon themselves.
+        """
+        raise Invalid(
+            f"source {context.source!r}: nothing that a source of kind {self.kind!r} reads from has to be accepted",
+            expected="a source whose positions say which system they are of, such as postgres-table",
+            help="nothing to do: `tidegate check` tells whether it can go on from its position",
+            reason="NOTHING_TO_ACCEPT",
+        )
 
     def completed(self, end: Json, context: SourceContext) -> None:  # noqa: B027
         """Take note that a checkpoint has been completed whose range ends at `end`. For others who watch the source,

@@ -13,12 +13,21 @@ from tidegate.checkpoint import control
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.history.row import state_name
 from tidegate.lifecycle import rollback
-from tidegate.lifecycle.source_acts import drop_source, move_source
+from tidegate.lifecycle.source_acts import accept_source, drop_source, move_source
 from tidegate.records.records import Control, SourceChange
 
 
 class OtherKind(ToySource):
     kind = "toy two"
+
+
+class MovedOn(ToySource):
+    """Its system is another one now, where positions are called otherwise."""
+
+    def accept(self, position, context, *, unproven=False):
+        if position.get("system") == "new":
+            raise Invalid("it is the same", help="nothing to do", reason="NOTHING_TO_ACCEPT")
+        return position | {"system": "new", "unproven": unproven}
 
 
 @dataclass
@@ -45,6 +54,9 @@ class Feeds(ToyWorld):
 
     def drop(self, name: str) -> int:
         return drop_source(self.coordinator(), name, "a person")
+
+    def accept(self, name: str, *, unproven: bool = False) -> int:
+        return accept_source(self.coordinator(), name, "a person", unproven=unproven)
 
 
 @pytest.fixture
@@ -218,3 +230,49 @@ def test_an_entry_names_a_source_exactly_if_it_is_about_one(world):
     for act in (Control(action="move source", by="x"), Control(action="stop", by="x", source=change)):
         assert control._plan(9, act, "run").flaw() is not None
     assert control._plan(9, Control(action="drop source", by="x", source=change), "run").flaw() is None
+
+
+def test_a_source_that_is_accepted_in_another_system_goes_on_from_the_position_there(world):
+    world.kinds = {"in": MovedOn}
+    entry = world.accept("in")
+    assert state_name(world.ledger.entry(entry)) == "source accepted"
+    assert quietly(lambda: world.accept("in")).reason == "NOTHING_TO_ACCEPT", (
+        "until the next checkpoint takes it up, too"
+    )
+    world.lands("a", 2)
+    plan = world.ledger.plan(world.checkpoint("two"))
+    assert plan.sources["in"].start == {"at": 3, "system": "new", "unproven": False}
+    world.lands("a", 1)
+    world.checkpoint("three")
+    assert world.offsets("a") == [1, 2, 3, 4, 5, 6]
+
+
+def test_an_acceptance_goes_with_the_source_to_its_next_name_and_is_taken_back_by_a_rollback(world):
+    world.kinds = {"in": MovedOn, "orders": MovedOn}
+    world.accept("in", unproven=True)
+    world.named = {"orders": "a"}
+    world.move("in", "orders")
+    plan = world.ledger.plan(world.trigger("two"))
+    assert plan.sources["orders"].start == {"at": 3, "system": "new", "unproven": True}
+    world.coordinator().abort(plan.id, "JOB_FAILED")
+    world.named = {"in": "a"}
+    rollback.roll_back(world.coordinator(), 1, run="back", by="ann", choices={})
+    assert world.ledger.plan(world.trigger("three")).sources["in"].start == {"at": 3}
+
+
+def test_only_a_source_that_can_tell_its_systems_apart_is_accepted(world):
+    assert quietly(lambda: world.accept("in")).reason == "NOTHING_TO_ACCEPT"
+    assert quietly(lambda: world.accept("none")).reason == "NO_SUCH_SOURCE"
+    world.named = {"orders": "a"}
+    assert quietly(lambda: world.accept("in")).reason == "NOTHING_TO_ACCEPT", "gone from the code"
+
+
+def test_an_entry_that_accepts_a_source_has_its_position_and_no_other_has_one():
+    here = SourceChange(name="in", to="in", position={"at": 1})
+    assert control._plan(9, Control(action="accept source", by="x", source=here), "run").flaw() is None
+    for act in (
+        Control(action="accept source", by="x", source=SourceChange(name="in", to="in")),
+        Control(action="accept source", by="x", source=SourceChange(name="in", to="b", position={"at": 1})),
+        Control(action="move source", by="x", source=SourceChange(name="in", to="b", position={"at": 1})),
+    ):
+        assert control._plan(9, act, "run").flaw() is not None
