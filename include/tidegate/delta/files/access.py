@@ -14,6 +14,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,9 @@ class Location:
         """Open the file as a pyarrow input, for readers that need parts of it."""
         return open_path(self.full(path), self.options)
 
-    def create(self, path: str) -> Any:
-        """Create a new file as a pyarrow output, with the folders above it."""
+    def create(self, path: str) -> AbstractContextManager[Any]:
+        """Create a new file as a pyarrow output, with the folders above it: whole at the end of the block, or not at
+        all."""
         return create_path(self.full(path), self.options)
 
     def size(self, path: str) -> int | None:
@@ -294,14 +296,26 @@ def open_path(path: str, options: Mapping[str, str]) -> Any:
     return store.open_input_file(rest)
 
 
-def create_path(path: str, options: Mapping[str, str]) -> Any:
-    """Create a file by its full path as a pyarrow output. In an object store it is there once it is closed."""
+@contextlib.contextmanager
+def create_path(path: str, options: Mapping[str, str]) -> Iterator[Any]:
+    """Create a file by its full path as a pyarrow output. It counts once the block ends; a block that fails leaves
+    none, and an object that was there before stays as it was.
+
+    Closing the output does not complete it: pyarrow closes an output in the midst of an error, and when it is freed.
+    """
     import pyarrow as pa
 
     if is_url(path):
-        return pa.PythonFile(_Upload(path, options), mode="w")
+        with _Upload(path, options) as upload, pa.PythonFile(upload, mode="w") as file:
+            yield file
+        return
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    return pa.OSFile(path, "wb")
+    try:
+        with pa.OSFile(path, "wb") as file:
+            yield file
+    except BaseException:
+        Path(path).unlink(missing_ok=True)
+        raise
 
 
 class _Upload:
@@ -314,6 +328,18 @@ class _Upload:
         with _in_bucket(Location(store_of(path), options)) as (client, _):
             self._writer = open_writer(client, path[len(store_of(path)) + 1 :], buffer_size=_PART_BYTES)
 
+    def __enter__(self) -> _Upload:
+        return self
+
+    def __exit__(self, *failure: Any) -> None:
+        """Complete the object. After a failure, take back the parts that are uploaded; there is no object."""
+        if failure[0] is None:
+            with _in_bucket(Location(store_of(self._path), self._options)):
+                self._writer.close()
+            return
+        with contextlib.suppress(Exception):  # the failure itself is what the caller has to know
+            self._writer.__exit__(*failure)
+
     def write(self, data: Any) -> int:
         with _in_bucket(Location(store_of(self._path), self._options)):
             return int(self._writer.write(memoryview(data).cast("B")))
@@ -322,10 +348,8 @@ class _Upload:
         """Do nothing: an object is there as a whole, or not at all."""
 
     def close(self) -> None:
-        if not self.closed:
-            self.closed = True
-            with _in_bucket(Location(store_of(self._path), self._options)):
-                self._writer.close()
+        """Do nothing but remember it: the end of the block completes the object."""
+        self.closed = True
 
 
 _buckets: dict[tuple[int, str, frozenset[tuple[str, str]]], Any] = {}

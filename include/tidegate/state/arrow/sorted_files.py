@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -225,6 +226,7 @@ class Writer:
         self._held: list[Any] = []
         self._file: Any = None
         self._sink: Any = None
+        self._block = ExitStack()
 
     def write(self, rows: pa.Table) -> None:
         """Add rows, in the order of their keys."""
@@ -239,7 +241,7 @@ class Writer:
         if self._file is not None:
             self._file.close()
             size = self._sink.tell()
-            self._sink.close()
+        self._block.close()
         return WrittenFile(self.rows, size)
 
     def _flush(self, unit: int) -> None:
@@ -260,7 +262,7 @@ class Writer:
     def _create(self, sample: pa.Table) -> Any:
         import pyarrow.parquet as pq
 
-        self._sink = create_path(self.path, self.layout.options)
+        self._sink = self._block.enter_context(create_path(self.path, self.layout.options))
         numbers = [n for n in self.layout.keys if is_whole(sample.schema.field(n).type)]
         repeated = dictionary_columns(sample.drop_columns(numbers)) or []
         return pq.ParquetWriter(
