@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Keys"]
 
+_BELOW_A_MILLISECOND = 999
+"""Microseconds: the real maximum may be this much greater than the one in the statistics."""
+
 
 class Keys:
     """The distinct keys of `rows`, a table of just the key columns."""
@@ -80,7 +83,7 @@ class Keys:
         if has_null and file.nulls.get(name) != 0:
             return True
         low, high = file.low.get(name), file.high.get(name)
-        return low is None or high is None or ordered.between(low, high)
+        return low is None or high is None or ordered.between(low, high, truncated=True)
 
     @cached_property
     def _ordered(self) -> list[tuple[_Ordered, bool]]:
@@ -88,22 +91,38 @@ class Keys:
 
 
 class _Ordered:
-    """A column's distinct values in order. Looked up one by one: most files need a handful."""
+    """A column's distinct values in order. Looked up one by one: most files need a handful.
+
+    Moments and days are compared as numbers: Spark has years that Python has not.
+    """
 
     def __init__(self, values: Any) -> None:
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         present = values.drop_null()
         self._values = present.take(pc.array_sort_indices(present))
+        self._kind = present.type
+        self._counts = pa.types.is_timestamp(self._kind) or pa.types.is_date(self._kind)
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __getitem__(self, place: int) -> Any:
-        return self._values[place].as_py()
+        value = self._values[place]
+        return value.value if self._counts else value.as_py()
 
-    def between(self, low: Any, high: Any) -> bool:
-        """Return whether a value lies in [low, high]."""
+    def between(self, low: Any, high: Any, *, truncated: bool = False) -> bool:
+        """Return whether a value lies in [low, high].
+
+        truncated: the bounds are statistics, in which other writers keep only milliseconds of moments.
+        """
+        import pyarrow as pa
+
+        if self._counts:
+            low, high = pa.scalar(low, self._kind).value, pa.scalar(high, self._kind).value
+            if truncated and pa.types.is_timestamp(self._kind):
+                high += _BELOW_A_MILLISECOND
         values: Sequence[Any] = self  # type: ignore[assignment]
         place = bisect_left(values, low)
         return place < len(self) and bool(self[place] <= high)

@@ -23,6 +23,7 @@ from tidegate import seams
 from tidegate.config import Settings, load_settings
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location, open_table, read_table
+from tidegate.delta.as_python import python_rows
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule, SessionSource, run_checkpoints
 from tidegate.ledger.ledger import Ledger, open_ledger
@@ -133,7 +134,7 @@ class RunningPipeline:
         if recorded is not None and not recorded.is_delta:
             raise without_versions(sink, recorded)
         table = open_table(Location(graph.sinks[sink].sink.target(place), place.options))
-        return list(read_table(table).to_pylist()) if table is not None else []
+        return python_rows(read_table(table)) if table is not None else []
 
     @property
     def ledger(self) -> Ledger:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -16,6 +16,7 @@ from tidegate.delta import create
 from tidegate.delta.keys import Keys
 from tidegate.delta.log.active_files import LiveFile, live_files
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "long": (pa.int64(), st.integers(-3, 3)),
     "text": (pa.string(), st.sampled_from(["", "a", "b", "é"])),
@@ -87,6 +88,38 @@ def _file(low: Any, high: Any, nulls: Any = 0, partition: Any = None) -> LiveFil
 )
 def test_files_are_skipped_only_if_they_cannot_hold_a_key(values, file, touched):
     assert Keys(_table(["long"], [(value,) for value in values])).may_touch(file) is touched
+
+
+FAR_MOMENTS = [-(2**63), -62_135_596_800_000_001, 253_402_300_800_000_000, 2**63 - 1]
+FAR_DAYS = [-(2**31), -719_163, 2_932_897, 2**31 - 1]
+"""The first and last that Spark has, and those next to the years 1 to 9999, which are all that Python has."""
+
+
+@pytest.mark.parametrize(
+    ("values", "near"),
+    [
+        *((pa.array([far, 0], pa.int64()).cast(pa.timestamp("us", "UTC")), EPOCH) for far in FAR_MOMENTS),
+        *((pa.array([far, 0], pa.int64()).cast(pa.timestamp("us")), datetime(1970, 1, 1)) for far in FAR_MOMENTS),  # noqa: DTZ001
+        *((pa.array([far, 0], pa.int32()).cast(pa.date32()), date(1970, 1, 1)) for far in FAR_DAYS),
+    ],
+)
+def test_a_key_in_a_year_that_python_does_not_know_is_compared_with_files_like_any_other(values, near):
+    later = near + timedelta(days=1)
+    both, far = Keys(pa.table({"k0": values})), Keys(pa.table({"k0": values[:1]}))
+    assert both.may_touch(_file(near, near))
+    assert not both.may_touch(_file(later, later))
+    assert not far.may_touch(_file(near, later))
+    assert far.may_touch(_file(None, None)), "the log has no such bounds"
+    assert both.may_touch(_file(None, None, partition={"k0": near}))
+    assert not both.may_touch(_file(None, None, partition={"k0": later}))
+
+
+def test_statistics_of_other_writers_have_only_milliseconds_of_a_key():
+    """Delta's own writer says 12:00:00.000 of a file with 12:00:00.000999: the key would be there twice."""
+    held = EPOCH + timedelta(microseconds=999)
+    assert Keys(pa.table({"k0": [held]})).may_touch(_file(EPOCH, EPOCH))
+    assert not Keys(pa.table({"k0": [EPOCH + timedelta(milliseconds=1)]})).may_touch(_file(EPOCH, EPOCH))
+    assert not Keys(pa.table({"k0": [held]})).may_touch(_file(None, None, partition={"k0": EPOCH}))
 
 
 @pytest.mark.parametrize(

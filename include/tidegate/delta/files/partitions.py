@@ -13,42 +13,79 @@ from typing import TYPE_CHECKING
 
 from tidegate.delta.files.stats import decimal_text, micros_text
 from tidegate.delta.log.schema import columns
-from tidegate.errors import Corrupt
+from tidegate.errors import Corrupt, Invalid
+from tidegate.records.names import quoted
 from tidegate.records.records import Json
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
-__all__ = ["folder_of", "partition_values", "with_plain_partition_text"]
+__all__ = ["folder_of", "partition_values", "refuse_rows", "refused_row", "with_plain_partition_text"]
 
 _ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
 _SPECIAL = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 """What Spark escapes (ExternalCatalogUtils)."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+_YEARS = re.compile(r"(?!0000)[0-9]{4}-")
+_REFUSED = "tidegate refuses to write a row"
 
 
 def with_plain_partition_text(frame: DataFrame, schema: Json, partition_by: Sequence[str]) -> DataFrame:
-    """Return the frame with partition columns whose text means the same everywhere."""
+    """Return the frame with partition columns whose text means the same everywhere. A text that cannot name a folder
+    fails the write."""
+    from pyspark.sql import functions as F
+
     by_name = columns(schema)
-    micros = {name for name in partition_by if by_name[name]["type"] == "timestamp"}
-    if not micros:
+    plain = {}
+    for name in partition_by:
+        value = F.col(quoted(name))
+        if by_name[name]["type"] == "timestamp":
+            plain[name] = F.unix_micros(value)
+        elif by_name[name]["type"] == "string":
+            stands_for_null = f"partition column {name!r} is {_NULL}, which stands for null in the name of a folder"
+            invalid = f"partition column {name!r} is not valid UTF-8, and so cannot name a folder"
+            text = refuse_rows(value, value == F.lit(_NULL), stands_for_null)
+            plain[name] = refuse_rows(text, ~F.is_valid_utf8(value), invalid)
+    if not plain:
         return frame
-    quoted = {name: "`" + name.replace("`", "``") + "`" for name in by_name}
-    return frame.selectExpr(
-        *(f"unix_micros({quoted[name]}) AS {quoted[name]}" if name in micros else quoted[name] for name in by_name)
+    return frame.select(*(plain[name].alias(name) if name in plain else quoted(name) for name in frame.columns))
+
+
+def refuse_rows(value: Column, refused: Column, why: str) -> Column:
+    """Return the values of a column. A row for which `refused` holds fails the write, with `refused_row` as its
+    error."""
+    from pyspark.sql import functions as F
+
+    return F.when(refused, F.raise_error(F.lit(f"{_REFUSED}: {why}."))).otherwise(value)
+
+
+def refused_row(error: BaseException) -> Invalid | None:
+    """Return tidegate's error if a write has failed because of a row that `refuse_rows` does not let pass."""
+    found = re.search(rf"{_REFUSED}: (.*?)\.(\s|$|'|\")", str(error))
+    return _unfit(found[1]) if found else None
+
+
+def _unfit(what: str) -> Invalid:
+    return Invalid(
+        f"a row cannot be written: {what}",
+        expected="values that every reader of the files takes for what they are",
+        help="change such values in a stage before the sink, set the rows aside with a gate, or declare the sink in "
+        "another way",
+        reason="BAD_ROWS",
     )
 
 
 def partition_values(path: str, schema: Json, partition_by: Sequence[str]) -> dict[str, str | None]:
     """Return each partition column's value from the folders of `path` (relative to the attempt's folder).
 
-    An empty string and null share a folder, as in Delta's own writer: Delta has no empty partition value.
+    An empty string and null share a folder, as in Delta's own writer: Delta has no empty partition value. Raise Invalid
+    for a moment or a day outside of the years 1 to 9999, which would make the table unreadable for delta-rs.
     """
     texts = dict(_split(folder, path) for folder in path.split("/")[:-1])
     if list(texts) != list(partition_by):
         raise _strange(path)
     by_name = columns(schema)
-    return {name: _value(text, by_name[name]["type"], path) for name, text in texts.items()}
+    return {name: _value(name, text, by_name[name]["type"]) for name, text in texts.items()}
 
 
 def folder_of(name: str, text: str | None) -> str:
@@ -63,13 +100,14 @@ def _split(folder: str, path: str) -> tuple[str, str]:
     return _unescape(name), _unescape(value)
 
 
-def _value(text: str, kind: str, path: str) -> str | None:
+def _value(name: str, text: str, kind: str) -> str | None:
     if text == _NULL:
         return None
-    if kind == "timestamp":
-        if (moment_text := micros_text(int(text))) is None:
-            raise _strange(path)
+    if kind == "timestamp" and (moment_text := micros_text(int(text))) is not None:
         return moment_text + "Z"
+    if kind == "timestamp" or (kind in ("date", "timestamp_ntz") and not _YEARS.match(text)):
+        moment = f"{text} microseconds since 1970" if kind == "timestamp" else text
+        raise _unfit(f"partition column {name!r} is {moment}, outside of the years 1 to 9999")
     return decimal_text(Decimal(text)) if kind.startswith("decimal") else text
 
 

@@ -43,7 +43,8 @@ def cast_to_string_like_spark(values: pa.ChunkedArray, zone: Callable[[], str], 
         casts = (cast for name, cast in _CASTS if getattr(pa.types, f"is_{name}")(kind))
         text = next(casts, _refuse_type)
     try:
-        return [None if value is None else text(value)[:length] for value in python_values(values)]
+        plain = python_values(values) if pa.types.is_string(kind) else values.to_pylist()
+        return [None if value is None else text(value)[:length] for value in plain]
     except (OverflowError, LookupError, OSError) as error:
         raise ValueError(str(error)) from error
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.delta import Snapshot
 from tidegate.delta.arrow_types import arrow_schema, conform
+from tidegate.delta.as_python import python_rows
 from tidegate.delta.dataset import dataset
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN
 
@@ -67,7 +68,7 @@ def _contents(rows: Any) -> Iterator[bytes]:
     """Yield for each row what tells it from others: its values, its stream, and the rules that it breaks. A column that
     is not there is one without a value."""
     names = sorted(name for name in rows.schema.names if name not in _NOT_CONTENT)
-    for row in rows.select(names).to_pylist():
+    for row in python_rows(rows.select(names)):
         row[RULES] = sorted(row[RULES] or ())
         present = [(name, value) for name, value in row.items() if value is not None]
         yield blake2b(repr(present).encode(), digest_size=16).digest()

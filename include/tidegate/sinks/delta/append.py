@@ -53,7 +53,8 @@ class DeltaAppend(DeltaSink):
     """Add the rows of each checkpoint to a Delta table, which the first one creates.
 
     path: the table's folder, relative to the pipeline's base, or a URL.
-    partition_by: columns whose values become folders. Empty text is stored as null there, as Delta does.
+    partition_by: columns whose values become folders. Empty text is stored as null there, as Delta does. Text that is
+        not valid UTF-8, or __HIVE_DEFAULT_PARTITION__, and times outside of the years 1 to 9999 are refused.
     schema_evolution: "refuse" any difference from the table, or "add" new columns to it; columns of the table that
         the output lacks are then null. Types never change.
     properties: table properties that are set when this sink creates the table.

@@ -25,6 +25,7 @@ from tidegate.delta import (
     replace,
     spark_reasons_to_rewrite,
 )
+from tidegate.delta.as_python import python_value
 from tidegate.delta.log.schema import columns, render
 from tidegate.delta.rewrite import InputFile, Table, key_rows, rewrite
 from tidegate.errors import Corrupt, Invalid, Rejected
@@ -171,7 +172,7 @@ def refuse_outside(
         values = key_rows(table, InputFile.of(file), [column])[column]
         outside = pc.invert(inside(values))
         if count := pc.sum(outside).as_py() or 0:
-            example = values.filter(outside)[0].as_py()
+            example = python_value(values.filter(outside)[0])
             raise Invalid(
                 f"sink {context.sink!r}: {count} rows have a {column!r} outside of interval {interval}, such as "
                 f"{example}",

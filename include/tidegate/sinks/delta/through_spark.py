@@ -18,7 +18,7 @@ from tidegate import seams
 from tidegate.delta import CommitStamp, Committed, Snapshot, StagedFile, find_commit, open_table, sync_commit
 from tidegate.delta.arrow_types import arrow_schema, typed_partition
 from tidegate.delta.files.partitions import partition_values
-from tidegate.errors import Corrupt, Unavailable
+from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sinks.base import SinkContext
@@ -196,7 +196,7 @@ def _folder_shows_partition(file: StagedFile, base: str, columns: Json) -> bool:
     folders = [part for part in parts if not part.startswith(f"{_DELETED}=")]
     try:
         return partition_values("/".join(folders), columns, tuple(file.partition)) == file.partition
-    except Corrupt:
+    except (Corrupt, Invalid):
         return False
 
 

@@ -34,6 +34,7 @@ from tidegate.delta import (
 )
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.duplicates import outdated_rows
+from tidegate.delta.files.partitions import refuse_rows
 from tidegate.delta.keys import Keys
 from tidegate.delta.log.commits import find_commit
 from tidegate.delta.log.schema import columns
@@ -343,6 +344,7 @@ class DeltaUpsert(DeltaSink):
         self, frame: DataFrame, withdrawn: DataFrame | None, schema: Json, location: Location, folder: str
     ) -> StagedBatch:
         """Write the changed rows with Spark."""
+        frame = self._refusing_empty_keys(frame, schema)
         if self.delete_when is None and withdrawn is None:
             written = write_files(self._without_omitted(frame), schema, location, folder, self.partition_by)
             return StagedBatch(
@@ -361,6 +363,20 @@ class DeltaUpsert(DeltaSink):
         for file in files:
             files_by_mark[file.partition[_DELETED]].append(file.without_partition(_DELETED))
         return StagedBatch(columns=schema, files=files_by_mark["false"], deletes=files_by_mark["true"])
+
+    def _refusing_empty_keys(self, frame: DataFrame, schema: Json) -> DataFrame:
+        """Return the rows; a row whose key would become null, since it is empty text and names a folder, fails the
+        write: it would be taken for the row of another key."""
+        from pyspark.sql import functions as F
+
+        by_name = columns(schema)
+        named = [name for name in self.keys if name in self.partition_by and by_name[name]["type"] == "string"]
+        why = "is empty text, which is stored as null where it names a folder: it would be the key of another row"
+        checked = {
+            name: refuse_rows(F.col(quoted(name)), F.col(quoted(name)) == F.lit(""), f"key column {name!r} {why}")
+            for name in named
+        }
+        return empty_if(frame, frame.withColumns(checked)) if checked else frame
 
     def _settle_keys(self, batch: StagedBatch, table: Table, folder: str) -> StagedBatch:
         """Return the batch with one row for each key."""

@@ -13,6 +13,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.delta import Location, Written, from_spark, with_plain_partition_text
+from tidegate.delta.files.partitions import refused_row
 from tidegate.errors import Unavailable
 from tidegate.records.place import LOCAL_WRITES, is_url
 from tidegate.records.records import Json
@@ -63,6 +64,22 @@ def write_files(
     draft: the files are soon read and written anew, so they are written as plainly as possible. The named text columns
         have few distinct values, and are dictionary-encoded.
     """
+    try:
+        return _write_files(frame, schema, location, folder, partition_by, draft)
+    except Exception as error:
+        if (refused := refused_row(error)) is None:
+            raise
+        raise refused from None
+
+
+def _write_files(
+    frame: DataFrame,
+    schema: Json,
+    location: Location,
+    folder: str,
+    partition_by: Sequence[str],
+    draft: Collection[str] | None,
+) -> Written:
     if is_known_empty(frame):
         return 0
     session, path = frame.sparkSession, location.full(folder)
