@@ -285,11 +285,61 @@ def test_csv_keeps_every_text_as_it_is(tmp_path, spark):
     assert [found[number] for number in range(len(texts))] == texts
 
 
-def test_a_null_alone_in_a_line_of_csv_is_a_row(tmp_path, spark):
+def lines_of(export: Export, rows: Any) -> list[str]:
+    export.publish(1, export.sink.prepare(rows.coalesce(1), export.context, Staging(1, "a")).committable or {})
+    return (export.folder / export.files()[0]).read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "lines"),
+    [
+        ("(1), (NULL)", {}, ["1", '""']),  # a number is never empty
+        ("('a'), (''), (NULL)", {"nullValue": "NULL"}, ["a", '""', "NULL"]),
+        ("('a'), ('')", {}, ["a", '""']),
+    ],
+)
+def test_a_null_alone_in_a_line_of_csv_is_a_row(tmp_path, spark, values, options, lines):
+    export = Export(tmp_path, spark, format="csv", header=False, options=options)
+    assert lines_of(export, spark.sql(f"SELECT * FROM VALUES {values} AS t(v)")) == lines
+
+
+def test_a_null_that_would_be_taken_for_empty_text_is_refused_before_the_decision(tmp_path, spark):
     export = Export(tmp_path, spark, format="csv", header=False)
-    rows = spark.sql("SELECT * FROM VALUES ('a'), (NULL), ('b') AS t(v)").coalesce(1)
-    export.publish(1, export.sink.prepare(rows, export.context, Staging(1, "a")).committable)
-    assert (export.folder / export.files()[0]).read_text() == 'a\n""\nb\n'
+    with pytest.raises(Invalid, match="column 'v' is null, .* the same as empty text: .*nullValue") as refused:
+        lines_of(export, spark.sql("SELECT * FROM VALUES ('a'), (NULL) AS t(v)"))
+    assert refused.value.reason == "BAD_ROWS"
+
+
+MOMENTS = (
+    "2024-03-31 01:59:59.000001",
+    "2024-01-01 00:00:00.999999",
+    "1969-12-31 23:59:59.999999",
+    "1883-11-18 12:03:57.123456",  # zones had seconds then
+    "0001-01-01 00:00:00.000001",
+    "9999-12-31 23:59:59.999999",
+    "+10000-01-01 00:00:00.000001",
+    "-0044-03-15 12:00:00.000001",
+)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_moments_come_back_to_the_microsecond(tmp_path, spark, format, zone):
+    """Whatever the session's zone is, and however deep they are."""
+    export = Export(tmp_path, spark, format=format)
+    values = ", ".join(f"({number}, '{moment}')" for number, moment in enumerate(MOMENTS))
+    columns = ["n", "cast(text || 'Z' AS timestamp) AS zoned", "cast(text AS timestamp_ntz) AS local"]
+    columns += [] if format == "csv" else ["named_struct('in', array(cast(text || 'Z' AS timestamp))) AS deep"]
+    rows = spark.sql(f"SELECT * FROM VALUES {values} AS t(n, text)").selectExpr(*columns)
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        export.publish(1, export.sink.prepare(rows, export.context, Staging(1, "a")).committable)
+        reader = spark.read.schema(rows.schema).format(format).option("header", "true")
+        read = reader.load(str(export.folder / "checkpoint=00000001"))
+        assert read.exceptAll(rows).count() == rows.exceptAll(read).count() == 0
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def test_what_others_may_not_read_is_no_export(export):

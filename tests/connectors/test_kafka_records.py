@@ -214,6 +214,22 @@ def test_a_time_that_the_topic_does_not_take_is_refused_before_the_decision(send
     assert len(own_times.send(f"SELECT 1 AS id, {at} AS at")) == 1
 
 
+@pytest.mark.parametrize(
+    "at", ["1970-01-01 00:00:00Z", "1970-01-01 00:00:00.000999Z", "1969-12-31 23:59:59Z", "-0044-03-15 00:00:00Z"]
+)
+def test_a_time_that_kafka_would_take_for_none_is_refused_before_the_decision(sending, at):
+    to = sending(timestamp="at", partitions=1, topic_config={"retention.ms": "-1"})
+    with pytest.raises(Invalid, match="a row asks for a record of ") as refused:
+        to.send(f"SELECT 1 AS id, timestamp'{at}' AS at UNION ALL SELECT 2, current_timestamp()")
+    assert refused.value.reason == "BAD_TIME"
+    assert to.broker.read(to.topic) == []
+    first, second = to.send("SELECT 1 AS id, timestamp'1970-01-01 00:00:00.001Z' AS at UNION ALL SELECT 2, null")
+    assert sorted([first.timestamp_ms, second.timestamp_ms])[0] == 1
+    own_times = sending(timestamp="at", topic_config={"message.timestamp.type": "LogAppendTime"})
+    own_times.id = to.id
+    assert len(own_times.send(f"SELECT 1 AS id, timestamp'{at}' AS at")) == 1
+
+
 # -- streams that replace rows ---------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import msgspec
 
 from tidegate.delta import locate
+from tidegate.delta.files.partitions import refuse_rows
 from tidegate.errors import Invalid
 from tidegate.records.names import listed, quoted
 from tidegate.records.place import Place, is_relative
@@ -20,17 +21,23 @@ from tidegate.sinks.files.folder import LINE, ExportedFile, ExportFolder, LastEn
 from tidegate.sinks.transactional import StagedRows, TransactionalSink
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 __all__ = ["FileExport"]
 
 _PARTITIONS = ("string", "date", "boolean", "byte", "short", "integer", "long")
 """Types whose text in a folder's name means the same to every reader."""
-_CSV = {
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # Spark would cut off what is below a millisecond
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
+_CSV = _TIMES | {
     "escape": '"',  # a quote in a text is doubled, as every tool reads it
     "ignoreLeadingWhiteSpace": "false",  # Spark would cut spaces off
     "ignoreTrailingWhiteSpace": "false",
 }
+_JSON = _TIMES | {"ignoreNullFields": "false"}
 _EXTENSIONS = {"parquet": "parquet", "csv": "csv", "json": "json"}
 
 
@@ -47,10 +54,13 @@ class FileExport(TransactionalSink):
 
     path: the folder, relative to the setting `data`, or a URL.
     format: "parquet", "csv" or "json" (one object on each line).
-    partition_by: columns whose values become folders, and are not in the files.
+    partition_by: columns whose values become folders, and are not in the files. Empty text is the same folder as null,
+        as for all who read such folders.
     header: of CSV: whether each file begins with the columns' names.
     compression: of CSV and JSON: "none" or "gzip".
-    options: of CSV and JSON: options of Spark's to_csv and to_json, such as {"sep": ";"}.
+    options: of CSV and JSON: options of Spark's to_csv and to_json, such as {"sep": ";"}. Without them, moments are
+        written in UTC with microseconds. In a CSV file, null is nothing and empty text is "". A single column of texts
+        with a null needs {"nullValue": "NULL"}, or the like: a line with nothing in it is skipped by many tools.
     take_over: export to a folder that another pipeline has exported to. Its files stay. If it has had a checkpoint of
         the same number, the new one's folder has a suffix, such as checkpoint=00000042-7.
     """
@@ -151,10 +161,22 @@ class FileExport(TransactionalSink):
         if self.format == "csv":
             line, columns = F.to_csv(row, _CSV | self.options), self._file_columns(frame)
             if len(columns) == 1:  # Spark fails on a null, and tools skip a line without anything
-                line = F.when(F.col(quoted(columns[0])).isNull(), F.lit('""')).otherwise(line)
+                line = self._null_alone(frame, columns[0], line)
         else:
-            line = F.to_json(row, {"ignoreNullFields": "false", **self.options})
+            line = F.to_json(row, _JSON | self.options)
         return frame.select(line.alias(LINE), *map(quoted, self.partition_by))
+
+    def _null_alone(self, frame: DataFrame, name: str, line: Column) -> Column:
+        """Return the lines of a file with a single column, in which a null is a line as well."""
+        from pyspark.sql import functions as F
+
+        is_null, text = F.col(quoted(name)).isNull(), self.options.get("nullValue")
+        if text:
+            return F.when(is_null, F.lit(text)).otherwise(line)
+        if frame.schema[name].dataType.typeName() in ("string", "varchar", "char"):
+            why = f"column {name!r} is null, which alone in a line of CSV is the same as empty text: say how it is to "
+            return refuse_rows(line, is_null, f"{why}be written, options={{'nullValue': 'NULL'}}")
+        return F.when(is_null, F.lit('""')).otherwise(line)
 
     def _file_columns(self, frame: DataFrame) -> list[str]:
         return [name for name in frame.columns if name not in self.partition_by]

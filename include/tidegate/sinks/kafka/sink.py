@@ -73,7 +73,7 @@ class KafkaTopic(TransactionalSink):
     order_by: columns in whose order the rows of a checkpoint are sent. Without it, their order is any, though every
         publisher sends them in the same one.
     partition: a column with the number of the partition. Null: as the key says.
-    timestamp: a column with the record's time. Otherwise it is the time of sending.
+    timestamp: a column with the record's time. Null, or without the argument: the time of sending.
     partitions, replicas, topic_config: if there is no such topic, it is made in this form. Without `partitions`, a
         missing topic is an error.
     marks: the topic that keeps this sink's mark. It is made if missing; by default it is

@@ -46,10 +46,15 @@ class FoundTopic:
         return min(_LARGEST_REQUEST, *(int(self.config[name]) for name in ("max.message.bytes", "segment.bytes")))
 
     @property
+    def writes_times(self) -> bool:
+        """True: the broker writes times of its own, whatever a record says."""
+        return self.config.get("message.timestamp.type") == "LogAppendTime"
+
+    @property
     def times(self) -> tuple[int, int]:
         """How many milliseconds a record's time may lie behind and ahead of the broker's. If the broker writes times of
         its own, any."""
-        if self.config.get("message.timestamp.type") == "LogAppendTime":
+        if self.writes_times:
             return _ANY_TIME, _ANY_TIME
         names = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
         behind, ahead = (int(self.config.get(name) or _ANY_TIME) for name in names)

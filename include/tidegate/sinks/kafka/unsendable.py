@@ -48,6 +48,14 @@ def refuse_unsendable(part: StagedPart, location: Location, topic: FoundTopic, s
 
 def _refuse_times(earliest: int, latest: int, topic: FoundTopic, sink: str) -> None:
     (behind, ahead), now = topic.times, round(seams.now().timestamp() * 1000)
+    if earliest <= 0 and not topic.writes_times:
+        raise Invalid(
+            f"sink {sink!r}: a row asks for a record of {_told(earliest)}",
+            expected="moments after the beginning of 1970, or null for the time of sending: Kafka has no earlier ones, "
+            "and its clients take 1970-01-01T00:00:00 for none",
+            help="correct the column that the sink's argument timestamp names, or make such moments null",
+            reason="BAD_TIME",
+        )
     for time, away, most, setting in (
         (earliest, now - earliest, behind, "message.timestamp.before.max.ms"),
         (latest, latest - now, ahead, "message.timestamp.after.max.ms"),
