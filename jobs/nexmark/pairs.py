@@ -46,7 +46,7 @@ def q6(auction: Stream, bid: Stream) -> Stream:
     return last.aggregate(by="seller", average="avg(price)", uid="averages")
 
 
-@query(keys=["id"])
+@query(keys=["seller", "id"])
 def q9(auction: Stream, bid: Stream) -> Stream:
     """Each auction with its winning bid."""
     return winning(auction, bid)

@@ -42,8 +42,8 @@ class Changes(DeltaAppend):
 
 
 def watch(pipeline: Pipeline, graph: Graph) -> None:
-    """Let nothing be given or taken back unseen."""
-    for stream in sorted(graph.updating):
+    """Let nothing be given or taken back unseen, but for what the graph itself puts in front of sinks."""
+    for stream in sorted(graph.updating.intersection(pipeline.streams)):
         pipeline._sinks.append(SinkNode(f"changes-{stream}", Changes(f"changes/{stream}"), stream))
 
 

@@ -344,8 +344,9 @@ def main() -> int:
     from tests.spark.graphs_in_order import IN_ORDER
     from tests.spark.graphs_of_joins import JOINS
     from tests.spark.graphs_of_layers import LAYERS
+    from tests.spark.graphs_of_shared_keys import SHARED
 
-    known = (*GRAPHS, *JOINS, *IN_ORDER, *LAYERS)
+    known = (*GRAPHS, *JOINS, *IN_ORDER, *LAYERS, *SHARED)
     from tidegate.spark.session import SparkSettings, session
 
     parser = argparse.ArgumentParser(prog="python -m tests.spark.random_cuts", description=__doc__)

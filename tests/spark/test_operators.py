@@ -16,6 +16,7 @@ from tests.spark.graphs import GRAPHS
 from tests.spark.graphs_in_order import IN_ORDER
 from tests.spark.graphs_of_joins import JOINS
 from tests.spark.graphs_of_layers import LAYERS
+from tests.spark.graphs_of_shared_keys import SHARED
 from tests.spark.random_cuts import Graph, Story, counted, told
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
@@ -29,8 +30,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 Row = dict[str, Any]
 
 
-FAULTS = ("crash", "twice", "early", "crash", "twice", "early")
-CUT = list(zip((*GRAPHS, *JOINS, *IN_ORDER, *LAYERS), FAULTS, strict=True))
+FAULTS = ("crash", "twice", "early", "crash", "twice", "early", "crash", "twice")
+CUT = list(zip((*GRAPHS, *JOINS, *IN_ORDER, *LAYERS, *SHARED), FAULTS, strict=True))
 
 
 def story_of(graph: Graph, **options: Any) -> Story:
@@ -40,7 +41,7 @@ def story_of(graph: Graph, **options: Any) -> Story:
     return story
 
 
-@pytest.mark.parametrize(("graph", "fault"), turn_of(CUT, 6, within=4), ids=str)
+@pytest.mark.parametrize(("graph", "fault"), turn_of(CUT, 8, within=4), ids=str)
 def test_tables_are_right_however_the_events_are_cut_and_attempts_crash(
     tmp_path: Path, spark: Any, graph: Graph, fault: str
 ) -> None:
@@ -50,7 +51,7 @@ def test_tables_are_right_however_the_events_are_cut_and_attempts_crash(
     assert told(graph, story, story.run(graph, tmp_path, spark)) == []
 
 
-@pytest.mark.parametrize("graph", turn_of([graph for graph, _ in CUT], 6, within=24), ids=str)
+@pytest.mark.parametrize("graph", turn_of([graph for graph, _ in CUT], 8, within=32), ids=str)
 def test_a_pipeline_that_finishes_by_itself_gives_all_that_has_waited(tmp_path: Path, spark: Any, graph: Graph) -> None:
     """The checkpoint that would be the last one is aborted; the one after it is."""
     story = story_of(graph, checkpoints=3, finishes=True)

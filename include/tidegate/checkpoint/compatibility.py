@@ -20,8 +20,13 @@ from tidegate.gates.base import GateContext
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.object_store import ObjectStore
-from tidegate.pipeline.graph.graph import Graph
-from tidegate.pipeline.graph.meaning import refuse_other_meanings, refuse_untold, same_meaning
+from tidegate.operators.deduplicate import Deduplicate
+from tidegate.operators.retractions.deletes import SINCE, RememberedDeletes
+from tidegate.operators.retractions.key import IMPLIED
+from tidegate.pipeline.graph.event_time import column_of, lag_by_source
+from tidegate.pipeline.graph.graph import Graph, StageNode
+from tidegate.pipeline.graph.meaning import refuse_other_meanings, refuse_unshown, refuse_untold, same_meaning
+from tidegate.pipeline.selection import outputs_of
 from tidegate.protocol import rules
 from tidegate.protocol.moved_sources import ranges_after
 from tidegate.protocol.view import Entry, View
@@ -47,6 +52,8 @@ __all__ = [
     "planned_ranges",
     "refusals",
     "refuse",
+    "unknown_deletes",
+    "unordered",
 ]
 
 
@@ -70,6 +77,8 @@ def refusals(
     with_state = {_operator_of(name) for name in base.plan.commits if name.startswith(STATE)}
     started = {_operator_of(name) for ack in acks for name in ack.states} if not base.open else with_state
     yield from _raised(lambda: refuse_untold(graph, memory, with_state, started, base.id))
+    if not base.open:
+        yield from _raised(lambda: refuse_unshown(graph, memory, started, base.id))
     yield from _sources(graph, config, base, changes)
     yield from _in_flight(graph, base)
 
@@ -134,6 +143,8 @@ def growing(graph: Graph) -> list[str]:
     }
     warnings = []
     for stage in graph.operators:
+        if stage.operator.note is not None:
+            warnings.append(f"{stage.title}: {stage.operator.note}")
         if stage.keeps_state and (values := stage.operator.keeps_of_a_key) is not None:
             advice = "if one always gets rows with new values, use approx_count_distinct"
             warnings.append(f"{stage.title} keeps {values} until its key is forgotten: {advice}")
@@ -145,6 +156,48 @@ def growing(graph: Graph) -> list[str]:
         else:
             advice = f"with {stage.operator.forgets_with}, what has not changed for that long is dropped"
         warnings.append(f"{stage.title} permanently keeps {kept}: {advice}")
+    return warnings
+
+
+def unordered(graph: Graph) -> list[str]:
+    """Return the operators that keep the first row of each key, where nothing says which of a checkpoint's rows is the
+    first."""
+    by_stream = lag_by_source(graph.sources, graph.stages)
+    makers = {stream: stage for stage in graph.stages for stream in stage.produces}
+    warnings = []
+    for stage in graph.operators:
+        operator, stream = stage.operator, stage.inputs[0]
+        if not isinstance(operator, Deduplicate) or operator.within is not None:
+            continue
+        maker = makers.get(stream)
+        columns = outputs_of(maker.function) if isinstance(maker, StageNode) else None
+        only_keys = columns is not None and columns <= {name.casefold() for name in operator.by}
+        if only_keys or operator.event_time or column_of(by_stream.get(stream, {}), graph.sources) is not None:
+            continue
+        keys = ", ".join(operator.by)
+        warnings.append(
+            f"{stage.title} keeps one row of each {keys}, that of the first checkpoint that has one; of several there "
+            "any one, for without event time none is the first. If such rows differ in other columns, it depends on "
+            "how the input is cut into checkpoints which one stays: name event_time, or say which by "
+            f'top_n(1, by="{keys}", order_by="…"), which replaces rows'
+        )
+    return warnings
+
+
+def unknown_deletes(graph: Graph, ledger: Ledger, base: Entry) -> list[str]:
+    """Return the sinks that have removed rows before anybody remembered them, and up to which checkpoint."""
+    memory = {name: state for ack in acks_of(ledger, base) for name, state in ack.memory.items()}
+    warnings = []
+    for stage in graph.operators:
+        operator = stage.operator
+        if not isinstance(operator, RememberedDeletes) or operator.sink not in base.plan.commits:
+            continue
+        since = memory.get(stage.name, {}).get(SINCE, base.id + 1)
+        if since:
+            warnings.append(
+                f"sink {operator.sink!r}: rows that were removed up to checkpoint {since - 1} are not known: a row of "
+                f"such a key that comes late is added, though it may be older than its removal"
+            )
     return warnings
 
 
@@ -200,8 +253,10 @@ def planned_ranges(base: Entry | None, changes: Sequence[SourceChange] = ()) -> 
 
 
 def left_behind(graph: Graph, base: Entry) -> list[str]:
-    """Return the states of the base whose operators the code no longer has."""
-    return sorted(name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
+    """Return the states of the base whose operators the code no longer has. Those that the graph had put in front of
+    sinks do not count: they come and go with what the sinks need."""
+    gone = (name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
+    return sorted(name for name in gone if name.rpartition(".")[2] not in IMPLIED)
 
 
 def hooks_left_behind(graph: Graph, base: Entry) -> list[str]:
@@ -223,7 +278,8 @@ def _lost_states(graph: Graph, config: Json, base: Entry, memory: Mapping[str, J
     lost = left_behind(graph, base)
     if not lost or may_lose(config):
         return
-    new = [stage for stage in graph.operators if not set(stage.states).intersection(base.plan.commits)]
+    declared = [stage for stage in graph.operators if not stage.operator.implied]
+    new = [stage for stage in declared if not set(stage.states).intersection(base.plan.commits)]
     rename = [
         f'write uid="{uid}" at {stage.title}, if that is the one'
         for uid in dict.fromkeys(map(_operator_of, lost))

@@ -45,6 +45,7 @@ from tidegate.operators.functions import (
     row_partials,
 )
 from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, types_of
+from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_if, empty_like, is_known_empty, select_sql
@@ -117,6 +118,15 @@ class Aggregate(ExpiringOperator):
     @property
     def parts(self) -> tuple[str, ...]:
         return ("", *sorted({part for function in self._parsed() if (part := function.distinct_part)}))
+
+    def changelog_key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    ) -> ChangelogKey | None:
+        return key_of(self.by)
+
+    @property
+    def shows_all(self) -> bool:
+        return not self.forgets
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return bool(self.by) and not over_updates and set(keys) == set(self.by)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+    from tidegate.operators.retractions.key import ChangelogKey
     from tidegate.records.interval import Interval
     from tidegate.sources.base import SourceContext
     from tidegate.state.keyed import KeyedState
@@ -83,6 +84,34 @@ class Stage(Protocol):
     def __call__(self, frame: DataFrame) -> DataFrame: ...
 
 
+class Upstream(Protocol):
+    """What an operator that the graph has put in front of a sink may know of the stream that it takes."""
+
+    @property
+    def way(self) -> str:
+        """A hash of all that makes a row of the stream of a row of the operators that replace it."""
+
+    def key(self) -> ChangelogKey | None:
+        """Return the key of the stream's changelog, with what the plans of stages say of it."""
+
+    def has_begun(self) -> bool:
+        """Return whether rows have been emitted into the stream, as of the base."""
+
+    def shown(self) -> DataFrame:
+        """Return all rows that were emitted into the stream and not taken back, as of the base. Raise Invalid if
+        nobody can show them."""
+
+    def kept(self, part: str) -> Json | None:
+        """Return the columns of what the operator remembers as of the base. None: nothing."""
+
+    @property
+    def is_later(self) -> bool:
+        """Whether there have been checkpoints before."""
+
+    def start_afresh(self) -> None:
+        """Forget what the operator remembers as of the base. Called before its state is opened."""
+
+
 class States(Protocol):
     """Opens the operator's keyed states as of the base."""
 
@@ -123,6 +152,8 @@ class OperatorContext:
     """The result of the operator's `fix_inputs` when the checkpoint was planned, and the context of that call."""
     history: bool = False
     """Its rows are history, for an operator that `takes_in_order`: they come before all others, however old."""
+    upstream: Upstream | None = None
+    """Only for an operator that the graph has put in front of a sink."""
     waits: bool = False
     """Nothing falls due in this checkpoint: it is made by hand, and the output of timers would go nowhere."""
     persisted: list[DataFrame] = field(default_factory=list)
@@ -166,6 +197,8 @@ class Operator(ABC):
     """The column with its event time. None: the one that its sources declare."""
     renews: ClassVar[bool] = False
     """Whether its rows have columns of its own instead of those of its inputs."""
+    implied: ClassVar[bool] = False
+    """Whether the graph itself puts it in front of a sink that needs it. It comes and goes with the sink."""
     instead: ClassVar[str] = "put it in front of that"
     """The advice to the user if it cannot take a stream that replaces rows."""
 
@@ -291,6 +324,26 @@ class Operator(ABC):
         """Return why new results would misread a state with this meaning, though each of those there is the same."""
         return []
 
+    def changelog_key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    ) -> ChangelogKey | None:
+        """Return the columns of its rows of which no two that hold at one time have the same values. None: there are
+        none, or nobody knows which.
+
+        inputs: the same for its inputs. columns: the columns of these, which are only known when it runs.
+        """
+        return None
+
+    @property
+    def key_needs_columns(self) -> bool:
+        """True if its changelog's key depends on the columns of its inputs."""
+        return False
+
+    @property
+    def shows_all(self) -> bool:
+        """True if `shown` returns every row that it has emitted and not taken back."""
+        return False
+
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         """Return whether a row with such a key, once emitted, is only ever replaced by one with the same key.
 
@@ -340,6 +393,11 @@ class Operator(ABC):
     @property
     def keeps_of_a_key(self) -> str | None:
         """What it keeps of a key until all of the key is forgotten, however much it becomes. None: nothing."""
+        return None
+
+    @property
+    def note(self) -> str | None:
+        """What `check` tells of an operator that nobody has declared. None: nothing."""
         return None
 
     @property

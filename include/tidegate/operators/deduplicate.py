@@ -1,8 +1,9 @@
 """Rows whose key has not been seen before.
 
-The first checkpoint that has a row of a key gives it; of several in one checkpoint it is the earliest, then the least
-by all that it holds. So duplicates that are copies give the same however the input is cut; where they differ and it
-matters which one stays, `latest` or `top_n` says so by an order of their own.
+The first checkpoint that has a row of a key gives it; of several in one checkpoint it is the earliest in event time,
+then the one with the least hash of all that it holds: rows have no other order that every source could tell. So
+duplicates that are copies give the same however the input is cut. Where they differ, which one stays depends on the
+cut: `latest` or `top_n` choose by an order of their own, and replace rows for that.
 
 With `within`, a row is a duplicate of one that was given if their event times are less than that apart. What is older
 than the watermark less `within` can meet no row any more that is not late, so it is forgotten without a trace.
@@ -18,6 +19,7 @@ from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.inputs import columns_of, key_problems, need_keys, refuse_own, same
 from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time, split_late
+from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import time_micros, time_problems
@@ -90,6 +92,11 @@ class Deduplicate(Operator):
     @property
     def known_by(self) -> list[str] | None:
         return self.by if self.within is None and self.expiry == NEVER else None
+
+    def changelog_key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    ) -> ChangelogKey | None:
+        return key_of(self.by) if self.known_by is not None else None
 
     def describe(self) -> Json:
         return {"by": self.by, "within": self.within, "event_time": self.event_time} | self.expiry.describe()

@@ -19,6 +19,8 @@ from tidegate.records.records import Json
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tidegate.operators.retractions.key import ChangelogKey
+
 __all__ = ["EveryFew"]
 
 
@@ -48,6 +50,11 @@ class EveryFew(Operator):
     @property
     def gives_old_rows_of(self) -> tuple[int, ...]:
         return (0,)
+
+    def changelog_key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    ) -> ChangelogKey | None:
+        return inputs[0]
 
     def describe(self) -> Json:
         return {"checkpoints": self.checkpoints}

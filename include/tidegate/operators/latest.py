@@ -26,6 +26,7 @@ from tidegate.operators.inputs import (
 )
 from tidegate.operators.join.sides import side_rows
 from tidegate.operators.ranking import RANK, By, first_rows, orders_alike, rank_problems, ranked, ranked_first
+from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from tidegate.state.keyed import KeyedState
 
-__all__ = ["Latest", "TopN"]
+__all__ = ["Latest", "TopN", "first_held"]
 
 
 class Latest(ExpiringOperator):
@@ -65,6 +66,15 @@ class Latest(ExpiringOperator):
     @property
     def keeps_for_ever(self) -> str | None:
         return f"a row for each {', '.join(self.by)}" if self.expiry == NEVER else None
+
+    def changelog_key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    ) -> ChangelogKey | None:
+        return key_of(self.by)
+
+    @property
+    def shows_all(self) -> bool:
+        return not self.forgets
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == set(self.by)
@@ -114,7 +124,7 @@ class Latest(ExpiringOperator):
             return None
         if not context.withdrawn or context.withdrawn[0] is None:
             return recalled(context.state(self.by), stored, rows, context)
-        return _first_held(stored, rows, self.by, self._order, 1, context).drop(RANK)
+        return first_held(stored, rows, self.by, self._order, 1, context).drop(RANK)
 
     def _of_new_rows(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame]:
         """Return the greatest of the new and the stored rows; the others are forgotten."""
@@ -220,6 +230,16 @@ class TopN(ExpiringOperator):
     def keeps_for_ever(self) -> str | None:
         return f"the first rows of each {', '.join(self.by)}" if self.expiry == NEVER and not self.at_once else None
 
+    def changelog_key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    ) -> ChangelogKey | None:
+        """With one row of each key its rank tells nothing."""
+        return key_of(self.by if self.n == 1 else [*self.by, RANK]) if self.rank == "row_number" else None
+
+    @property
+    def shows_all(self) -> bool:
+        return not self.forgets
+
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and self.rank == "row_number" and set(keys) == {*self.by, RANK}
 
@@ -268,10 +288,10 @@ class TopN(ExpiringOperator):
         stored = states[""]
         if stored is None:
             return None
-        return _first_held(stored, inputs[0], self.by, self.order, self.n, context, self.rank)
+        return first_held(stored, inputs[0], self.by, self.order, self.n, context, self.rank)
 
 
-def _first_held(
+def first_held(
     stored: DataFrame,
     rows: DataFrame,
     by: Sequence[str],
@@ -279,10 +299,12 @@ def _first_held(
     n: int,
     context: OperatorContext,
     rank: str = "row_number",
+    part: str = "",
+    number: str = RANK,
 ) -> DataFrame:
     """Return the first rows of each key among those that a state holds. rows: the input, for its columns."""
-    stored = recalled(context.state([*by, "_row"], grouped_by=by), stored, side_rows(rows, rows, by), context)
-    return first_rows(stored, by, order, n, rows.columns, rank)
+    stored = recalled(context.state([*by, "_row"], part, grouped_by=by), stored, side_rows(rows, rows, by), context)
+    return first_rows(stored, by, order, n, rows.columns, rank, number)
 
 
 def _by(text: str) -> By:

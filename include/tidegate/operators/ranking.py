@@ -85,18 +85,21 @@ def ranked(
     context: OperatorContext,
     rank: str = "row_number",
     ttl: Ttl | None = None,
+    part: str = "",
+    number: str = RANK,
 ) -> tuple[DataFrame, DataFrame]:
     """Return the rows that have entered the first `n` of their key, with `rank`; and those that have left them.
 
-    withdrawn: the rows that the input takes back; None: it takes none back.
+    withdrawn: the rows that the input takes back; None: it takes none back. part: the state that has the rows. number:
+    the name of the column with the rank.
     """
+    state = context.state([*by, "_row"], part, ttl=ttl, grouped_by=by)
     if rank == "row_number":
-        folded = _by_workers(rows, withdrawn, by, order, n, context, ttl)
+        folded = _by_workers(rows, withdrawn, by, order, n, context, state, number)
         if folded is not None:
             return folded
     changes = changed_rows(rows, withdrawn, by, context)
     touched = context.persist(changes.select(*map(quoted, by)).distinct())
-    state = context.state([*by, "_row"], ttl=ttl, grouped_by=by)
     affected = met(state, changes, touched, by, withdrawn is not None, context)
     affected = context.persist(placed_rows(affected, by, order, COUNTED, rank))
     _put(affected, withdrawn is not None, n, state)
@@ -104,7 +107,7 @@ def ranked(
     most = str(n) if rank == "row_number" else "9223372036854775807"
     now, before = (f"{place}, least({place} + greatest({count}, 0), {most})" for count, place in COUNTED)
     moved = affected.where(f"NOT struct({now}) <=> struct({before})")
-    return tuple(_first(moved, counts, rows.columns, n, rank) for counts in COUNTED)  # type: ignore[return-value]
+    return tuple(_first(moved, counts, rows.columns, n, rank, number) for counts in COUNTED)  # type: ignore[return-value]
 
 
 def first_rows(
@@ -114,9 +117,10 @@ def first_rows(
     n: int,
     columns: Sequence[str],
     rank: str = "row_number",
+    number: str = RANK,
 ) -> DataFrame:
     """Return the first `n` of all stored rows of each key, with `rank`. `_n` is the number of copies of each."""
-    return _first(placed_rows(stored, by, order, COUNTED[:1], rank), COUNTED[0], columns, n, rank)
+    return _first(placed_rows(stored, by, order, COUNTED[:1], rank), COUNTED[0], columns, n, rank, number)
 
 
 def ranked_first(rows: DataFrame, by: Sequence[str], order: Sequence[By], n: int, rank: str) -> DataFrame:
@@ -165,7 +169,9 @@ def placed_rows(
     return rows
 
 
-def _first(rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n: int, rank: str) -> DataFrame:
+def _first(
+    rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n: int, rank: str, number: str
+) -> DataFrame:
     """Return each row that is among the first `n`, as often as it occurs, with `rank`."""
     from pyspark.sql import functions as F
 
@@ -174,8 +180,8 @@ def _first(rows: DataFrame, counted: tuple[str, str], columns: Sequence[str], n:
         ranks = F.explode(F.expr(f"sequence(INT({place}) + 1, INT(least({place} + {count}, {n})))"))
     else:
         ranks = F.explode(F.expr(f"array_repeat(INT({place}) + 1, INT({count}))"))
-    ranked = rows.where(f"{count} > 0 AND {place} < {n}").withColumn(RANK, ranks)
-    return ranked.select(*map(quoted, columns), RANK)
+    ranked = rows.where(f"{count} > 0 AND {place} < {n}").withColumn(number, ranks)
+    return ranked.select(*map(quoted, columns), number)
 
 
 def orders_alike(fields: Sequence[StructField]) -> bool:
@@ -191,7 +197,8 @@ def _by_workers(
     order: Sequence[By],
     n: int,
     context: OperatorContext,
-    ttl: Ttl | None,
+    state: KeyedState,
+    number: str,
 ) -> tuple[DataFrame, DataFrame] | None:
     """Return the same as workers compute it. None: they cannot. order: its last term is `_row`."""
     from pyspark.sql import types as T
@@ -200,7 +207,6 @@ def _by_workers(
     if not orders_alike([fields[term.name] for term in order[:-1]]):
         return None
     keys, values = [fields[name] for name in by], [name for name in fields if name not in by]
-    state = context.state([*by, "_row"], ttl=ttl, grouped_by=by)
     copies = T.StructField("_n", T.LongType())
     stored = [*keys, T.StructField("_row", T.StringType()), *(fields[name] for name in values), copies]
     arriving = [*keys, *half_fields(), *(fields[name] for name in values), copies]
@@ -216,14 +222,14 @@ def _by_workers(
     ]
     batch = named[0] if withdrawn is None else named[0].unionByName(named[1])
     terms = [(term.name, term.ascending) for term in order[:-1]]
-    work = FirstInOrder(list(by), values, terms, n, withdrawn is not None, list(fields), RANK)
+    work = FirstInOrder(list(by), values, terms, n, withdrawn is not None, list(fields), number)
     folded = fold_rows(
         batch,
         arriving,
         by,
         [Remembered(state, stored)],
         work,
-        [*fields.values(), T.StructField(RANK, T.IntegerType())],
+        [*fields.values(), T.StructField(number, T.IntegerType())],
         is_empty=all(is_known_empty(frame) for frame, _ in frames),
         enters=ENTERS,
         wants_replaced=context.replaced_is_taken,

@@ -378,6 +378,9 @@ class Stream:
     ) -> Stream:
         """Keep the first row of each key: `deduplicate(by="order_id", within="1 day")`.
 
+        Without `within` that is one of the first checkpoint that has the key: the earliest in event time, if there is
+        any; otherwise any one. Of copies nothing depends on that. To choose among rows that differ: `top_n(1, …)`.
+
         within: rows less than this apart in event time are duplicates, and late rows go to the output "late"; without
         it, keys are remembered permanently. event_time: the column with the time, if its source does not name one.
         state_ttl: without `within`, how long after its first row a key is remembered. ttl_time: as for `aggregate`.

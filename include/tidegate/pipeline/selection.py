@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
+from tidegate.operators.retractions.key import ChangelogKey
 from tidegate.records.names import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["refuse_unfit", "selected", "selection", "sql_of"]
+__all__ = ["names_of", "outputs_of", "refuse_unfit", "selected", "selection", "sql_of"]
 
 _OF_A_ROW = "_tidegate_row"
 
@@ -58,3 +60,40 @@ def refuse_unfit(subject: str, texts: Sequence[Any]) -> None:
             help="write SQL, or use @pipeline.stage for a function of DataFrames",
             reason="BAD_PIPELINE",
         )
+
+
+_PLAIN = re.compile(r"\s*(?P<name>`[^`]+`|[^\W\d]\w*)(?:\s+(?:as\s+)?(?P<alias>`[^`]+`|[^\W\d]\w*))?\s*", re.IGNORECASE)
+"""Matches a column, by its own name or another one."""
+_ALL = re.compile(r"\s*\*(?:\s+except\s*\(([^()]*)\))?\s*", re.IGNORECASE)
+"""Matches all columns, or all but some."""
+
+
+def names_of(function: Callable[..., Any], key: ChangelogKey) -> dict[str, set[str]] | None:
+    """Return the names that the columns of a key have behind a stage that is a selection. None: its text does not tell,
+    as what it computes may make several rows of one."""
+    if not isinstance(function, partial) or function.func is not selected:
+        return None
+    names: dict[str, set[str]] = {}
+    for text in function.keywords["columns"]:
+        if (rest := _ALL.fullmatch(text)) is not None:
+            left_out = {name.strip().strip("`").casefold() for name in (rest[1] or "").split(",")}
+            for name in {name for column in key for name in column} - left_out:
+                names.setdefault(name, set()).add(name)
+        elif "(" in text:
+            return None
+        elif (match := _PLAIN.fullmatch(text)) is not None:
+            name, alias = (part and part.strip("`") for part in match.group("name", "alias"))
+            names.setdefault(name.casefold(), set()).add(alias or name)
+    return names
+
+
+_OUTPUT = re.compile(r"(?:^\s*|\bas\s+)(`[^`]+`|\w+)\s*$", re.IGNORECASE)
+"""Finds the name of what a text computes, if it has one."""
+
+
+def outputs_of(function: Callable[..., Any]) -> set[str] | None:
+    """Return the columns of a stage that is a selection, in lower case. None: its text does not tell all of them."""
+    if not isinstance(function, partial) or function.func is not selected:
+        return None
+    found = [_OUTPUT.search(text) for text in function.keywords["columns"]]
+    return {match[1].strip("`").casefold() for match in found if match is not None} if all(found) else None

@@ -261,6 +261,12 @@ class Sink(ABC):
     upserts: Sequence[str] = ()
     """The columns by which its rows replace others. Empty: rows are never replaced."""
 
+    @property
+    def deletes_in_order(self) -> tuple[Sequence[str], str] | None:
+        """Columns by which late rows are told, and the SQL condition of rows that remove others, if it has both: then
+        only rows reach it that are not older than a removal of their key. None: it does not depend on that."""
+        return None
+
     def update_problems(self, stream: str) -> list[str]:
         """Return the reasons why it cannot take a stream that replaces rows. If the list is empty, it
         implements `prepare_updates`."""

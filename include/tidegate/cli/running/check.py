@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.backfill.unchanged import unrepeatable
-from tidegate.checkpoint.compatibility import additions, check, growing
+from tidegate.checkpoint.compatibility import additions, check, growing, unknown_deletes, unordered
 from tidegate.cli.lifecycle.rollback import checkpoint_or_savepoint, coordinator_of
 from tidegate.cli.output import Output, error_document
 from tidegate.cli.targets import Target, entry_of, open_target
 from tidegate.ledger.refusals import no_such_checkpoint
+from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol.moved_sources import source_changes
 from tidegate.protocol.view import Entry
 
@@ -38,7 +39,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     coordinator = coordinator_of(target)
     base = _base(args.base, target)
     if base is None:
-        warnings = [*growing(coordinator.graph), *unrepeatable(coordinator.graph)]
+        warnings = _warnings(coordinator.graph)
         nothing: dict[str, Any] = {"from": None, "possible": True, "reasons": [], "new": []}
         out.document({"pipeline": target.name, **nothing, "warnings": warnings})
         _warn(warnings, out)
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     changes = source_changes(target.ledger.view(), base) if args.base is None else ()
     errors, new = check(coordinator, base, changes), additions(coordinator.graph, base, changes)
     reasons = [error_document(error) for error in errors]
-    warnings = [*growing(coordinator.graph), *unrepeatable(coordinator.graph)]
+    warnings = [*_warnings(coordinator.graph), *unknown_deletes(coordinator.graph, target.ledger, base)]
     found: dict[str, Any] = {"from": base.id, "possible": not errors, "reasons": reasons, "new": new}
     out.document({"pipeline": target.name, **found, "warnings": warnings})
     for error in errors:
@@ -64,6 +65,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
     reason_count = "1 reason" if len(errors) == 1 else f"{len(errors)} reasons"
     out.line(f"It cannot continue from there, for {reason_count}.", "bold")
     return NO
+
+
+def _warnings(graph: Graph) -> list[str]:
+    return [*growing(graph), *unordered(graph), *unrepeatable(graph)]
 
 
 def _warn(warnings: Sequence[str], out: Output) -> None:

@@ -14,10 +14,11 @@ from tidegate.delta import Location, Syncing, rows_written
 from tidegate.errors import TidegateError
 from tidegate.execution.job.differences import changed_by_hand, differences
 from tidegate.execution.job.exchange import BaseMemory
+from tidegate.execution.job.upstream_view import UpstreamRows
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import analysed
-from tidegate.pipeline.graph.graph import Job, OperatorNode
+from tidegate.pipeline.graph.graph import Graph, Job, OperatorNode
 from tidegate.pipeline.graph.jobs import share_of
 from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, without_removed
 from tidegate.pipeline.graph.nodes import replaced_rows_of
@@ -74,10 +75,17 @@ class OperatorRunner:
         self.persisted: list[DataFrame] = []
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
+        self.afresh: set[str] = set()
+        """States of which nothing counts that they held as of the base."""
         if prev is not None:
             refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
         self.before = without_removed(coordinator.graph, prev.memory) if prev is not None else {}
         self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest, elsewhere)
+
+    @property
+    def graph(self) -> Graph:
+        """The pipeline's graph."""
+        return self.coordinator.graph
 
     def run(
         self,
@@ -91,8 +99,10 @@ class OperatorRunner:
         """Return the operator's streams under their names in the graph. waits: no timer falls due. history: the rows
         come before all others."""
         frames = [streams[name] for name in stage.inputs]
-        context = self._context(stage, streams, spark, waits=waits)
+        context = self.context(stage, streams, spark, waits=waits)
         context = dataclasses.replace(context, history=history and stage.operator.takes_in_order)
+        if stage.operator.implied:
+            context = dataclasses.replace(context, upstream=UpstreamRows(self, stage, streams))
         results = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
         if not stage.keeps_state:
             results = {name: frame for name, frame in results.items() if name != "-"}  # it replaces nothing
@@ -109,7 +119,7 @@ class OperatorRunner:
 
         streams: the operator's inputs, without rows, if it replaces rows.
         """
-        operator, context = stage.operator, self._context(stage, streams, spark, waits=True)
+        operator, context = stage.operator, self.context(stage, streams, spark, waits=True)
         states = {
             name: state.rows() if (state := self.as_of_base(stage, name, context)) is not None else None
             for name in operator.parts
@@ -134,9 +144,10 @@ class OperatorRunner:
         }  # rows as they came: there are none
         return {stage.name: new, replaced_rows_of(stage.name): removed, **side_outputs}
 
-    def _context(
+    def context(
         self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
     ) -> OperatorContext:
+        """Return all that an operator may use in this attempt."""
         return OperatorContext(
             uid=stage.name,
             checkpoint=self.plan.id,
@@ -188,7 +199,7 @@ class OperatorRunner:
         if name not in self.states:
             sink = StateSink(stage.name, part)
             context = self.coordinator.context(name)
-            base = self.base(name)
+            base = self.base(name) if name not in self.afresh else None
             if base is not None and isinstance(ttl, RowTtl) and not base.expires:
                 ttl = None  # an earlier version has begun it, whose rows do not say until when they live
             if ttl is not None and ttl.limit_after is not None:
@@ -249,7 +260,7 @@ class OperatorRunner:
             if table is not None:
                 packed = self.coordinator.ledger.pack(msgspec.to_builtins(table), self.coordinator.graph.parts)
                 self.changed[name] = self.finished[name] = packed
-            elif self.prev is not None and name in self.prev.states:
+            elif self.prev is not None and name in self.prev.states and name not in self.afresh:
                 self.finished[name] = self.prev.states[name]
 
     @property

@@ -17,8 +17,7 @@ own that nobody names.
 from __future__ import annotations
 
 import contextlib
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -39,26 +38,23 @@ from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.progress_notes import noting_progress
 from tidegate.execution.job.sampling import Sampling, samples_of
 from tidegate.execution.job.small_input import is_small, planned_simply
+from tidegate.execution.job.stages import stage_results
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode, StageNode
+from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode
 from tidegate.pipeline.graph.nodes import GateNode, replaced_rows_of
 from tidegate.pipeline.hooks import Preparing
-from tidegate.pipeline.selection import sql_of
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Ack, Amount, Handle, Payload, Plan, SampledRows, Samples
 from tidegate.sinks.base import Prepared, Sink, Staging
 from tidegate.sources.base import SourceContext
-from tidegate.spark.errors import translate, translated
+from tidegate.spark.errors import translated
 from tidegate.spark.known import (
-    empty_by_plan,
     empty_like,
-    is_known_empty,
     like_before,
     no_rows_like,
-    with_callers,
     without_callers,
 )
 from tidegate.spark.materialize import materialize, release
@@ -67,7 +63,7 @@ from tidegate.spark.storage.same_disk import on_one_machine, refuse_other_disks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ask_job", "change_by_hand", "run_job", "stage_results"]
+__all__ = ["ask_job", "change_by_hand", "run_job"]
 
 
 Step = Callable[[str], None]
@@ -606,69 +602,3 @@ def _refuse_changed_code(graph: Graph, plan: Plan) -> None:
             help=f"abort checkpoint {plan.id} and trigger again: its input is planned anew",
             reason="CODE_CHANGED",
         )
-
-
-def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Graph) -> dict[str, DataFrame]:
-    """Return a stage's results. If inputs replace rows, the stage also runs on the replaced rows, with its other inputs
-    empty."""
-    inputs = [streams[name] for name in stage.inputs]
-    results = _results(stage, _call(stage, inputs))
-    if all(map(is_known_empty, inputs)):
-        results = {name: empty_by_plan(frame) for name, frame in results.items()}
-    if graph.updating.isdisjoint(stage.inputs):
-        return results
-    replaced = [streams.get(replaced_rows_of(name), streams[name].where("false")) for name in stage.inputs]
-    withdrawn = _results(stage, _call(stage, replaced))
-    return results | {replaced_rows_of(name): frame for name, frame in withdrawn.items()}
-
-
-def _call(stage: StageNode, frames: Sequence[DataFrame]) -> object:
-    """Call the stage's function on its inputs. An exception is reported with the stage's name and the user's line."""
-    try:
-        with with_callers():
-            return stage.function(*frames)
-    except TidegateError:
-        raise
-    except Exception as error:
-        translated = translate(error)
-        if isinstance(translated, Unavailable):
-            raise translated from error
-        frames_up = traceback.extract_tb(error.__traceback__)
-        line = frames_up[min(1, len(frames_up) - 1)]  # 0 is this function, 1 the stage's own
-        help = f"correct the stage; it failed in {line.filename}, line {line.lineno}: {line.line}"
-        if (sql := sql_of(stage.function)) is not None:
-            help = f"correct its SQL, which computes columns row by row: {sql}"
-        raise Invalid(
-            f"stage {stage.name!r} failed: {translated.what if translated else f'{type(error).__name__}: {error}'}",
-            help=help,
-            reason="STAGE_FAILED",
-        ) from error
-
-
-def _results(stage: StageNode, returned: object) -> dict[str, DataFrame]:
-    """Return a stage's results under the names that it produces. Raise Invalid if something else was returned."""
-    from pyspark.sql import DataFrame
-
-    if isinstance(returned, Mapping):
-        streams = {f"{stage.name}.{name}": frame for name, frame in returned.items()}
-    elif isinstance(returned, tuple | list) and stage.outputs:
-        streams = dict(zip(stage.produces, returned, strict=False)) if len(returned) == len(stage.outputs) else {}
-    else:
-        streams = {stage.name: returned}
-    wrong = [name for name in stage.produces if not isinstance(streams.get(name), DataFrame)]
-    if wrong or len(streams) != len(stage.produces):
-        raise Invalid(
-            f"stage {stage.name!r} returned {_shape(returned)}",
-            expected=f"a DataFrame for each of {', '.join(stage.produces)}",
-            help="return DataFrames: a single one, or a dict or tuple with one per declared output",
-            reason="BAD_STAGE_RESULT",
-        )
-    return streams
-
-
-def _shape(value: object) -> str:
-    if isinstance(value, Mapping):
-        return f"a dict with {', '.join(f'{key}: {type(v).__name__}' for key, v in value.items()) or 'nothing in it'}"
-    if isinstance(value, tuple | list):
-        return f"a {type(value).__name__} of {', '.join(type(v).__name__ for v in value) or 'nothing'}"
-    return "None (is a `return` missing?)" if value is None else f"a {type(value).__name__}"

@@ -16,7 +16,7 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["GreatestRow"]
+__all__ = ["GreatestRow", "compared", "places_of_both"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class GreatestRow:
 
         rows = self.fewer(arrived).combine_chunks()
         before = stored[0].combine_chunks()
-        new, old = self._both(rows, before)
+        new, old = places_of_both(rows, before, self.by)
         is_greater = np.ones(rows.num_rows, bool)
         is_greater[new[~self._greater(rows.take(pa.array(new)), before.take(pa.array(old)))]] = False
         replaced = before.take(pa.array(old[is_greater[new]]))
@@ -57,30 +57,11 @@ class GreatestRow:
         by_key = arrived.take(pa.array(in_order(arrived, codes_of([arrived.select(self.by)], self.by)[0], descending)))
         return by_key.take(pa.array(firsts(by_key, self.by)))
 
-    def _both(self, rows: pa.Table, before: pa.Table) -> tuple[Any, Any]:
-        """Return the places of rows, and of the stored rows under the same keys."""
-        import numpy as np
-
-        codes, known = codes_of([rows.select(self.by), before.select(self.by)], self.by)
-        _, new, old = np.intersect1d(codes, known, assume_unique=True, return_indices=True)
-        return new, old
-
     def _greater(self, rows: pa.Table, before: pa.Table) -> Any:
         """Return whether each row is greater than the stored one beside it: null is least."""
         import numpy as np
-        import pyarrow.compute as pc
 
-        greater, equal = np.zeros(rows.num_rows, bool), np.ones(rows.num_rows, bool)
-        for name in self.order:
-            one, other = sortable(rows[name].combine_chunks()), sortable(before[name].combine_chunks())
-            is_more = pc.or_(
-                pc.fill_null(pc.greater(one, other), False), pc.and_(pc.is_valid(one), pc.is_null(other))
-            ).to_numpy(zero_copy_only=False)
-            is_same = pc.or_(
-                pc.fill_null(pc.equal(one, other), False), pc.and_(pc.is_null(one), pc.is_null(other))
-            ).to_numpy(zero_copy_only=False)
-            greater |= equal & is_more
-            equal &= is_same
+        greater, equal = compared(rows, before, self.order)
         for place in np.flatnonzero(equal):
             if self._content(rows, int(place)) != self._content(before, int(place)):
                 raise TooMany
@@ -96,3 +77,31 @@ class GreatestRow:
 
         for is_new, some in ((True, rows), (False, replaced)):
             yield some.select(list(self.columns)).append_column(ENTERS, pa.array(np.repeat(is_new, some.num_rows)))
+
+
+def places_of_both(rows: pa.Table, before: pa.Table, by: Sequence[str]) -> tuple[Any, Any]:
+    """Return the places of rows, and of the stored rows under the same keys. Both have one row per key."""
+    import numpy as np
+
+    codes, known = codes_of([rows.select(by), before.select(by)], by)
+    _, new, old = np.intersect1d(codes, known, assume_unique=True, return_indices=True)
+    return new, old
+
+
+def compared(rows: pa.Table, others: pa.Table, order: Sequence[str]) -> tuple[Any, Any]:
+    """Return whether each row is greater in an order than the one beside it, and whether it is equal: null is least."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    greater, equal = np.zeros(rows.num_rows, bool), np.ones(rows.num_rows, bool)
+    for name in order:
+        one, other = sortable(rows[name].combine_chunks()), sortable(others[name].combine_chunks())
+        is_more = pc.or_(
+            pc.fill_null(pc.greater(one, other), False), pc.and_(pc.is_valid(one), pc.is_null(other))
+        ).to_numpy(zero_copy_only=False)
+        is_same = pc.or_(
+            pc.fill_null(pc.equal(one, other), False), pc.and_(pc.is_null(one), pc.is_null(other))
+        ).to_numpy(zero_copy_only=False)
+        greater |= equal & is_more
+        equal &= is_same
+    return greater, equal

@@ -101,7 +101,7 @@ class AsOfJoin(Operator):
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         times = [need_time(name, place, context) for place, name in enumerate(self.times)]
-        times[1] = self.keys.renamed(inputs[1]).get(times[1], times[1])
+        times[1] = self.keys.renamed(inputs[1].columns).get(times[1], times[1])
         left, right = inputs[0], self.keys.turned(inputs[1], context)
         check_sides([left, right], self.on, self.prefix, context)
         ready, late = ready_rows(left, self.on, times[0], context)

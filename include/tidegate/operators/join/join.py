@@ -37,6 +37,7 @@ from tidegate.operators.join.sides import (
     side_rows,
 )
 from tidegate.operators.join.time_bounds import bounds_in, need_time, side_time_problems, side_times, split_late
+from tidegate.operators.retractions.key import ChangelogKey, key_renamed, keys_contain
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.delta.source import DeltaTable
@@ -146,7 +147,7 @@ class IntervalJoin(Operator):
         bounds = bounds_in(self.within)
         assert not isinstance(bounds, str)
         times = [need_time(name, place, context) for place, name in enumerate(self.times)]
-        times[1] = self.keys.renamed(inputs[1]).get(times[1], times[1])
+        times[1] = self.keys.renamed(inputs[1].columns).get(times[1], times[1])
         is_empty = all(map(is_known_empty, inputs))
         inputs = [inputs[0], self.keys.turned(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context, self.how)
@@ -304,6 +305,41 @@ class LatestJoin(ExpiringOperator):
 
     def updates_over(self, over_updates: bool) -> bool:
         return over_updates or self.how not in ("inner", "semi")
+
+    def changelog_key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    ) -> ChangelogKey | None:
+        """The keys of both sides; that of one side is enough where each of its rows has one partner at most.
+
+        In a full join two rows without a partner, one of each side, may have nulls in all of them.
+        """
+        left, right = inputs
+        if self.how in LEFT_ONLY or left is None or right is None or self.how == "full":
+            return left if self.how in LEFT_ONLY else None
+        if self.how != "right" and keys_contain(self.keys.right, right):
+            return left
+        theirs = self._named_in_result(right, columns)
+        if theirs is None or (self.how != "left" and keys_contain(self.keys.left, left)):
+            return theirs
+        return tuple(dict.fromkeys([*left, *theirs]))
+
+    def _named_in_result(self, right: ChangelogKey, columns: Sequence[Sequence[str]] | None) -> ChangelogKey | None:
+        """Return the right side's key by the names that its columns have in the result. None: that depends on the
+        columns of both sides."""
+        if columns is not None:
+            return key_renamed(right, self.keys.names_in_result(columns[0], columns[1], self.prefix))
+        ours = {name: [ours] for ours, name in zip(self.keys.left, self.keys.right, strict=True)}
+        if self.prefix is not None and not keys_contain(self.keys.right, right):
+            return None
+        return key_renamed(right, {name: [name] for column in right for name in column} | ours)
+
+    @property
+    def key_needs_columns(self) -> bool:
+        return self.prefix is not None and self.how not in (*LEFT_ONLY, "full")
+
+    @property
+    def shows_all(self) -> bool:
+        return not self.forgets
 
     @property
     def gives_old_rows_of(self) -> tuple[int, ...]:

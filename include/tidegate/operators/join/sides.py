@@ -66,12 +66,12 @@ class On:
         """Return the problems of the declaration."""
         return key_problems(self.left, "on") or key_problems(self.right, "on")
 
-    def renamed(self, frame: DataFrame) -> dict[str, str]:
+    def renamed(self, columns: Sequence[str]) -> dict[str, str]:
         """Return the names here of the right side's columns: keys as on the left; other columns with a left key's name,
         prefixed."""
         names = dict(zip(self.right, self.left, strict=True))
         ours = {name.casefold() for name in self.left}
-        clashing = [name for name in frame.columns if name not in names and name.casefold() in ours]
+        clashing = [name for name in columns if name not in names and name.casefold() in ours]
         return names | {name: f"{THEIRS}{name}" for name in clashing}
 
     def turned(self, frame: DataFrame, context: OperatorContext) -> DataFrame:
@@ -79,9 +79,16 @@ class On:
         if self.left == self.right:
             return frame
         need_keys(frame, self.right, "on", context)
-        names = self.renamed(frame)
+        names = self.renamed(frame.columns)
         refuse_own(frame, context, [name for name in names.values() if name.startswith(THEIRS)])
         return select_sql(frame, (f"{quoted(name)} AS {quoted(names.get(name, name))}" for name in frame.columns))
+
+    def names_in_result(self, left: Sequence[str], right: Sequence[str], prefix: str | None) -> dict[str, list[str]]:
+        """Return the names in a join's result of the right side's columns, of sides with these columns."""
+        here = self.renamed(right)
+        turned = [here.get(name, name) for name in right]
+        others = names_from_right(left, [name for name in turned if name not in self.left], prefix)
+        return {name: [others.get(new, new)] for name, new in zip(right, turned, strict=True)}
 
     def looked_at(self, right: DataFrame, how: str) -> DataFrame:
         """Return the right side's rows, turned already: its keys only, if the join gives nothing else of them."""

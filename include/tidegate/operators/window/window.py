@@ -22,6 +22,7 @@ from tidegate.config.keys import duration_text, seconds_in
 from tidegate.operators.base import Operator, OperatorContext, Watermarks
 from tidegate.operators.functions import arguments, meanings
 from tidegate.operators.inputs import key_problems, refuse_own
+from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.operators.window.closing import END, START, Windowing, result_problems
 from tidegate.operators.window.fixed import FixedWindows
 from tidegate.operators.window.sessions import SessionWindows
@@ -88,6 +89,12 @@ class Window(Operator):
     @property
     def updates(self) -> bool:
         return self.emit == "update" or (not self._duration_problems() and micros_in(self.allowed_lateness) > 0)
+
+    def changelog_key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    ) -> ChangelogKey | None:
+        """Of a key's windows no two begin, or end, at the same time."""
+        return frozenset((START, END)), *key_of(self.by)
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         """A fixed window stays where it is; the start of a session moves."""

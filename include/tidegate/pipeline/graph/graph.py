@@ -22,7 +22,8 @@ from tidegate.pipeline.graph.nodes import (
     StageNode,
     gate_problems,
 )
-from tidegate.pipeline.graph.updates import update_problems, updating_streams
+from tidegate.pipeline.graph.retractions import is_shown, with_implied_operators
+from tidegate.pipeline.graph.updates import forgetting_operators, update_problems, updating_streams
 from tidegate.pipeline.hooks import Hook, OnSuspended
 from tidegate.records.codec import fingerprint
 from tidegate.records.names import check_name
@@ -281,6 +282,11 @@ class Graph:
         """The streams whose rows replace rows that they emitted before."""
         return updating_streams(self.stages)
 
+    def can_show(self, stage: OperatorNode) -> bool:
+        """Return true if all rows that hold in an operator's first input can be made again in its job."""
+        jobs = {node.name: job.name for job in self.jobs for node in job.stages}
+        return is_shown(stage.inputs[0], self.stages, self.updating, jobs, jobs[stage.name])
+
     def replaced_is_taken(self, stream: str) -> bool:
         """Return true if any stage or sink takes the rows that a stream's new rows replace."""
         if any(stream in stage.inputs for stage in self.stages):
@@ -370,6 +376,8 @@ def build_graph(
             help="fix all of them; nothing has been read or written",
             reason="BAD_PIPELINE",
         )
+    updating = updating_streams(ordered)
+    ordered, sinks = with_implied_operators(ordered, sinks, updating, forgetting_operators(ordered, updating))
     streams, targets = {s.name: s for s in sources}, {s.name: s for s in sinks}
     return Graph(name, streams, tuple(ordered), targets, dict(settings), at_least_once=at_least_once, finishes=finishes)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate.errors import Invalid
+from tidegate.operators.retractions.materializer import WAY, Materializer
 from tidegate.pipeline.graph.event_time import column_of, lag_by_source
 from tidegate.protocol.moved_sources import under_new_names
 from tidegate.records.records import Json, SourceChange
@@ -26,9 +27,11 @@ if TYPE_CHECKING:
 __all__ = [
     "meaning_of",
     "refuse_other_meanings",
+    "refuse_unshown",
     "refuse_untold",
     "same_meaning",
     "sources_under_new_names",
+    "unshown",
     "without_removed",
 ]
 
@@ -85,8 +88,10 @@ def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
 
 
 def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> None:
-    """Raise Invalid if an operator would misread the state that checkpoint `id` holds."""
-    problems = [problem for stage in graph.operators for problem in _differences(graph, stage, memory)]
+    """Raise Invalid if an operator would misread the state that checkpoint `id` holds. One that the graph itself puts
+    in front of a sink starts afresh."""
+    declared = [stage for stage in graph.operators if not stage.operator.implied]
+    problems = [problem for stage in declared for problem in _differences(graph, stage, memory)]
     if problems:
         raise Invalid(
             "\n    ".join([f"operators were declared differently as of checkpoint {id}:", *problems]),
@@ -95,7 +100,7 @@ def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> 
             "afresh; if rows now come from another source, let a stage unite both for one checkpoint",
             reason="STATE_CHANGED",
         )
-    problems = [problem for stage in graph.operators for problem in _path_changes(graph, stage, memory)]
+    problems = [problem for stage in declared for problem in _path_changes(graph, stage, memory)]
     if problems:
         raise Invalid(
             "\n    ".join([f"rows would be retracted that were never emitted, as of checkpoint {id}:", *problems]),
@@ -113,7 +118,7 @@ def refuse_untold(
     present: the operators that checkpoint `id` has. began: those with rows in their states.
     """
     problems = []
-    for stage in graph.operators:
+    for stage in (stage for stage in graph.operators if not stage.operator.implied):
         before = memory.get(f"{stage.name}{_MEANING}", {})
         subject = stage.title
         if stage.name in present and BACK not in before:
@@ -134,6 +139,37 @@ def refuse_untold(
             "uid, and both start now; or start a new pipeline, which reads all input again",
             reason="STATE_CHANGED",
         )
+
+
+def refuse_unshown(graph: Graph, memory: Mapping[str, Json], began: Collection[str], id: int) -> None:
+    """Raise Invalid if a materializer would begin, and nobody can show the rows that were emitted before.
+
+    began: the operators with rows in their states, as of checkpoint `id`. What is not certain is refused when it runs.
+    """
+    problems = []
+    for stage in graph.operators:
+        operator, stream = stage.operator, stage.inputs[0]
+        if not isinstance(operator, Materializer) or not operator.certain or graph.can_show(stage):
+            continue
+        replacers = sorted(set(graph.replacers(stream)) & set(began))
+        if replacers and memory.get(stage.name, {}).get(WAY) != graph.lineage.way(stream):
+            problems.append(unshown(graph, stage, replacers))
+    if problems:
+        raise Invalid(
+            "\n    ".join([f"rows would be missing in tables, as of checkpoint {id}:", *problems]),
+            expected="a sink whose keys tell the rows of its stream apart, or operators that show what they emitted",
+            help=f"compute the rows anew: tidegate backfill MODULE:{graph.name} --from beginning --swap; or let the "
+            "sink go by keys that contain those of its stream",
+            reason="STATE_CHANGED",
+        )
+
+
+def unshown(graph: Graph, stage: OperatorNode, replacers: Sequence[str]) -> str:
+    """Return what is wrong if a materializer begins behind these operators, which have emitted rows."""
+    return (
+        f"{stage.title} has none of the rows of {stage.inputs[0]!r} that were emitted before: not all of them can be "
+        f"made again of what {', '.join(replacers)} holds"
+    )
 
 
 def same_meaning(graph: Graph, stage: OperatorNode, uid: str, memory: Mapping[str, Json]) -> bool:

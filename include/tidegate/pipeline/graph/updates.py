@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, operator_of
+from tidegate.pipeline.graph.retractions import forgotten_rows
 from tidegate.sinks.base import Sink
 
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.nodes import Node, SinkNode
 
-__all__ = ["update_problems", "updating_streams"]
+__all__ = ["forgetting_operators", "update_problems", "updating_streams"]
 
 
 def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
@@ -33,7 +34,7 @@ def updating_streams(ordered: Sequence[Node]) -> frozenset[str]:
 def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str]:
     """List the nodes that take a stream that replaces rows and cannot handle the replaced rows."""
     updating, problems = updating_streams(ordered), []
-    forgetting = _forgetting(ordered, updating)
+    forgetting = forgetting_operators(ordered, updating)
     for stage in ordered:
         replacing = [name for name in stage.inputs if name in updating]
         operator = operator_of(stage)
@@ -60,10 +61,10 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
     for node in sinks:
         if node.input in updating and isinstance(node.sink, Sink):
             problems += [f"sink {node.name!r}: {problem}" for problem in node.sink.update_problems(node.input)]
-    return problems
+    return problems + forgotten_rows(ordered, sinks, updating, forgetting)
 
 
-def _forgetting(ordered: Sequence[Node], updating: frozenset[str]) -> dict[str, set[str]]:
+def forgetting_operators(ordered: Sequence[Node], updating: frozenset[str]) -> dict[str, set[str]]:
     """By stream, the operators upstream that forget what they emitted. updating: the streams that replace rows."""
     forgetting: dict[str, set[str]] = {}
     for stage in ordered:

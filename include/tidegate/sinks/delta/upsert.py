@@ -89,7 +89,8 @@ class DeltaUpsert(DeltaSink):
     keys: the columns that identify a row. Null is a value like any other: null equals null.
     order_by: of several rows with one key, the one with the greatest values here counts (null is smallest, NaN
         greatest), also against the row in the table: a late row never replaces a newer one. Of equal rows, that of the
-        later checkpoint counts. A removed row leaves no trace, so a row that comes later is added, even if it is older.
+        later checkpoint counts. With delete_when, an operator in front of the sink remembers by which order a key was
+        removed: a late row never brings it back.
         Without order_by the later checkpoint counts. Within one checkpoint, rows with one key (and equal order_by)
         must be copies of each other, or are refused.
     delete_when: a SQL condition on the row. If it is true, the key's row is removed.
@@ -99,7 +100,8 @@ class DeltaUpsert(DeltaSink):
         a row belongs. What an interval gives then takes the place of all rows of its time, whoever wrote them; so
         order_by and delete_when choose among the interval's own rows.
 
-    After a stream that replaces rows (an aggregate …), the keys whose rows that stream withdraws are removed.
+    After a stream that replaces rows (an aggregate …), a key is removed once the stream has no row of it any more. If
+    `keys` do not tell its rows apart, a materializer in front of the sink counts them, and shows one of each key.
 
     While publishing, the keys of the changed rows are in memory; the table is streamed. In an object store Spark's
     workers do most of that ahead, if they work there.
@@ -135,6 +137,12 @@ class DeltaUpsert(DeltaSink):
         self.delete_when = delete_when
         self.omit = tuple(listed(omit))
         self.interval_column = interval_column
+
+    @property
+    def deletes_in_order(self) -> tuple[Sequence[str], str] | None:
+        if not self.order_by or self.delete_when is None or self.interval_column is not None:
+            return None
+        return self.order_by, self.delete_when
 
     def describe(self) -> Json:
         description = super().describe() | describe_by_key(self)

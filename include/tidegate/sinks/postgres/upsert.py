@@ -57,7 +57,8 @@ class PostgresUpsert(PostgresSink):
         index on exactly these columns.
     order_by: of several rows with one key, the one with the greatest values here counts (null is smallest, NaN
         greatest), also against the row in the table: a late row never replaces a newer one. Of equal rows, that of the
-        later checkpoint counts. A removed row leaves no trace, so a row that comes later is added, even if it is older.
+        later checkpoint counts. With delete_when, an operator in front of the sink remembers by which order a key was
+        removed: a late row never brings it back.
         Without order_by the later checkpoint counts. Within one checkpoint, rows with one key (and equal order_by)
         must be copies of each other, or are refused.
     delete_when: a SQL condition on the row. If it is true, the key's row is removed.
@@ -103,6 +104,10 @@ class PostgresUpsert(PostgresSink):
         return self.key_columns
 
     # --- the declaration ------------------------------------------------------------------------------------
+
+    @property
+    def deletes_in_order(self) -> tuple[Sequence[str], str] | None:
+        return (self.order_by, self.delete_when) if self.order_by and self.delete_when is not None else None
 
     def describe(self) -> Json:
         return super().describe() | describe_by_key(self)

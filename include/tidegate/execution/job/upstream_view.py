@@ -1,0 +1,168 @@
+"""What an operator in front of a sink learns of the stream that it takes: its key, and the rows that hold in it.
+
+The key of a changelog goes through a stage of Python if the stage only filters rows, and adds, drops or renames
+columns: it is called with a frame that has no rows, and the plan of what it returns tells (`spark/kept_columns.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Protocol
+
+from tidegate.errors import Invalid
+from tidegate.execution.job.exchange import BaseMemory
+from tidegate.execution.job.stages import call_stage, results_of
+from tidegate.operators.inputs import columns_of
+from tidegate.operators.retractions.key import ChangelogKey, key_renamed
+from tidegate.pipeline.graph.fingerprint import function_fingerprint
+from tidegate.pipeline.graph.graph import Graph, Job
+from tidegate.pipeline.graph.meaning import unshown
+from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, StageNode, replaced_rows_of
+from tidegate.pipeline.graph.retractions import DeclaredKey, declared_keys
+from tidegate.records.records import Json
+from tidegate.spark.kept_columns import columns_kept
+from tidegate.spark.known import empty_like
+from tidegate.state.table import state_sink_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tidegate.operators.base import OperatorContext
+    from tidegate.state.keyed import KeyedState
+    from tidegate.state.record import StateTable
+
+__all__ = ["UpstreamRows"]
+
+_KEPT: Final = "_tidegate_columns_kept"
+
+
+class Operating(Protocol):
+    """The stateful side of the attempt, as far as it is needed here (`OperatorRunner`)."""
+
+    job: Job
+    prev: BaseMemory | None
+    afresh: set[str]
+
+    @property
+    def graph(self) -> Graph: ...
+    def base(self, name: str) -> StateTable | None: ...
+    def has_begun(self, stage: OperatorNode) -> bool: ...
+    def as_of_base(self, stage: OperatorNode, part: str, context: OperatorContext) -> KeyedState | None: ...
+    def context(
+        self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession, *, waits: bool
+    ) -> OperatorContext: ...
+
+
+class UpstreamRows:
+    """The stream in front of one operator, in one attempt."""
+
+    def __init__(self, operating: Operating, stage: OperatorNode, streams: Mapping[str, DataFrame]) -> None:
+        self.operating = operating
+        self.stage = stage
+        self.streams = streams
+        self.graph = operating.graph
+        self.stream = stage.inputs[0]
+        self.makers: dict[str, Node] = {name: node for node in operating.job.stages for name in node.produces}
+
+    @property
+    def way(self) -> str:
+        """See `Upstream`."""
+        return self.graph.lineage.way(self.stream)
+
+    # -- its key -------------------------------------------------------------------------------------
+
+    def key(self) -> ChangelogKey | None:
+        """See `Upstream`."""
+        return self._key(self.stream)
+
+    @cached_property
+    def _declared(self) -> dict[str, DeclaredKey]:
+        return declared_keys(self.graph.stages)
+
+    def _key(self, stream: str) -> ChangelogKey | None:
+        declared = self._declared.get(stream)
+        if declared is None or declared.certain:
+            return declared.key if declared is not None else None
+        maker = self.makers.get(stream)
+        if maker is None or any(name not in self.streams for name in maker.inputs):
+            return None  # another job makes it, and its plans are not seen here
+        inputs = [self._key(name) for name in maker.inputs]
+        if isinstance(maker, GateNode):
+            return inputs[0]
+        frames = [self.streams[name] for name in maker.inputs]
+        if isinstance(maker, OperatorNode):
+            return maker.operator.changelog_key(inputs, [frame.columns for frame in frames])
+        kept = _columns_kept(maker, frames[0]) if len(frames) == 1 and inputs[0] is not None else {}
+        return key_renamed(inputs[0], kept.get(stream, {}))
+
+    # -- its rows ------------------------------------------------------------------------------------
+
+    def kept(self, part: str) -> Json | None:
+        """See `Upstream`."""
+        base = self.operating.base(state_sink_name(self.stage.name, part))
+        return base.columns if base is not None and base.files else None
+
+    @property
+    def is_later(self) -> bool:
+        """See `Upstream`."""
+        return self.operating.prev is not None
+
+    def start_afresh(self) -> None:
+        """See `Upstream`."""
+        self.operating.afresh |= self.stage.states.keys()
+
+    def has_begun(self) -> bool:
+        """See `Upstream`."""
+        return bool(self._began())
+
+    def _began(self) -> list[str]:
+        operators = {node.name: node for node in self.graph.operators}
+        return [uid for uid in self.graph.replacers(self.stream) if self.operating.has_begun(operators[uid])]
+
+    def shown(self) -> DataFrame:
+        """See `Upstream`."""
+        shown = self._shown(self.stream) if self.graph.can_show(self.stage) else None
+        if shown is None:
+            raise Invalid(
+                unshown(self.graph, self.stage, self._began()),
+                expected="operators that show what they emitted, all in one job with the sink; or keys of the sink "
+                "that contain those of its stream",
+                help=f"compute the rows anew: tidegate backfill MODULE:{self.graph.name} --from beginning --swap",
+                reason="STATE_CHANGED",
+            )
+        return shown.select(*columns_of(self.streams[self.stream]))
+
+    def _shown(self, stream: str) -> DataFrame | None:
+        maker = self.makers[stream]
+        if isinstance(maker, GateNode):
+            return self._shown(maker.input)
+        if isinstance(maker, OperatorNode):
+            return self._shown_by(maker)
+        frames = [self._shown(name) for name in maker.inputs]
+        found = [frame for frame in frames if frame is not None]
+        return results_of(maker, call_stage(maker, found))[stream] if len(found) == len(frames) else None
+
+    def _shown_by(self, node: OperatorNode) -> DataFrame | None:
+        """Return what an operator has emitted as of the base."""
+        names = [name for name in (*node.inputs, *map(replaced_rows_of, node.inputs)) if name in self.streams]
+        inputs = {name: empty_like(self.streams[name]) for name in names}
+        context = self.operating.context(node, inputs, self.streams[node.name].sparkSession, waits=True)
+        states = {}
+        for part in node.operator.parts:
+            state = self.operating.as_of_base(node, part, context)
+            states[part] = state.rows() if state is not None else None
+        shown = node.operator.shown(states, [inputs[name] for name in node.inputs], context)
+        return empty_like(self.streams[node.name]) if shown is None else shown
+
+
+def _columns_kept(stage: StageNode, frame: DataFrame) -> dict[str, dict[str, list[str]]]:
+    """Return, by stream of a stage of one input, under which names columns of the input are still there, if each of its
+    rows is a row of the input. A session is asked once for each stage and schema."""
+    known: dict[str, dict[str, dict[str, list[str]]]] = vars(frame.sparkSession).setdefault(_KEPT, {})
+    shape = repr((stage.name, function_fingerprint(stage.function), frame.schema.json()))
+    if shape not in known:
+        nothing = frame.sparkSession.createDataFrame([], frame.schema)
+        results = results_of(stage, call_stage(stage, [nothing]))
+        known[shape] = {name: columns_kept(result, frame.columns) for name, result in results.items()}
+    return known[shape]

@@ -1,0 +1,159 @@
+"""In front of a sink that removes rows and orders them: by which order the row of a key was removed.
+
+A removed row leaves no trace in a table, so the table cannot tell that a row which comes late is older than its
+removal. Therefore the greatest order of each key's removals is kept until a row of the key comes that is not older:
+from then on the table itself has an order to compare with. Rows that are older than that do not reach the sink.
+
+So late rows are left out however the input was cut into checkpoints. Of a row and a removal that are equal in the order
+that of the later checkpoint counts, as in the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.inputs import same
+from tidegate.operators.ranking import orders_alike
+from tidegate.operators.retractions.deletes_by_workers import GONE, NewestDeletes
+from tidegate.operators.retractions.key import DELETES, ChangelogKey
+from tidegate.records.names import quoted
+from tidegate.records.records import Json
+from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.state.columns import DELETED
+from tidegate.state.folding import Remembered, fold_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from tidegate.state.keyed import KeyedState
+
+__all__ = ["SINCE", "RememberedDeletes"]
+
+SINCE: Final = "since"
+"""What it remembers: the checkpoint in which it began, 0 for the first. Removals before that are unknown."""
+
+
+class RememberedDeletes(Operator):
+    """`by`, `order_by`, `delete_when`: as the sink has them."""
+
+    kind: ClassVar[str] = "deletes"
+    implied: ClassVar[bool] = True
+
+    def __init__(self, by: Sequence[str], order_by: Sequence[str], delete_when: str, sink: str) -> None:
+        self.by = list(by)
+        self.order_by = list(order_by)
+        self.delete_when = delete_when
+        self.sink = sink
+
+    @property
+    def told_by(self) -> list[str]:
+        return [*self.by, "by", *self.order_by]
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        return (DELETES,)
+
+    def changelog_key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    ) -> ChangelogKey | None:
+        return inputs[0]
+
+    @property
+    def note(self) -> str:
+        keys, order = ", ".join(self.by), ", ".join(self.order_by)
+        return (
+            f"sink {self.sink!r} removes rows by {keys}, and orders them by {order}: the {order} of each {keys} that "
+            "was removed is kept until a newer row comes, so that an older one stays away; removed keys that never "
+            "come again stay in this state"
+        )
+
+    def describe(self) -> Json:
+        return {"by": self.by, "order_by": self.order_by, "delete_when": self.delete_when, "sink": self.sink}
+
+    def meaning(self, over_updates: bool) -> Json:
+        return {"by": self.by, "order_by": self.order_by, "in front of sink": self.sink}
+
+    @property
+    def _columns(self) -> list[str]:
+        """The columns of its state."""
+        return list(dict.fromkeys([*self.by, *self.order_by]))
+
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        rows, upstream = inputs[0], context.upstream
+        assert upstream is not None
+        if not set(self._columns) <= set(rows.columns):
+            return {"": rows}  # the sink says which one it misses
+        known = context.memory.get(SINCE)
+        context.remember[SINCE] = known if isinstance(known, int) else (context.checkpoint if upstream.is_later else 0)
+        state = context.state(self.by, DELETES)
+        if is_known_empty(rows):
+            return {"": rows}
+        rows = context.persist(rows)
+        gone = f"coalesce(({self.delete_when}), false) AS {GONE}"
+        batch = select_sql(rows, [*map(quoted, self._columns), gone])
+        newer = self._by_workers(batch, state)
+        if newer is None:
+            newer = self._by_algebra(batch, state, context)
+        return {"": rows if newer is None or is_known_empty(newer) else self._without_older(rows, newer)}
+
+    def _by_workers(self, batch: DataFrame, state: KeyedState) -> DataFrame | None:
+        """Return the removals that are newer than some row of the batch, as workers find them. None: they cannot."""
+        fields = {field.name: field for field in batch.schema.fields}
+        stored = [fields[name] for name in self._columns]
+        if not orders_alike([fields[name] for name in self.order_by]):
+            return None
+        work = NewestDeletes(self.by, self.order_by)
+        arriving = [*stored, fields[GONE]]
+        folded = fold_rows(batch, arriving, self.by, [Remembered(state, stored)], work, stored, is_empty=False)
+        return None if folded is None else folded.rows
+
+    def _by_algebra(self, batch: DataFrame, state: KeyedState, context: OperatorContext) -> DataFrame | None:
+        """Return the same. None: there are none."""
+        from pyspark.sql import functions as F
+
+        keys = list(map(quoted, self.by))
+        order = F.struct(*map(quoted, self.order_by))
+        newest = F.max(F.struct(order.alias("at"), (~F.col(GONE)).alias("stays"))).alias("_now")
+        top = batch.groupBy(*keys).agg(newest, F.min(order).alias("_first"))
+        if (before := state.of(context.persist(top))) is None:
+            state.put(self._stored(top.where("NOT _now.stays"), deleted=False), deletes=True)
+            return None
+        top = context.persist(top)
+        asides = [F.col(name).alias(f"_aside{place}") for place, name in enumerate(keys)]
+        known = before.select(*asides, order.alias("_before"))
+        met = top.join(known, same(self.by, known.columns[:-1], nulls=True), "left")
+        met = context.persist(met)
+        counts = met.where("_before IS NULL OR _now.at >= _before")
+        puts = self._stored(counts.where("NOT _now.stays"), deleted=False)
+        ends = self._stored(counts.where("_now.stays AND _before IS NOT NULL"), deleted=True)
+        state.put(puts.unionByName(ends), deletes=True)
+        return self._columns_of(met.where("_first < _before"), "_before")
+
+    def _stored(self, rows: DataFrame, *, deleted: bool) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return self._columns_of(rows, "_now.at").withColumn(DELETED, F.lit(deleted))
+
+    def _columns_of(self, rows: DataFrame, order: str) -> DataFrame:
+        """Return the state's columns: the keys, and those of an order."""
+        from pyspark.sql import functions as F
+
+        others = [name for name in self._columns if name not in self.by]
+        columns = (F.col(f"{order}.{quoted(name)}").alias(name) for name in others)
+        return rows.select(*map(quoted, self.by), *columns)
+
+    def _without_older(self, rows: DataFrame, newer: DataFrame) -> DataFrame:
+        """Return the rows that are not older than a removal of their key."""
+        from pyspark.sql import functions as F
+
+        names = {name: f"_tidegate_{place}" for place, name in enumerate(self._columns)}
+        removals = newer.select(*(F.col(quoted(name)).alias(alias) for name, alias in names.items()))
+        own = F.struct(*(F.col(quoted(name)) for name in self.order_by))
+        theirs = F.struct(*(F.col(names[name]).alias(name) for name in self.order_by))
+        met: Column = reduce(
+            lambda one, other: one & other, (F.col(quoted(key)).eqNullSafe(F.col(names[key])) for key in self.by)
+        )
+        return rows.join(removals, met & (own < theirs), "left_anti")

@@ -1,0 +1,166 @@
+"""Keys of changelogs through the graph, and the operators that sinks by key need in front of them.
+
+A sink that replaces and removes rows by its keys may do so directly if these contain the key of its stream's changelog
+(`operators/retractions/key.py`). Gates, plain renames and projections keep a key; a stage of Python may, which its plan
+shows when it runs (`execution/job/upstream_view.py`); a union and any other stage lose it. Where a key is not
+contained, or it is not certain, the graph puts a materializer in front of the sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tidegate.operators.retractions.deletes import RememberedDeletes
+from tidegate.operators.retractions.key import ChangelogKey, key_renamed, keys_contain
+from tidegate.operators.retractions.materializer import Materializer, forgotten
+from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, SinkNode, StageNode, operator_of
+from tidegate.pipeline.selection import names_of
+from tidegate.records.codec import sha256
+from tidegate.records.names import NAME
+from tidegate.sinks.base import Sink
+
+if TYPE_CHECKING:
+    from tidegate.operators.base import Operator
+    from tidegate.pipeline.graph.nodes import Node
+
+__all__ = ["DeclaredKey", "declared_keys", "forgotten_rows", "is_shown", "with_implied_operators"]
+
+
+@dataclass(frozen=True)
+class DeclaredKey:
+    """What the declaration tells of the key of a stream's changelog."""
+
+    key: ChangelogKey | None
+    certain: bool = True
+    """False: what runs may show that there is a key, or another one."""
+
+
+_NONE = DeclaredKey(None)
+
+
+def declared_keys(ordered: Sequence[Node]) -> dict[str, DeclaredKey]:
+    """Return the key of each stream's changelog. ordered: inputs come first. What is not there is a source's stream."""
+    keys: dict[str, DeclaredKey] = {}
+    for stage in ordered:
+        inputs = [keys.get(name, _NONE) for name in stage.inputs]
+        if isinstance(stage, GateNode):
+            keys[stage.name] = inputs[0]
+        elif isinstance(stage, OperatorNode):
+            operator = operator_of(stage)
+            if operator is not None and not operator.problems():
+                keys[stage.name] = _of_operator(stage, inputs)
+        else:
+            keys |= dict.fromkeys(stage.produces, _of_stage(stage, inputs))
+    return keys
+
+
+def _of_operator(stage: OperatorNode, inputs: Sequence[DeclaredKey]) -> DeclaredKey:
+    operator = stage.operator
+    key = operator.changelog_key([each.key for each in inputs])
+    needs_inputs = key is None or operator.changelog_key([None] * len(inputs)) != key
+    uncertain = any(not each.certain for each in inputs)
+    may_depend = key is None and operator.key_needs_columns
+    depends = may_depend and all(each.key is not None or not each.certain for each in inputs)
+    return DeclaredKey(key, certain=not (needs_inputs and uncertain) and not depends)
+
+
+def _of_stage(stage: StageNode, inputs: Sequence[DeclaredKey]) -> DeclaredKey:
+    """A stage of several streams makes rows of more than one row, as far as anybody knows."""
+    if len(inputs) != 1 or (inputs[0].key is None and inputs[0].certain):
+        return _NONE
+    names = names_of(stage.function, inputs[0].key or ())
+    if names is None:
+        return DeclaredKey(None, certain=False)
+    return DeclaredKey(key_renamed(inputs[0].key, names), inputs[0].certain)
+
+
+def with_implied_operators(
+    ordered: Sequence[Node], sinks: Sequence[SinkNode], updating: Collection[str], forgetting: Mapping[str, set[str]]
+) -> tuple[list[Node], list[SinkNode]]:
+    """Return the graph's stages and sinks, with the operators in front of sinks that may need one.
+
+    updating: the streams that replace rows. forgetting: by stream, operators upstream that forget what they emitted.
+    """
+    keys, names = declared_keys(ordered), {node.name for node in (*ordered, *sinks)}
+    stages, settled = list(ordered), []
+    for node in sinks:
+        declared = keys.get(node.input, _NONE)
+        operator: Operator | None = _remembering(node, updating)
+        if _may_share_keys(node, declared, updating):
+            operator = Materializer(
+                node.sink.upserts,
+                node.name,
+                node.input,
+                told_apart_by=declared.key,
+                certain=declared.certain,
+                forgetting=sorted(forgetting.get(node.input, ())),
+            )
+        if operator is None:
+            settled.append(node)
+            continue
+        uid = implied_uid(operator.kind, node.name, operator.told_by, names)
+        names.add(uid)
+        stages.append(OperatorNode(uid, operator, (node.input,), node.job, generated=True))
+        settled.append(replace(node, input=uid))
+    return stages, settled
+
+
+def forgotten_rows(
+    ordered: Sequence[Node], sinks: Sequence[SinkNode], updating: Collection[str], forgetting: Mapping[str, set[str]]
+) -> list[str]:
+    """List the sinks whose materializer would keep rows that operators upstream forget. What is not certain is refused
+    when it runs."""
+    keys = declared_keys(ordered)
+    return [
+        f"{forgotten(node.name, list(node.sink.upserts), node.input, sorted(forgetting[node.input]))}: leave out "
+        "state_ttl there, or let the sink go by keys that tell all rows of the stream apart"
+        for node in sinks
+        if forgetting.get(node.input)
+        and (declared := keys.get(node.input, _NONE)).certain
+        and _may_share_keys(node, declared, updating)
+    ]
+
+
+def _remembering(node: SinkNode, updating: Collection[str]) -> RememberedDeletes | None:
+    """Return the operator that tells a sink's rows that come too late. None: it does not need one."""
+    in_order = node.sink.deletes_in_order if isinstance(node.sink, Sink) and node.input not in updating else None
+    if in_order is None or node.sink.problems():
+        return None
+    return RememberedDeletes(node.sink.upserts, in_order[0], in_order[1], node.name)
+
+
+def _may_share_keys(node: SinkNode, declared: DeclaredKey, updating: Collection[str]) -> bool:
+    """Return whether two rows of a sink's stream may have the same key of the sink at one time."""
+    if node.input not in updating or not isinstance(node.sink, Sink):
+        return False
+    keys = node.sink.upserts
+    if not keys or not node.sink.takes_replaced or node.sink.update_problems(node.input):
+        return False
+    return not keys_contain(keys, declared.key)
+
+
+def implied_uid(kind: str, sink: str, columns: Sequence[str], names: Collection[str]) -> str:
+    """Return the uid of an operator that nobody has declared: it is another one for other columns of the sink.
+
+    names: those that are there already.
+    """
+    ending = sha256("\0".join([kind, sink, *columns]).encode())[:8]
+    plain = f"{sink}-{kind}-{'-'.join(columns)}"
+    if NAME.fullmatch(plain) and plain not in names:
+        return plain
+    return f"{sink[: 61 - len(kind) - len(ending)]}-{kind}-{ending}"
+
+
+def is_shown(stream: str, stages: Sequence[Node], updating: Collection[str], jobs: Mapping[str, str], job: str) -> bool:
+    """Return whether all rows that hold in a stream can be made again of what operators of a job show.
+
+    jobs: the job of each stage.
+    """
+    maker = next((stage for stage in stages if stream in stage.produces), None)
+    if maker is None or jobs[maker.name] != job:
+        return False
+    if isinstance(maker, OperatorNode):
+        return stream == maker.name and stream in updating and maker.operator.shows_all
+    return all(is_shown(name, stages, updating, jobs, job) for name in maker.inputs)

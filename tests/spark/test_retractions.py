@@ -1,0 +1,304 @@
+"""Rows that are taken back reach a table by key only where nobody else holds them, on real Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate import Pipeline
+from tidegate.checkpoint import compatibility
+from tidegate.errors import Invalid
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.spark.kept_columns import columns_kept
+
+Row = dict[str, Any]
+CUSTOMERS = "id long, country string, version long"
+LEFT, RIGHT = "k long, v long", "k long, w long"
+
+
+def customer(id: int, country: str | None, version: int) -> Row:
+    return {"id": id, "country": country, "version": version}
+
+
+def countries_of_customers(pipeline: Pipeline) -> None:
+    now = sources(pipeline, CUSTOMERS).latest(by="id", order_by="version", uid="now")
+    now.select("country").sink("countries", DeltaUpsert("tables/countries", keys=["country"]))
+
+
+def rows_of(play: SmallPipeline, table: str) -> list[Row]:
+    return sorted(play.rows(f"tables/{table}"), key=repr)
+
+
+MOVES = [customer(1, "AT", 1), customer(2, "AT", 1), customer(1, "DE", 2), customer(2, "DE", 2), customer(2, None, 3)]
+
+
+def test_a_country_stays_while_one_customer_is_left_in_it(tmp_path: Path, spark: Any) -> None:
+    play = SmallPipeline(tmp_path, spark, countries_of_customers)
+    play.play([MOVES[:2], MOVES[2:3]])
+    assert rows_of(play, "countries") == [{"country": "AT"}, {"country": "DE"}]
+    play.play([MOVES[3:4]])
+    assert rows_of(play, "countries") == [{"country": "DE"}]
+    play.play([MOVES[4:]])
+    assert rows_of(play, "countries") == [{"country": "DE"}, {"country": None}]
+
+
+def test_the_withdrawal_of_an_older_row_leaves_a_newer_one_of_its_key(tmp_path: Path, spark: Any) -> None:
+    """Customer 2 takes the country over from customer 1, who only then leaves it."""
+
+    def build(pipeline: Pipeline) -> None:
+        now = sources(pipeline, CUSTOMERS).latest(by="id", order_by="version", uid="now")
+        now.sink("countries", DeltaUpsert("tables/countries", keys=["country"]))
+
+    play = SmallPipeline(tmp_path, spark, build)
+    play.play([[customer(1, "AT", 1)], [customer(2, "AT", 2)], [customer(1, "DE", 3)]])
+    assert rows_of(play, "countries") == sorted([customer(2, "AT", 2), customer(1, "DE", 3)], key=repr)
+
+
+def test_a_pair_stays_while_another_row_has_the_same_values(tmp_path: Path, spark: Any) -> None:
+    """A LEFT JOIN of which only the values are kept: pairs of several keys look alike, and so do copies."""
+
+    def build(pipeline: Pipeline) -> None:
+        joined = sources(pipeline, LEFT, "left").join(sources(pipeline, RIGHT, "right"), on="k", how="left", uid="both")
+        joined.select("v", "w").sink("pairs", DeltaUpsert("tables/pairs", keys=["v", "w"]))
+
+    (tmp_path / "landing/right").mkdir(parents=True)
+    play = SmallPipeline(tmp_path, spark, build)
+    play.feed([{"k": 1, "v": 7}, {"k": 1, "v": 7}, {"k": 2, "v": 7}], "left")
+    play.checkpoint()
+    assert rows_of(play, "pairs") == [{"v": 7, "w": None}]
+    play.feed([{"k": 1, "w": 5}], "right")
+    play.checkpoint()
+    assert rows_of(play, "pairs") == [{"v": 7, "w": 5}, {"v": 7, "w": None}], "key 2 has no partner yet"
+    play.feed([{"k": 2, "w": 5}], "right")
+    play.checkpoint()
+    assert rows_of(play, "pairs") == [{"v": 7, "w": 5}]
+
+
+def test_which_of_several_rows_is_shown_does_not_depend_on_the_cut(tmp_path: Path, spark: Any) -> None:
+    def build(pipeline: Pipeline) -> None:
+        now = sources(pipeline, CUSTOMERS).latest(by="id", order_by="version", uid="now")
+        now.sink("countries", DeltaUpsert("tables/countries", keys=["country"]))
+
+    moves = [customer(id, country, version) for version in (1, 2) for id, country in enumerate(["AT", "DE"] * 3)]
+    tables = []
+    for name, size in (("whole", len(moves)), ("halves", 6), ("backwards", 5)):
+        play = SmallPipeline(tmp_path / name, spark, build)
+        rows = moves[::-1] if name == "backwards" else moves
+        play.play([rows[begin : begin + size] for begin in range(0, len(rows), size)])
+        tables.append(rows_of(play, "countries"))
+    assert tables[0] == tables[1] == tables[2]
+    assert len(tables[0]) == 2
+
+
+# -- a pipeline that had none --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_implied_operators(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """The graph as versions up to 0.2 made it."""
+    with monkeypatch.context() as patch:
+        patch.setattr("tidegate.pipeline.graph.graph.with_implied_operators", lambda stages, sinks, *_: (stages, sinks))
+        yield patch
+
+
+def test_a_table_that_lost_rows_to_version_0_2_gets_them_back(
+    tmp_path: Path, spark: Any, without_implied_operators: pytest.MonkeyPatch
+) -> None:
+    """The rows that hold are taken from the state of `latest`, which that version had, and counted with new ones."""
+    play = SmallPipeline(tmp_path, spark, countries_of_customers)
+    play.play([[*MOVES[:2], customer(3, "CH", 1)], MOVES[2:3]])
+    assert rows_of(play, "countries") == [{"country": "CH"}, {"country": "DE"}], "AT is lost, where customer 2 still is"
+    without_implied_operators.undo()
+    assert list(refusals_of(play)) == []
+    play.play([[customer(3, "FR", 2)]])
+    assert rows_of(play, "countries") == [{"country": "AT"}, {"country": "DE"}, {"country": "FR"}]
+    play.play([MOVES[3:4]])
+    assert rows_of(play, "countries") == [{"country": "DE"}, {"country": "FR"}]
+
+
+def test_where_nobody_can_show_what_was_emitted_a_backfill_is_asked_for(
+    tmp_path: Path, spark: Any, without_implied_operators: pytest.MonkeyPatch
+) -> None:
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k string, at timestamp", event_time="at")
+        hours = rows.window(tumbling="1 h", by="k", emit="update", uid="hours", n="count(*)")
+        hours.select("k", "n").sink("most", DeltaUpsert("tables/most", keys=["k"]))
+
+    play = SmallPipeline(tmp_path, spark, build)
+    play.play([[{"k": "a", "at": "2026-01-01T00:00:00Z"}]])
+    without_implied_operators.undo()
+    (refused,) = refusals_of(play)
+    assert "'most-materializer-k' has none of the rows of 'hours-select' that were emitted before" in refused.what
+    assert "tidegate backfill MODULE:play --from beginning --swap" in refused.help
+    play.feed([{"k": "b", "at": "2026-01-01T00:00:00Z"}])
+    with pytest.raises(Invalid, match="not all of them can be made again of what hours holds"):
+        play.checkpoint()
+
+
+def refusals_of(play: SmallPipeline) -> list[Invalid]:
+    coordinator = play.coordinator()
+    base = coordinator.ledger.view().last_completed
+    assert base is not None
+    return list(compatibility.refusals(coordinator.graph, coordinator.ledger, play.limits.recorded, base))
+
+
+def test_a_changed_stage_in_front_of_the_sink_counts_all_rows_anew(tmp_path: Path, spark: Any) -> None:
+    play = SmallPipeline(tmp_path, spark, countries_of_customers)
+    play.play([MOVES[:3]])
+
+    def build(pipeline: Pipeline) -> None:
+        now = sources(pipeline, CUSTOMERS).latest(by="id", order_by="version", uid="now")
+        now.select("lower(country) AS country").sink("countries", DeltaUpsert("tables/countries", keys=["country"]))
+
+    play.build = build
+    play.play([MOVES[3:4]])
+    shown = [row["country"] for row in rows_of(play, "countries")]
+    assert shown == ["AT", "DE", "de"], "a row under a key that the stage no longer makes stays, as before"
+    play.play([[customer(1, "AT", 4)]])
+    assert [row["country"] for row in rows_of(play, "countries")] == ["AT", "DE", "at", "de"]
+    play.play([[customer(2, "AT", 4)]])
+    assert [row["country"] for row in rows_of(play, "countries")] == ["AT", "DE", "at"]
+
+
+def test_a_column_that_is_no_longer_there_does_not_stop_it(tmp_path: Path, spark: Any) -> None:
+    def build(*columns: str) -> Callable[[Pipeline], None]:
+        def declare(pipeline: Pipeline) -> None:
+            now = sources(pipeline, CUSTOMERS).latest(by="id", order_by="version", uid="now")
+            sink = DeltaUpsert("tables/countries", keys=["country"], schema_evolution="add")
+            now.select("country", *columns, name="some").sink("countries", sink)
+
+        return declare
+
+    play = SmallPipeline(tmp_path, spark, build("id % 1 AS x", "id % 1 AS y"))
+    play.play([MOVES[:2]])
+    play.build = build("id % 1 AS x")
+    play.play([MOVES[2:3]])
+    assert [row["country"] for row in rows_of(play, "countries")] == ["AT", "DE"]
+    play.play([MOVES[3:4]])
+    assert [row["country"] for row in rows_of(play, "countries")] == ["DE"]
+
+
+# -- stages of Python ----------------------------------------------------------------------------------------
+
+
+def staged(function: Callable[[Any], Any], *keys: str) -> Callable[[Pipeline], None]:
+    def build(pipeline: Pipeline) -> None:
+        now = sources(pipeline, CUSTOMERS).latest(by="id", order_by="version", uid="now")
+        stage = pipeline.stage(now, name="passed")(function)
+        stage.sink("countries", DeltaUpsert("tables/countries", keys=keys))
+
+    return build
+
+
+def test_a_stage_that_keeps_the_key_costs_no_query_and_no_state(tmp_path: Path, spark: Any) -> None:
+    def passed(rows: Any) -> Any:
+        many = {f"column {place}": rows.version + place for place in range(30)}
+        renamed = rows.where("version > 0").withColumns(many).withColumnRenamed("id", "number").alias("r")
+        return renamed.select("number", "country", "column 1", renamed.version.cast("string").alias("version"))
+
+    play = SmallPipeline(tmp_path, spark, staged(passed, "number"))
+    play.play([MOVES[:2], MOVES[2:3]])
+    assert [row["country"] for row in rows_of(play, "countries")] == ["DE", "AT"]
+    ack = play.ack(2)
+    assert not [name for name in ack.states if "materializer" in name]
+    assert ack.stats.spark_of("state countries-materializer-number").queries == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda rows: rows.selectExpr("id + 0 AS id", "country"),
+        lambda rows: rows.selectExpr("id % 1 AS id", "country"),
+        lambda rows: rows.selectExpr("id", "explode(array(country, 'all')) AS country"),
+        lambda rows: rows.join(rows.selectExpr("id AS other").limit(1000), rows.id == 1, "left").drop("other"),
+        lambda rows: rows.unionByName(rows),
+    ],
+    ids=["computed", "another value", "several of one", "a join", "a union"],
+)
+def test_any_other_stage_loses_the_key(spark: Any, function: Callable[[Any], Any]) -> None:
+    rows = spark.createDataFrame([], "id long, country string, version long")
+    assert "id" not in columns_kept(function(rows), rows.columns)
+
+
+# -- deletes -------------------------------------------------------------------------------------------------
+
+CHANGES = "id long, op string, at long"
+
+
+def change(id: int | None, op: str, at: int | None) -> Row:
+    return {"id": id, "op": op, "at": at}
+
+
+def with_deletes(pipeline: Pipeline) -> None:
+    sink = DeltaUpsert("tables/now", keys=["id"], order_by=["at"], delete_when="op = 'D'")
+    sources(pipeline, CHANGES).sink("now", sink)
+
+
+def test_a_row_that_is_older_than_the_removal_of_its_key_stays_away(tmp_path: Path, spark: Any) -> None:
+    play = SmallPipeline(tmp_path, spark, with_deletes)
+    play.play([[change(1, "U", 10)], [change(1, "D", 12)], [change(1, "U", 11), change(None, "U", 1)]])
+    assert rows_of(play, "now") == [change(None, "U", 1)]
+    play.play([[change(1, "U", 13)], [change(1, "U", 12)], [change(1, "D", 11)]])
+    assert rows_of(play, "now") == [change(1, "U", 13), change(None, "U", 1)]
+
+
+def test_a_removal_that_comes_before_the_row_counts_as_well(tmp_path: Path, spark: Any) -> None:
+    play = SmallPipeline(tmp_path, spark, with_deletes)
+    play.play([[change(1, "D", 12), change(2, "D", None)], [change(1, "U", 11), change(2, "U", 0)]])
+    assert rows_of(play, "now") == [change(2, "U", 0)]
+
+
+def test_a_row_that_is_as_new_as_the_removal_counts_if_it_comes_later(tmp_path: Path, spark: Any) -> None:
+    play = SmallPipeline(tmp_path, spark, with_deletes)
+    play.play([[change(1, "D", 12)], [change(1, "U", 12)], [change(1, "U", 11)]])
+    assert rows_of(play, "now") == [change(1, "U", 12)]
+
+
+def test_removals_from_before_the_upgrade_are_named_as_unknown(
+    tmp_path: Path, spark: Any, without_implied_operators: pytest.MonkeyPatch
+) -> None:
+    play = SmallPipeline(tmp_path, spark, with_deletes)
+    play.play([[change(1, "U", 10), change(2, "U", 10)], [change(1, "D", 12)]])
+    without_implied_operators.undo()
+    (told,) = unknown_deletes(play)
+    assert "sink 'now'" in told
+    assert "rows that were removed up to checkpoint 2 are not known" in told
+    play.play([[change(2, "D", 12)], [change(1, "U", 11), change(2, "U", 11)]])
+    assert rows_of(play, "now") == [change(1, "U", 11)], "what version 0.2 removed is not known; what came since is"
+    assert "up to checkpoint 2" in unknown_deletes(play)[0]
+
+
+def unknown_deletes(play: SmallPipeline) -> list[str]:
+    coordinator = play.coordinator()
+    base = coordinator.ledger.view().last_completed
+    assert base is not None
+    return compatibility.unknown_deletes(coordinator.graph, coordinator.ledger, base)
+
+
+def test_a_pipeline_that_begins_knows_all_removals(tmp_path: Path, spark: Any) -> None:
+    play = SmallPipeline(tmp_path, spark, with_deletes)
+    play.play([[change(1, "U", 10)], [change(1, "D", 12)]])
+    assert unknown_deletes(play) == []
+
+
+# -- the first row of a key ----------------------------------------------------------------------------------
+
+
+def test_the_first_checkpoint_that_has_a_key_says_which_row_stays(tmp_path: Path, spark: Any) -> None:
+    """Without event time: of copies, and of rows in several checkpoints, it is clear which one; else any one is."""
+
+    def build(pipeline: Pipeline) -> None:
+        once = sources(pipeline, CUSTOMERS).deduplicate(by="id", uid="once")
+        once.sink("once", DeltaAppend("tables/once"))
+
+    play = SmallPipeline(tmp_path, spark, build)
+    first = [customer(1, "AT", 1), customer(1, "AT", 1), customer(2, "AT", 1), customer(2, "DE", 2)]
+    play.play([first, [customer(1, "DE", 0), customer(2, "CH", 0), customer(3, "CH", 3)]])
+    one, two, three = sorted(play.rows("tables/once"), key=lambda row: row["id"])
+    assert one == customer(1, "AT", 1)
+    assert two in first[2:]
+    assert three == customer(3, "CH", 3)
