@@ -5,13 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.kit.limits import Limits
-from tests.kit.postgres import server
+from tests.kit.postgres import server, standby_of
 from tests.kit.postgres_sinks import CONNECTION, connections
+from tests.kit.waiting import eventually
 from tidegate import Pipeline
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.ledger import open_ledger
+from tidegate.lifecycle.source_acts import accept_source
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, PostgresAppend, PostgresUpsert
 from tidegate.sources import PostgresChanges, PostgresTable
@@ -127,3 +129,73 @@ def test_retention_lets_the_slot_move_on_and_forgets_what_was_replaced(shop):
         assert shop.checkpoint(num_retained=2).states == ["completed"]
     assert shop.postgres.run(slot) > before
     assert shop.postgres.run("SELECT count(*) FROM changed") == [(4,)]
+
+
+def test_after_a_failover_that_lost_rows_the_pipeline_goes_back_and_then_reads_what_the_standby_got(tmp_path, spark):
+    with server("wal_level=logical", "fsync=off", "wal_keep_size=64MB") as primary, standby_of(primary) as standby:
+        primary.run(*TABLES[1:3])
+        world = Rows(tmp_path, primary, spark)
+        world.order(1, 2)
+        assert world.checkpoint().states == ["completed"]
+        ((end,),) = primary.run("SELECT pg_current_wal_insert_lsn()")
+        caught_up = f"SELECT pg_last_wal_replay_lsn() >= '{end}'"
+        eventually("the standby has all", lambda: standby.run(caught_up) == [(True,)])
+        standby.stop()
+        world.order(3, 4, 5)
+        assert world.checkpoint().states == ["completed"]
+        assert world.shown() == [1, 2, 3, 4, 5]
+
+        primary.stop()
+        standby.start()
+        standby.promote()
+        world = Rows(tmp_path, standby, spark)
+        world.order(*range(103, 120))  # with the ids of transactions that were read
+        assert refusal(world.checkpoint) == "OTHER_TIMELINE"
+        assert refusal(world.accept) == "OLDER_COPY"
+        assert world.coordinator().roll_back(1, run="back", by="ann").error is None
+        assert refusal(world.checkpoint) == "OTHER_TIMELINE"
+        world.accept()
+        assert world.checkpoint().states == ["completed"]
+        assert world.shown() == [id for (id,) in standby.run("SELECT id FROM orders ORDER BY id")]
+        world.order(200)
+        assert world.checkpoint().states == ["completed"]
+        assert world.shown()[-1] == 200
+
+
+class Rows:
+    """Rows of one table come into Delta."""
+
+    def __init__(self, folder, postgres, spark):
+        self.postgres, self.spark, self.folder = postgres, spark, folder
+        self.place = Place(str(folder), connections=connections(postgres))
+
+    def coordinator(self):
+        pipeline = Pipeline("rows")
+        orders = pipeline.source("orders", PostgresTable("orders", connection=CONNECTION, xid_column="xid"))
+        orders.sink("delta", DeltaAppend("tables/orders"))
+        return Coordinator(
+            pipeline.graph(self.place), open_ledger(f"{self.folder}/ledger", "rows"), Limits(), self.place
+        )
+
+    def order(self, *ids):
+        for id in ids:
+            self.postgres.run(f"INSERT INTO orders VALUES ({id}, 'ann', {id})")
+
+    def checkpoint(self):
+        told = Told()
+        run_checkpoints(self.coordinator(), lambda job: self.spark, Schedule(checkpoints=1), told)
+        return told
+
+    def accept(self):
+        return accept_source(self.coordinator(), "orders", "ann", "the standby took over")
+
+    def shown(self):
+        return sorted(
+            row["id"] for row in self.spark.read.format("delta").load(f"{self.folder}/tables/orders").collect()
+        )
+
+
+def refusal(call):
+    with pytest.raises(Invalid) as refused:
+        call()
+    return refused.value.reason

@@ -21,6 +21,20 @@ pipeline.source("events", Generator(rows=1)).sink("good", DeltaAppend("tables/go
 pipeline.source("faxes", Generator(rows=1)).sink("faxes", DeltaAppend("tables/faxes"))
 """
 
+REPLACED = """
+from tidegate.errors import Invalid
+from tidegate.sources import Generator
+
+class Replaced(Generator):
+    def plan(self, start, context):
+        if start.get("timeline") != 2:
+            raise Invalid("another timeline", help="tidegate source accept MODULE:PIPELINE " + context.source)
+        return super().plan({name: start[name] for name in start if name not in ("timeline", "unproven")}, context)
+
+    def accept(self, position, context, *, unproven=False):
+        return position | {"timeline": 2} | ({"unproven": True} if unproven else {})
+"""
+
 
 @pytest.fixture
 def shop(folder):
@@ -78,3 +92,25 @@ def test_a_source_that_the_code_still_has_is_not_let_go_of(shop, tidegate):
     said = tidegate("source", "drop", CODE, "faxes", "--yes", "--json")
     assert (said.code, said.json["error"]["reason"]) == (2, "SOURCE_STILL_THERE")
     assert shop.coordinator.ledger.ids() == [1]
+
+
+def test_a_source_that_leads_elsewhere_by_right_is_accepted_by_the_command_that_the_refusal_names(shop, tidegate):
+    (shop.folder / "shop.py").write_text(REPLACED + SHOP.replace("Generator(", "Replaced("))
+    sys.modules.pop("shop", None)
+    with pytest.raises(Invalid) as caught:
+        trigger()
+    command = way_out(caught.value)
+    assert command == ["source", "accept", CODE, "events"]
+    said = tidegate(*command, "--reason", "the standby took over", "--json")
+    assert (said.code, said.json["entry"], said.json["to"]) == (0, 2, "events")
+    assert "accepted source events where it leads to now, because: the standby took over" in (
+        tidegate("explain", "orders", "2").out
+    )
+    unproven = ("source", "accept", CODE, "faxes", "--unproven")
+    assert tidegate(*unproven, "--json").code == 2, "somebody has to say yes"
+    assert tidegate(*unproven, "--yes").code == 0
+    assert "what was read last was not looked for" in tidegate("explain", "orders", "3").out
+    starts = {name: part.start for name, part in trigger().sources.items()}
+    before = shop.coordinator.ledger.plan(1).sources
+    assert starts["events"] == before["events"].end | {"timeline": 2}
+    assert starts["faxes"] == before["faxes"].end | {"timeline": 2, "unproven": True}

@@ -149,6 +149,8 @@ def _act(view: CheckpointView, control: Control) -> Iterator[str]:
     }
     if (change := control.source) is not None:
         verb, to = ("moved", f" to {change.to}") if change.to is not None else ("dropped", "")
+        if change.position is not None:
+            verb, to = "accepted", " where it leads to now"
         yield f"At {clock(view.planned)} UTC {control.by} {verb} source {change.name}{to}{_because(control.reason)}."
         return
     deed = deeds[control.action]
