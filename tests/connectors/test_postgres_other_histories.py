@@ -110,7 +110,10 @@ def test_a_server_that_was_only_restarted_is_the_same(primary, context):
     primary.start()
     for source, end in zip((rows(), changes()), ends, strict=True):
         assert source.plan(end, context).empty
-    add(primary, 3)
+    for change in ("RENAME COLUMN v TO w", "DROP COLUMN w"):
+        primary.run(f"ALTER TABLE e {change}")
+        assert rows().plan(ends[0], context).empty, change
+    primary.run("INSERT INTO e (id) VALUES (3)")
     assert planned_ids(primary, rows().plan(ends[0], context).splits) == [3]
 
 
