@@ -50,7 +50,8 @@ class ToyReleasedRows:
                 self.fates[name] = (row, _FATES[request.action])
         self.back = [row for row, fate in self.fates.values() if fate == "released"]
         self.rows = ToyFrame(self.back)
-        self.settled, self.released = len(self.fates), len(self.back)
+        self.selected, self.released = len(self.fates), len(self.back)
+        self.stays: dict[str, int] = {}
 
     def joined(self, passed: Any) -> Any:
         return ToyFrame([*passed.rows, *self.back])
@@ -113,7 +114,7 @@ class ToyQuarantine(ToySink, QuarantineSink):
     def source(self, home: str) -> Source:
         return WaitingRows(self)
 
-    def returning(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> ReleasedRows:
+    def returning(self, rows: DataFrame, requests: list[Request], checkpoint: int, *_: Any) -> ReleasedRows:
         waiting: Any = rows
         released: Any = ToyReleasedRows(waiting.by_name, requests)
         return released  # type: ignore[no-any-return]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from tidegate.state.arrow.keys_as_numbers import integers
 from tidegate.state.lateness import (
+    Lateness,
     WindowLimits,
     closing_sql,
     closing_starts,
@@ -86,3 +88,15 @@ def test_rows_have_ended_as_windows_of_one_microsecond(spark: Any, watermark: in
     if watermark is not None:
         [before] = judged(spark, values, passed_before_sql("at", watermark))
         assert [bool(value) for value in before] == late
+
+
+@pytest.mark.parametrize(
+    "rule", [Lateness(), Lateness(SIZE, SIZE), Lateness(SIZE, SIZE // 4, 5), Lateness(SIZE + 1, 0, 5)]
+)
+def test_a_row_is_lost_or_not_whoever_is_asked(spark: Any, rule: Lateness) -> None:
+    from pyspark.sql import functions as F
+
+    values = [value for value in moments((NOON, NOON + SIZE), 5) if value is not None]
+    rows = spark.createDataFrame(list(enumerate(values)), "place int, at long")
+    told = sorted(rows.select("place", rule.column(F.col("at"), NOON)).collect())
+    assert [row[1] for row in told] == rule.lost(np.array(values), NOON).tolist()

@@ -6,20 +6,26 @@ requests of an aborted checkpoint are in the next one, and no request is in two 
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from tidegate import seams
 from tidegate.errors import Invalid, Rejected
+from tidegate.gates.quarantine.forecast import Forecast, forecast
+from tidegate.gates.quarantine.reader import SetAside
+from tidegate.gates.quarantine.returning import TakesUntil
 from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink, quarantine_name
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol.view import Entry, View
+from tidegate.records import typed
 from tidegate.records.place import Place
 from tidegate.records.records import Range, Request
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
 
-__all__ = ["KIND", "ask", "plan_requests", "refuse_unknown_gate", "taken_up"]
+__all__ = ["KIND", "ask", "checkpoint_before", "expected_effect", "plan_requests", "refuse_unknown_gate", "taken_up"]
 
 KIND = "requests"
 
@@ -76,6 +82,27 @@ def _refuse_withdrawal(ledger: Ledger, request: Request, existing: list[Request]
             help="if that checkpoint is aborted, the request waits again",
             reason="TAKEN_UP",
         )
+
+
+def expected_effect(ledger: Ledger, quarantine: SetAside, request: Request) -> Forecast:
+    """Return what a request to release would do, as far as the last checkpoint tells."""
+    ids = reversed(ledger.ids())
+    for entry in (entry for id in ids if (entry := ledger.entry(id)) is not None and not entry.aborted):
+        acks = [acked.ack for acked in entry.acks.values()]
+        verdict = next((ack.gates[request.gate] for ack in acks if request.gate in ack.gates), None)
+        if verdict is None:
+            continue
+        marks = {name: value for ack in acks for name, value in ack.memory.items() if name.endswith(".watermark")}
+        found = [(each, marks.get(f"{each.operator}.watermark")) for each in verdict.behind]
+        takers = [TakesUntil(each, typed.convert(mark["at"], datetime) if mark else None) for each, mark in found]
+        return forecast(quarantine, request, takers)
+    return Forecast(quarantine.count(request))
+
+
+def checkpoint_before(ledger: Ledger, id: int) -> int:
+    """Return the last completed checkpoint before another one, at which a backfill can begin; 0: the beginning."""
+    entries = (entry for earlier in reversed(ledger.ids()) if earlier < id and (entry := ledger.entry(earlier)))
+    return next((entry.id for entry in entries if entry.completed and entry.plan.acks), 0)
 
 
 def taken_up(view: View, gate: str) -> int:

@@ -126,6 +126,8 @@ class GateDetails(Details, frozen=True, kw_only=True):
     rows: int = 0
     quarantined: int = 0
     released: int = 0
+    stays: dict[str, int] = {}
+    """Rows that were to be released and stay in quarantine, by the reason."""
     hold: Hold | None = None
     why: str = ""
     broken: list[RecordedRule] = []
@@ -280,6 +282,7 @@ def _gate(verdict: Verdict, answer: Answer | None) -> GateDetails:
         rows=verdict.rows,
         quarantined=verdict.quarantined,
         released=verdict.released,
+        stays=verdict.stays,
         hold=verdict.hold,
         why=verdict.why,
         broken=verdict.broken,

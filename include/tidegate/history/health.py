@@ -57,6 +57,7 @@ STATES = {
     "new": "started, and without a checkpoint",
     "well": "its last checkpoint is completed and published",
     "behind": "it completes checkpoints, but input has waited at a source after each of the last ones",
+    "losing": "its last checkpoint left out rows behind a gate that came too late, or have no time",
     "working": "a checkpoint is open, and somebody works at it",
     "held": "a gate waits for a person",
     "late": "a checkpoint is open beyond its timeout: the next run ends it",
@@ -210,7 +211,8 @@ def condition(observed: Observations, command: Command | None = None) -> Health:
     )
     if health is not None and not health.good:
         return health
-    return _failed(observed, say) or _skipping(observed) or health or _behind(observed) or _well(observed)
+    continues = health or _losing(observed, say) or _behind(observed) or _well(observed)
+    return _failed(observed, say) or _skipping(observed) or continues
 
 
 def told(text: str) -> tuple[str, str, tuple[str, ...]]:
@@ -405,6 +407,33 @@ def _skipping(observed: Observations) -> Health | None:
     return Health("skipping", text, cause, remedy, entry, "INPUT_SKIPPED")
 
 
+def _losing(observed: Observations, say: Command) -> Health | None:
+    """Operators behind a gate left out rows for being late, and nobody takes those: maybe ones that were released."""
+    last = observed.view.last_completed
+    acks = [acked.ack for acked in last.acks.values()] if last is not None else []
+    verdicts = [verdict for ack in acks for verdict in ack.gates.values()]
+    counts = {operator: counts for ack in acks for operator, counts in ack.stats.counts.items()}
+    lost = {}
+    for behind in (behind for verdict in verdicts for behind in verdict.behind):
+        counted = counts.get(behind.operator, {})
+        rows = sum(number for name, number in counted.items() if name in ("late", "without_time"))
+        if rows:
+            lost[behind.what] = rows
+    if last is None or not lost:
+        return None
+    left_out = "; ".join(f"{what} left out {_rows(rows)}: too late, or without a time" for what, rows in lost.items())
+    released = sum(verdict.released for verdict in verdicts)
+    text = f"Pipeline {observed.pipeline} continues, but checkpoint {last.id} lost rows that came too late"
+    remedy: tuple[str, ...] = ()
+    if released:
+        left_out += f"; rows that were released from quarantine in it ({released:,}) may be among them"
+        remedy = (
+            f"go back to before it, so that they wait again: {say('rollback', last.plan.base or 'beginning')}; or "
+            "compute again from before they came, with a backfill",
+        )
+    return Health("losing", text, _sentence(left_out), remedy, last.id, "LATE_ROWS")
+
+
 def _behind(observed: Observations) -> Health | None:
     """It completes checkpoints, but does not keep up: after each of the last ones input has waited.
 
@@ -498,6 +527,10 @@ def _remedy(entry: Entry, decision: Decision, say: Command) -> str:
 
 def _reason(entry: Entry) -> str:
     return entry.decision.reason if entry.decision is not None else ""
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count:,} rows"
 
 
 def _sentence(text: str) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tidegate.records.interval import Interval
     from tidegate.sources.base import SourceContext
     from tidegate.state.keyed import KeyedState
-    from tidegate.state.lateness import Over
+    from tidegate.state.lateness import Lateness, Over
     from tidegate.state.record import RowTtl, Ttl
 
 __all__ = ["Operator", "OperatorContext", "StatePart", "Watermarks"]
@@ -288,6 +288,17 @@ class Operator(ABC):
     def takes_updates(self) -> bool:
         """True if it can take a stream that replaces rows: `context.withdrawn` then has those that no longer hold."""
         return False
+
+    def lateness(self, place: int) -> Lateness | None:
+        """Return from when on it takes no more rows of an input, for they come too late. None: it takes all of them.
+
+        Where it tells that, it never takes a row without a time.
+        """
+        return None
+
+    def late_output(self, place: int) -> str:
+        """Return the output with the late rows of an input, if it has that output."""
+        return "late"
 
     def update_problems(self) -> list[str]:
         """Return the problems of its declaration if an input replaces rows."""

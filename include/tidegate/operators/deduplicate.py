@@ -26,7 +26,7 @@ from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.known import is_known_empty
 from tidegate.spark.row_id import half_fields, row_halves, row_id
 from tidegate.state.folding import Remembered, fold_rows
-from tidegate.state.lateness import on_time_sql, passed_before_sql
+from tidegate.state.lateness import Lateness, on_time_sql, passed_before_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -88,6 +88,11 @@ class Deduplicate(Operator):
     @property
     def goes_by(self) -> tuple[str | None, ...]:
         return (self.event_time,) if self.within is not None else ()
+
+    def lateness(self, place: int) -> Lateness | None:
+        """What is older than the watermark less `within` is forgotten: of a late row nobody can say whether it is a
+        duplicate."""
+        return Lateness() if self.within is not None else None
 
     @property
     def known_by(self) -> list[str] | None:

@@ -16,7 +16,7 @@ from tidegate.operators.join.time_bounds import LATE, split_late
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_problems
 from tidegate.state.columns import DELETED
-from tidegate.state.lateness import passed_sql
+from tidegate.state.lateness import Lateness, passed_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,6 +42,10 @@ class EventTimeOperator(Operator):
     def uses_event_time(self) -> bool:
         """True if it needs watermarks."""
         return True
+
+    def lateness(self, place: int) -> Lateness | None:
+        """Later rows have been given already."""
+        return Lateness()
 
     @property
     def goes_by(self) -> tuple[str | None, ...]:

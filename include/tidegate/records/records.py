@@ -479,6 +479,19 @@ class Hold(Struct, frozen=True, kw_only=True):
     default: Literal["approve", "reject"]
 
 
+class LateBehind(Struct, frozen=True, kw_only=True):
+    """An operator behind a gate that takes no row that comes too late, or has no time: see `Lateness`."""
+
+    operator: str
+    what: str
+    """What it is called."""
+    column: str | None = None
+    """Where its rows have their time; None: nothing says so."""
+    lasts: int = 1
+    slide: int = 0
+    allowed: int = 0
+
+
 class Verdict(Struct, frozen=True, kw_only=True):
     """A gate's judgement of exactly the rows that the ack names.
 
@@ -490,6 +503,10 @@ class Verdict(Struct, frozen=True, kw_only=True):
     quarantined: int
     released: int = 0
     """Rows released from quarantine that continued with those that passed."""
+    stays: dict[str, int] = {}
+    """Rows that were to be released and stay in quarantine, by the reason: an operator behind would have lost them."""
+    behind: list[LateBehind] = []
+    """The operators behind that take no row which comes too late."""
     hold: Hold | None = None
     why: str = ""
     """The cause of the outcome other than its rules."""

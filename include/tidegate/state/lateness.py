@@ -22,7 +22,8 @@ checkpoints, as long as no row is later than the watermark's delay.
 **The forms.** For windows, all of them compare an end with a limit, and differ in where the end is: in Python
 (`ended`), in a timestamp column of Spark (`ended_sql`, `open_sql`, `closing_sql`), in microseconds in Spark
 (`ended_micros_sql`), in Arrow (`ended_mask`, `late_mask`, `closing_starts`). For rows: `passed_sql`, `on_time_sql`, and
-`passed_before_sql`, by which files can be skipped; in the statistics of files, `without_over`. All times are
+`passed_before_sql`, by which files can be skipped; in the statistics of files, `without_over`. Of any operator, from
+outside: `Lateness`. All times are
 microseconds since 1970 in UTC.
 tests/spark/test_lateness.py and tests/unit/state/test_lateness.py compare the forms.
 """
@@ -42,8 +43,10 @@ from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import Column
 
 __all__ = [
+    "Lateness",
     "Over",
     "StartRange",
     "WindowLimits",
@@ -172,6 +175,33 @@ def closing_starts(limits: WindowLimits, size: int) -> StartRange | None:
         return None
     after = None if limits.closed_before is None else limits.closed_before - size
     return StartRange(after, limits.closed - size)
+
+
+# -- whether an operator still takes a row ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """From when on an operator takes no row of a time: once all that the row belongs to has ended by the base's
+    watermark less what is allowed. The defaults are those of an operator that goes by the rows alone."""
+
+    lasts: int = 1
+    """How long after a row's time that ends, in microseconds: the size of a window, or the gap of a session and 1."""
+    slide: int = 0
+    """A window begins every so many microseconds; 0: it begins with the row."""
+    allowed: int = 0
+
+    def column(self, time: Column, watermark: int) -> Column:
+        """Return whether a row is lost, by its time in microseconds."""
+        from pyspark.sql import functions as F
+
+        begins = time - F.pmod(time, F.lit(self.slide)) if self.slide else time
+        return begins + F.lit(self.lasts) <= F.lit(watermark - self.allowed)
+
+    def lost(self, times: Any, watermark: int) -> Any:
+        """Return a mask of the rows that are lost, by their times: an array of numpy."""
+        begins = times - times % self.slide if self.slide else times
+        return begins + self.lasts <= watermark - self.allowed
 
 
 # -- rows: a time in microseconds, and a watermark -------------------------------------------------------

@@ -40,7 +40,19 @@ BUDGET_S = 0.5
 _LONGEST_S = 60.0
 """A row is read again after this, whatever the files' times say: two changes may have the same one."""
 _STANDING = frozenset(
-    {"new", "well", "behind", "failed", "skipping", "troubled", "suspended", "stopped", "cancelled", "finished"}
+    {
+        "new",
+        "well",
+        "behind",
+        "losing",
+        "failed",
+        "skipping",
+        "troubled",
+        "suspended",
+        "stopped",
+        "cancelled",
+        "finished",
+    }
 )
 """States that last until a file of the ledger changes. Others end by the clock, by a disk, or by a process."""
 _UNKNOWN: Json = {

@@ -195,6 +195,7 @@ def _release(pipeline: Known, ledger: Ledger, body: AskedRelease) -> Effects:
         return [f"Discarded with the next checkpoint: {_count(count)}. The quarantine keeps what they were."]
     effects = [f"Released with the next checkpoint: {_count(count)}, after gate {body.gate}, not judged again."]
     effects += [f"{name} is {'null' if value is None else value!r} then." for name, value in body.correct.items()]
+    effects += quarantined.expected(pipeline, ledger, request)
     view = ledger.view()
     if control.suspended(view, pipeline.tolerable_failed_checkpoints) is not None:
         effects.append("The pipeline is suspended: there is no next checkpoint until somebody resumes it.")

@@ -444,6 +444,7 @@ class AsideAnswer(BaseModel):
     id: str
     checkpoint: int
     rules: list[str]
+    stays: str | None = Field(None, description="Why it was not released although somebody asked for that")
     values: dict[str, str | None]
 
 

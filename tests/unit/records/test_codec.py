@@ -102,6 +102,16 @@ def test_an_entry_that_is_no_checkpoint_says_what_it_does():
         assert "control" in refusal(as_bytes(json.loads(encode(plan)) | wrong), Plan).what
 
 
+def test_verdicts_that_do_not_say_what_late_rows_stay_are_read():
+    """As versions before 0.4 wrote them."""
+    ack = fields("ack")
+    for verdict in ack["gates"].values():
+        del verdict["stays"], verdict["behind"]
+    verdicts = decode(as_bytes(ack), type(SAMPLES["ack"]), "x").gates.values()
+    assert verdicts
+    assert all((verdict.stays, verdict.behind) == ({}, []) for verdict in verdicts)
+
+
 def test_plans_that_do_not_say_by_which_clock_they_go_are_read():
     """As versions before 0.4 wrote them: they went by when they were created, and a change by hand read no source."""
     plan = fields("plan")

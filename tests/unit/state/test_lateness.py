@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from tidegate.delta import StagedFile
 from tidegate.state.lateness import (
+    Lateness,
     Over,
     StartRange,
     WindowLimits,
@@ -44,6 +46,21 @@ def test_a_window_has_ended_when_its_last_moment_is_before_the_watermark(
             assert ended(end, limits.closed) == last_moment_is_before(last, now)
             assert ended(end, limits.late) == last_moment_is_before(last + allowed, before)
             assert ended(end, limits.over) == last_moment_is_before(last + allowed, now)
+
+
+@pytest.mark.parametrize("allowed", [0, 5])
+@pytest.mark.parametrize("before", [mark for mark in MARKS if mark is not None])
+def test_what_is_told_of_an_operator_from_outside_is_its_own_rule(before: int, allowed: int) -> None:
+    times = np.array(NUMBERS)
+    rows = Lateness().lost(times, before)
+    assert rows.tolist() == [last_moment_is_before(time, before) for time in NUMBERS]
+    for size, slide in ((4, 4), (6, 2)):
+        last_ends = [time - time % slide + size for time in NUMBERS]
+        limit = WindowLimits.at(before, before, allowed).late
+        assert Lateness(size, slide, allowed).lost(times, before).tolist() == [ended(end, limit) for end in last_ends]
+    gap, limit = 3, WindowLimits.at(before, before, allowed, includes_end=True).late
+    sessions = Lateness(gap + 1, 0, allowed).lost(times, before)
+    assert sessions.tolist() == [ended(time + gap, limit) for time in NUMBERS]
 
 
 def test_nothing_has_ended_that_has_no_end_or_while_there_is_no_watermark() -> None:

@@ -287,6 +287,8 @@ def _judged(name: str, gate: GateDetails, examples: dict[str, list[str]]) -> Ite
     released = f", let {gate.released:,} back in from quarantine" if gate.released else ""
     why = f" ({gate.why})" if gate.why else ""
     yield f"Gate {name} judged {gate.rows:,} rows{quarantined}{released}; its verdict is {gate.outcome}{why}."
+    for reason, rows in gate.stays.items():
+        yield f"Gate {name}: of the rows to be released {rows:,} stay there: {reason}."
     for broken in gate.broken:
         values = examples_text(examples.get(broken.rule, []))
         yield f"Gate {name}: rule {broken.rule}: {broken.why}{values}; what follows is {broken.policy}."

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate import seams
-from tidegate.checkpoint.quarantine_requests import ask, taken_up
+from tidegate.checkpoint.quarantine_requests import ask, checkpoint_before, expected_effect, taken_up
 from tidegate.cli.inspect.read import plain, shown
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
@@ -73,6 +73,7 @@ def _add_choice(parser: Any, verb: str) -> None:
             "--set", action="append", type=_correction, default=[], metavar="COLUMN=VALUE", help="correct a column"
         )
         parser.add_argument("--null", action="append", default=[], metavar="COLUMN", help="make a column null")
+        parser.add_argument("--dry-run", action="store_true", help="only tell what would become of the rows")
 
 
 def _correction(text: str) -> tuple[str, str]:
@@ -175,7 +176,9 @@ def _show(target: Target, quarantine: SetAside, args: argparse.Namespace, out: O
 
 
 def _state(row: dict[str, Any]) -> str:
-    return f"{row[q.SETTLED]} in checkpoint {row[q.SETTLED_IN]} by {row[q.SETTLED_BY]}" if row[q.SETTLED] else "waits"
+    if row[q.SETTLED]:
+        return f"{row[q.SETTLED]} in checkpoint {row[q.SETTLED_IN]} by {row[q.SETTLED_BY]}"
+    return f"waits; not released: {row[q.STAYS]}" if row.get(q.STAYS) else "waits"
 
 
 def _rules_text(rules: dict[str, int]) -> str:
@@ -201,19 +204,26 @@ def _ask(target: Target, quarantine: SetAside, args: argparse.Namespace, out: Ou
             help=f"`tidegate quarantine show {target.argument} {quarantine.gate} --settled` shows all",
             reason="NO_ROWS",
         )
-    confirm(f"{args.verb} {count:,} rows of gate {quarantine.gate}?", out, yes=args.yes or args.verb == "release")
-    request = ask(target.ledger, request)
-    out.document(
-        {
-            "pipeline": target.name,
-            "gate": quarantine.gate,
-            "request": request.number,
-            "action": request.action,
-            "rows": count,
-        }
-    )
-    effect = "continue after the gate" if args.verb == "release" else "are discarded"
-    out.line(f"Request {request.number}: {count:,} rows {effect} with the next checkpoint.")
+    expected = expected_effect(target.ledger, quarantine, request) if args.verb == "release" else None
+    document = {"pipeline": target.name, "gate": quarantine.gate, "action": request.action, "rows": count}
+    document |= {"expected": expected.document()} if expected is not None else {}
+    if not getattr(args, "dry_run", False):
+        confirm(f"{args.verb} {count:,} rows of gate {quarantine.gate}?", out, yes=args.yes or args.verb == "release")
+        request = ask(target.ledger, request)
+        document |= {"request": request.number}
+    out.document(document)
+    effect = "are discarded"
+    if expected is not None:
+        effect = "continue after the gate"
+        for line in expected.lines():
+            out.line(f"- {line}")
+        if expected.stays:
+            count = expected.counts
+            since = checkpoint_before(target.ledger, expected.first or 1)
+            command = target.command("backfill", "--from", since or "beginning")
+            out.line(f"  To have these counted, compute again from before they came:  {command}", "dim")
+    number = "Would be asked" if "request" not in document else f"Request {request.number}"
+    out.line(f"{number}: {count:,} rows {effect} with the next checkpoint.")
     return 0
 
 

@@ -20,12 +20,13 @@ from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share, memory_key
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
-from tidegate.gates.quarantine.returning import ReleasedRows
+from tidegate.gates.quarantine.returning import ReleasedRows, TakesUntil
 from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
 from tidegate.pipeline.graph.graph import Graph, SinkNode
+from tidegate.pipeline.graph.late_behind import late_behind
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.records import typed
-from tidegate.records.records import Json, Plan, RecordedRule, Request, Verdict
+from tidegate.records.records import Json, LateBehind, Plan, RecordedRule, Request, Verdict
 from tidegate.sinks.base import Prepared, SinkContext, Staging
 from tidegate.sinks.prestaged import PrestagedRows
 from tidegate.sources.base import SourceContext
@@ -34,16 +35,22 @@ from tidegate.spark.materialize import materialize, release
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-    from tidegate.gates.quarantine.returning import ReleasedRows
+    from pyspark.sql.types import StructField
 
 __all__ = ["GateRunner", "returning", "warm_gates"]
 
 
 def returning(
-    coordinator: Coordinator, plan: Plan, name: str, sink: QuarantineSink, spark: SparkSession
+    coordinator: Coordinator,
+    plan: Plan,
+    name: str,
+    sink: QuarantineSink,
+    spark: SparkSession,
+    fields: Sequence[StructField] = (),
+    takers: Sequence[TakesUntil] = (),
 ) -> ReleasedRows | None:
-    """Return the rows that the plan releases from a quarantine of this name; None: none."""
+    """Return the rows that the plan releases from a quarantine of this name; None: none. fields: the columns of the
+    gate's stream. takers: the operators behind it that take no late rows."""
     part = plan.sources.get(name)
     if part is None or part.empty:
         return None
@@ -53,7 +60,7 @@ def returning(
     context = SourceContext(coordinator.graph.name, name, coordinator.place, ledger)
     source = sink.source(ledger.home)
     source.verify(splits["table"], context)
-    return sink.returning(source.read(spark, splits["table"], context), requests, plan.id)
+    return sink.returning(source.read(spark, splits["table"], context), requests, plan.id, fields, takers)
 
 
 TOLD = 100
@@ -243,11 +250,17 @@ class GateRunner:
     def _back(self, stage: GateNode, frame: DataFrame) -> ReleasedRows | None:
         """Return the rows released from its quarantine."""
         for name, sink in stage.quarantine.items():
-            released = returning(self.coordinator, self.plan, name, sink, frame.sparkSession)
+            takers = [TakesUntil(each, self.event_times.at_base(each.operator)) for each in self._behind(stage)]
+            fields = frame.schema.fields if takers else ()
+            released = returning(self.coordinator, self.plan, name, sink, frame.sparkSession, fields, takers)
             if released is not None:
                 self.persisted.append(released.rows)
                 return released
         return None
+
+    def _behind(self, stage: GateNode) -> list[LateBehind]:
+        """Return the operators behind a gate that take no late rows, if it sets rows aside that may be released."""
+        return late_behind(self.coordinator.graph, stage.name) if stage.quarantine else []
 
     def _set_aside(
         self, stage: GateNode, bad: DataFrame | None, frame: DataFrame, released: ReleasedRows | None
@@ -263,7 +276,7 @@ class GateRunner:
     ) -> Verdict:
         gate = stage.gate
         prepared = self.staged.get(quarantine_name(stage.name))
-        set_aside = (prepared.rows if prepared is not None else 0) - (released.settled if released is not None else 0)
+        set_aside = (prepared.rows if prepared is not None else 0) - (released.selected if released is not None else 0)
         broken = [
             RecordedRule(rule=rule.rule, policy=rule.policy, severity=rule.severity, rows=rule.rows, why=rule.why)
             for rule in judgement.broken
@@ -290,6 +303,8 @@ class GateRunner:
             rows=judgement.rows,
             quarantined=set_aside,
             released=released.released if released is not None else 0,
+            stays=released.stays if released is not None else {},
+            behind=self._behind(stage),
             hold=gate.hold_record if outcome == "hold" else None,
             why=why,
             broken=sorted(broken, key=lambda rule: POLICIES.index(rule.policy))[:TOLD],

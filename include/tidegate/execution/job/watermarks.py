@@ -119,6 +119,17 @@ class EventTimes:
             self._operators[stage.name] = now
         return Watermarks(before, now, reached, ends)
 
+    def at_base(self, operator: str) -> datetime | None:
+        """Return the watermark that an operator had at the base. Of one in another job: the one that its sources, as
+        far as they are in this job, had come to; it may have been behind that."""
+        record = self.before.get(_key(operator))
+        if record:
+            return typed.convert(record["at"], datetime)
+        into = self.lags[into_operator(operator)]
+        told = {name: partition_of(self.before[name]).watermark for name in into if name in self.before}
+        marks = [mark for name, time in told.items() if (mark := _earlier(time, into[name])) is not None]
+        return (min if len(marks) == len(into) else max)(marks, default=None)
+
     def columns(self, stage: OperatorNode) -> tuple[str | None, ...]:
         """Return, for each input of an operator, the column that its sources declare, if they agree on one."""
         return tuple(column_of(self.lags[name], self.graph.sources) for name in stage.inputs)

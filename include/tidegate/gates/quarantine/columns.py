@@ -6,4 +6,6 @@ ID, CHECKPOINT, STREAM = "_tidegate_id", "_tidegate_checkpoint", "_tidegate_stre
 RULES = "_tidegate_rules"
 SETTLED, SETTLED_IN, SETTLED_BY = "_tidegate_settled", "_tidegate_settled_in", "_tidegate_settled_by"
 """The outcome for a row: null while it waits, then "released" or "discarded"; the checkpoint; and the person."""
-OWN_COLUMNS = (ID, CHECKPOINT, STREAM, RULES, SETTLED, SETTLED_IN, SETTLED_BY)
+STAYS = "_tidegate_stays"
+"""Why a row was not released although somebody asked for that: null unless it was so. Older tables lack the column."""
+OWN_COLUMNS = (ID, CHECKPOINT, STREAM, RULES, SETTLED, SETTLED_IN, SETTLED_BY, STAYS)

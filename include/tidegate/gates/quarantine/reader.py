@@ -137,6 +137,11 @@ class SetAside:
         return {field.name: field.type for field in fields if field.name not in q.OWN_COLUMNS}
 
     @property
+    def types(self) -> Mapping[str, pa.DataType]:
+        """The types of the rows' own columns, by their names."""
+        return self._fields
+
+    @property
     def columns(self) -> list[str]:
         """The names of the rows' own columns."""
         return list(self._fields)
@@ -222,6 +227,20 @@ class SetAside:
             for file in self._candidate_files(choice)
             for batch in self._batches(file, choice.columns)
         )
+
+    def chosen(self, request: Request, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield these columns of the rows that a request selects; null in rows that are older than a column."""
+        import pyarrow as pa
+
+        choice = _Choice.of(request, settled=False)
+        for file in self._candidate_files(choice):
+            for batch in self._batches(file, [*choice.columns, *columns]):
+                rows = batch.filter(choice.mask(batch))
+                arrays = [
+                    rows[name] if name in rows.schema.names else pa.nulls(rows.num_rows, self._fields[name])
+                    for name in columns
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, list(columns))
 
     def first(self, request: Request, limit: int, *, settled: bool = False) -> list[dict[str, Any]]:
         """Return the first rows that a request selects, with all columns."""

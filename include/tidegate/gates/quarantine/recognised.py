@@ -16,14 +16,14 @@ from tidegate.delta import Snapshot
 from tidegate.delta.arrow_types import arrow_schema, conform
 from tidegate.delta.as_python import python_rows
 from tidegate.delta.dataset import dataset
-from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN
+from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STAYS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["recognised"]
 
-_NOT_CONTENT = {ID, CHECKPOINT, SETTLED, SETTLED_IN, SETTLED_BY}
+_NOT_CONTENT = {ID, CHECKPOINT, SETTLED, SETTLED_IN, SETTLED_BY, STAYS}
 _BATCH_ROWS = 10_000
 
 

@@ -1,50 +1,112 @@
-"""Rows that leave quarantine: which ones requests select, how they rejoin the stream, and how they are marked."""
+"""Rows that leave quarantine: which ones requests select, how they rejoin the stream, and how they are marked.
+
+A row that comes too late for an operator behind the gate would be lost there. So it stays, marked with the reason.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tidegate.errors import Invalid
 from tidegate.gates.quarantine import columns as q
+from tidegate.records.moments import micros_of
 from tidegate.records.names import quoted
-from tidegate.records.records import Request
+from tidegate.records.records import LateBehind, Request
 from tidegate.spark.materialize import materialize
+from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
 
-__all__ = ["ReleasedRows"]
+__all__ = ["ReleasedRows", "TakesUntil", "late_text", "lateness_of", "without_time_text"]
 
 _REQUEST = "_tidegate_request"
+
+
+@dataclass(frozen=True)
+class TakesUntil:
+    """An operator behind the gate, and the watermark that it has in front of this checkpoint's rows."""
+
+    behind: LateBehind
+    watermark: datetime | None
 
 
 class ReleasedRows:
     """The rows of a gate's quarantine that the plan's requests select. The first request for a row counts."""
 
-    def __init__(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> None:
+    def __init__(
+        self,
+        rows: DataFrame,
+        requests: list[Request],
+        checkpoint: int,
+        fields: Sequence[StructField] = (),
+        takers: Sequence[TakesUntil] = (),
+    ) -> None:
+        """fields: the stream's columns. takers: the operators behind the gate that take no late rows."""
         from pyspark.sql import functions as f
 
         self.requests = requests
         self.checkpoint = checkpoint
+        self._had_reasons = q.STAYS in rows.columns
         number = f.coalesce(*[f.when(_selects(request), request.number) for request in requests])
-        self.rows = materialize(rows.withColumn(_REQUEST, number).where(f.col(_REQUEST).isNotNull()))
-        counts = {row[0]: row[1] for row in self.rows.groupBy(_REQUEST).count().collect()}
-        self.settled = sum(counts.values())
-        self.released = sum(counts.get(request.number, 0) for request in requests if request.action == "release")
+        chosen = rows.drop(q.STAYS).withColumn(_REQUEST, number).where(f.col(_REQUEST).isNotNull())
+        self.rows = materialize(chosen.withColumn(q.STAYS, self._reason_to_stay(chosen, fields, takers)))
+        counts = self.rows.groupBy(_REQUEST, q.STAYS).count().collect()
+        self.selected = sum(row[2] for row in counts)
+        """All rows that requests are about."""
+        self.stays: dict[str, int] = {}
+        """Rows that were to be released and stay, by the reason."""
+        self.released = 0
+        for request, reason, count in counts:
+            if reason is not None:
+                self.stays[reason] = self.stays.get(reason, 0) + count
+            elif request in self._releasing:
+                self.released += count
+
+    @property
+    def _releasing(self) -> list[int]:
+        return [request.number for request in self.requests if request.action == "release"]
+
+    def _reason_to_stay(self, rows: DataFrame, fields: Sequence[StructField], takers: Sequence[TakesUntil]) -> Column:
+        """Return why a row is not released, if it is not."""
+        from pyspark.sql import functions as f
+
+        by_name = {field.name.casefold(): field for field in fields}
+        reasons = []
+        for taker in takers:
+            field = by_name.get((taker.behind.column or "").casefold())
+            if field is None or field.dataType.typeName() not in ("timestamp", "timestamp_ntz", "date"):
+                continue  # nobody can tell here
+            time = f.unix_micros(self._current_column(rows, field).cast("timestamp"))
+            until = None if taker.watermark is None else micros_of(taker.watermark)
+            late = f.lit(False) if until is None else lateness_of(taker.behind).column(time, until)
+            reasons += [
+                f.when(time.isNull(), f.lit(without_time_text(taker.behind))),
+                f.when(late, f.lit(late_text(taker.behind, taker.watermark))),
+            ]
+        if not reasons or not self._releasing:
+            return f.lit(None).cast("string")
+        return f.when(f.col(_REQUEST).isin(self._releasing), f.coalesce(*reasons))
 
     def marked(self) -> DataFrame:
         """Return the rows as they stay in quarantine, marked with their outcome."""
         from pyspark.sql import functions as f
 
         outcomes = {"release": "released", "discard": "discarded"}
-        return self.rows.withColumns(
+        leaves = f.col(q.STAYS).isNull()
+        marked = self.rows.withColumns(
             {
-                q.SETTLED: self._by_request(lambda request: f.lit(outcomes[request.action])),
-                q.SETTLED_IN: f.lit(self.checkpoint).cast("long"),
-                q.SETTLED_BY: self._by_request(lambda request: f.lit(request.by)),
+                q.SETTLED: f.when(leaves, self._by_request(lambda request: f.lit(outcomes[request.action]))),
+                q.SETTLED_IN: f.when(leaves, f.lit(self.checkpoint).cast("long")),
+                q.SETTLED_BY: f.when(leaves, self._by_request(lambda request: f.lit(request.by))),
             }
         ).drop(_REQUEST)
+        return marked if self.stays or self._had_reasons else marked.drop(q.STAYS)
 
     def joined(self, passed: DataFrame) -> DataFrame:
         """Return the rows that passed together with the released ones, corrected and in the same columns."""
@@ -53,8 +115,7 @@ class ReleasedRows:
         if not self.released:
             return passed
         self._refuse_lost_values(passed.columns)
-        numbers = [request.number for request in self.requests if request.action == "release"]
-        rows = self.rows.where(f.col(_REQUEST).isin(numbers))
+        rows = self.rows.where(f.col(_REQUEST).isin(self._releasing) & f.col(q.STAYS).isNull())
         columns = [self._current_column(rows, field).alias(field.name) for field in passed.schema.fields]
         return passed.unionByName(rows.select(*columns))
 
@@ -123,3 +184,19 @@ def _selects(request: Request) -> Column:
     if request.rules:
         conditions.append(f.arrays_overlap(f.col(q.RULES), f.array(*map(f.lit, request.rules))))
     return reduce(lambda first, second: first & second, conditions)
+
+
+def lateness_of(behind: LateBehind) -> Lateness:
+    """Return the rule by which an operator takes rows."""
+    return Lateness(behind.lasts, behind.slide, behind.allowed)
+
+
+def late_text(behind: LateBehind, watermark: datetime | None) -> str:
+    """Return the reason why a row stays that an operator takes no more."""
+    come_to = f", which has come to {watermark:%Y-%m-%d %H:%M:%S} UTC" if watermark is not None else ""
+    return f"too late for {behind.what}{come_to}"
+
+
+def without_time_text(behind: LateBehind) -> str:
+    """Return the reason why a row stays that has no time."""
+    return f"no time in {behind.column}, by which {behind.what} goes"

@@ -31,7 +31,7 @@ from tidegate.delta.rewrite import write_parquet
 from tidegate.gates.judging.repeated import scramble
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STREAM
 from tidegate.gates.quarantine.recognised import recognised
-from tidegate.gates.quarantine.returning import ReleasedRows
+from tidegate.gates.quarantine.returning import ReleasedRows, TakesUntil
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Request
@@ -56,6 +56,7 @@ from tidegate.sources.delta.source import DeltaTable
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField
 
 
 __all__ = ["QUARANTINE", "QuarantineSink", "quarantine_name", "with_origin"]
@@ -151,9 +152,16 @@ class QuarantineSink(ExactlyOnceSink):
         """Return a source that reads the table as of one version."""
         return DeltaTable(self.path(home), max_files=EVERY_FILE)
 
-    def returning(self, rows: DataFrame, requests: list[Request], checkpoint: int) -> ReleasedRows:
+    def returning(
+        self,
+        rows: DataFrame,
+        requests: list[Request],
+        checkpoint: int,
+        fields: Sequence[StructField] = (),
+        takers: Sequence[TakesUntil] = (),
+    ) -> ReleasedRows:
         """Select the table's rows that these requests are about."""
-        return ReleasedRows(rows, requests, checkpoint)
+        return ReleasedRows(rows, requests, checkpoint, fields, takers)
 
     def rows(
         self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: ReleasedRows | None

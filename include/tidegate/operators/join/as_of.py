@@ -23,6 +23,7 @@ from tidegate.records.moments import AFTER_ALL_TIMES
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import moment, time_micros
+from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,6 +78,9 @@ class AsOfJoin(Operator):
     @property
     def gives_old_rows_of(self) -> tuple[int, ...]:
         return (1,)
+
+    def lateness(self, place: int) -> Lateness | None:
+        return Lateness() if place == 0 else None
 
     @property
     def goes_by(self) -> tuple[str | None, ...]:

@@ -42,6 +42,7 @@ from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.delta.source import DeltaTable
 from tidegate.spark.known import is_known_empty
+from tidegate.state.lateness import Lateness
 from tidegate.state.record import RowTtl
 
 if TYPE_CHECKING:
@@ -112,6 +113,13 @@ class IntervalJoin(Operator):
     @property
     def goes_by(self) -> tuple[str | None, ...]:
         return tuple(self.times)
+
+    def lateness(self, place: int) -> Lateness | None:
+        """What only late rows could meet is forgotten."""
+        return Lateness()
+
+    def late_output(self, place: int) -> str:
+        return self.outputs[place]
 
     @property
     def lag_s(self) -> float:

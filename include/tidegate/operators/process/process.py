@@ -59,6 +59,7 @@ from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.row_id import row_id
 from tidegate.spark.workers.garbage import spare_modules
 from tidegate.state.keyed import key_group
+from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -197,6 +198,12 @@ class Process(Operator):
     @property
     def goes_by(self) -> tuple[str | None, ...]:
         return tuple(self.times[: self.inputs]) if self.in_order else ()
+
+    def lateness(self, place: int) -> Lateness | None:
+        return Lateness() if self.in_order and place < self.inputs else None
+
+    def late_output(self, place: int) -> str:
+        return (LATE, LATE_OTHER)[place]
 
     @property
     def uses_event_time(self) -> bool:

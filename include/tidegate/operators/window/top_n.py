@@ -26,7 +26,7 @@ from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import micros_in, time_micros
 from tidegate.state.columns import DELETED
-from tidegate.state.lateness import Over, WindowLimits, closing_sql, ended_sql, open_sql
+from tidegate.state.lateness import Lateness, Over, WindowLimits, closing_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,6 +79,9 @@ class WindowTopN(EventTimeOperator):
     @property
     def lag_s(self) -> float:
         return self._window.lag_s
+
+    def lateness(self, place: int) -> Lateness | None:
+        return self._window.lateness(place)
 
     def describe(self) -> Json:
         described: Json = {"n": self.n, "tumbling": self.tumbling, "by": self.by, "order_by": self.order_by}

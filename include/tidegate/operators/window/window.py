@@ -30,6 +30,7 @@ from tidegate.records.moments import END_OF_TIME, at_micros, micros_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import duration_problem, micros_in, moment, time_problems
+from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -118,6 +119,15 @@ class Window(Operator):
     @property
     def goes_by(self) -> tuple[str | None, ...]:
         return (self.event_time,) if not self._by_clock else ()
+
+    def lateness(self, place: int) -> Lateness | None:
+        if self._by_clock or self._duration_problems():
+            return None
+        allowed = micros_in(self.allowed_lateness)
+        if self.session is not None:
+            return Lateness(micros_in(self.session) + 1, 0, allowed)
+        size, slide = map(micros_in, self._sizes)
+        return Lateness(size, slide, allowed)
 
     @property
     def _by_clock(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidegate import seams
-from tidegate.checkpoint.quarantine_requests import ask, taken_up
+from tidegate.checkpoint.quarantine_requests import ask, checkpoint_before, expected_effect, taken_up
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.reader import QuarantineCounts, SetAside, open_quarantine
@@ -16,7 +16,7 @@ from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.records.records import Json, Request
 from tidegate.ui.pipelines import Known
 
-__all__ = ["alone", "chosen", "cut", "of_checkpoint", "request", "rows", "waiting"]
+__all__ = ["alone", "chosen", "cut", "expected", "of_checkpoint", "request", "rows", "waiting"]
 
 LETTERS = 256
 """Longer values are cut."""
@@ -77,7 +77,7 @@ def of_checkpoint(pipeline: Known, id: int, gate: str, limit: int) -> Json:
 
 def _told(row: Json, columns: Sequence[str]) -> Json:
     answer = {"id": row[q.ID], "checkpoint": row[q.CHECKPOINT], "rules": row[q.RULES] or []}
-    return answer | {"values": {name: cut(row[name]) for name in columns}}
+    return answer | {"stays": row.get(q.STAYS), "values": {name: cut(row[name]) for name in columns}}
 
 
 _reading = threading.Semaphore(1)
@@ -135,6 +135,21 @@ def chosen(
             reason="MORE_SINCE",
         )
     return created, count
+
+
+def expected(pipeline: Known, ledger: Ledger, asked: Request) -> list[str]:
+    """What each operator behind the gate would do with rows that are released, and which ones would stay."""
+    reader = open_quarantine(ledger.home, _gate(pipeline, asked.gate), pipeline.options)
+    if reader is None:
+        return []
+    with alone():
+        told = expected_effect(ledger, reader, asked)
+    lines = [f"{line[:1].upper()}{line[1:]}." for line in told.lines()]
+    if told.first is not None:
+        since = checkpoint_before(ledger, told.first)
+        begin = f"checkpoint {since}" if since else "the beginning"
+        lines.append(f"To have those counted that stay, compute again from {begin}: the page Backfills does that.")
+    return lines
 
 
 def _request(

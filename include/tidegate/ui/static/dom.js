@@ -219,6 +219,7 @@ const TONES = {
   abort: "bad",
   troubled: "bad",
   skipping: "bad",
+  losing: "bad",
   "disk full": "bad",
   cancelled: "bad",
   open: "busy",

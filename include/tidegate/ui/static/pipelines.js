@@ -14,6 +14,7 @@ const TROUBLE = [
   "late",
   "unpublished",
   "behind",
+  "losing",
   "skipping",
 ];
 const rank = (row) => {

@@ -110,6 +110,7 @@ function drawn(dag, about, gates, page, filters, change) {
             cell: (row) => h("a", { href: `#/checkpoint/${row.checkpoint}` }, `#${row.checkpoint}`),
           },
           { head: "Broke", cell: (row) => row.rules.join(", ") },
+          ...(page.rows.some((row) => row.stays) ? [{ head: "Not released", cell: (row) => row.stays ?? "" }] : []),
           ...page.columns.map((name) => ({ head: name, cell: cell(name) })),
         ],
         page.rows,

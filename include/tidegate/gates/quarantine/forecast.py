@@ -1,0 +1,138 @@
+"""What would become of rows that are released now: which ones count, and which ones an operator behind would lose."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidegate.gates.quarantine import columns as q
+from tidegate.gates.quarantine.reader import SetAside
+from tidegate.gates.quarantine.returning import TakesUntil, late_text, lateness_of, without_time_text
+from tidegate.records.moments import at_micros, micros_of
+from tidegate.records.records import Json, Request
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Forecast", "forecast"]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a release would do. Event time may come further until a checkpoint takes it up; then fewer rows count."""
+
+    rows: int
+    """All rows that it is about."""
+    stays: Mapping[str, int] = field(default_factory=dict)
+    """Those that would stay in quarantine, by the reason."""
+    operators: Sequence[str] = ()
+    """What each operator behind the gate does with them."""
+    first: int | None = None
+    """The first checkpoint that has quarantined one that would stay."""
+
+    @property
+    def counts(self) -> int:
+        """The rows that would count."""
+        return self.rows - sum(self.stays.values())
+
+    def document(self) -> Json:
+        """For scripts."""
+        return {"counts": self.counts, "stays": dict(self.stays), "operators": list(self.operators)}
+
+    def lines(self) -> Iterator[str]:
+        """Yield it as text."""
+        yield from self.operators
+        for reason, rows in self.stays.items():
+            those = "1 row stays" if rows == 1 else f"{rows:,} rows stay"
+            yield f"{those} in quarantine: {reason}"
+
+
+def forecast(quarantine: SetAside, request: Request, takers: Sequence[TakesUntil]) -> Forecast:
+    """Return what a request to release would do. takers: the operators behind the gate that take no late rows."""
+    types = quarantine.types
+    known, operators = [], []
+    for taker in takers:
+        name = next((name for name in types if name.casefold() == (taker.behind.column or "").casefold()), None)
+        if name is None or not _is_time(types[name]):
+            operators.append(
+                f"{taker.behind.what} goes by {taker.behind.column}, which the rows here do not have as a time: "
+                "whether it takes them cannot be told beforehand"
+            )
+            continue
+        known.append((taker, name))
+        operators.append(_takes_text(taker))
+    if not known:
+        return Forecast(quarantine.count(request), {}, operators)
+    rows, stays, first = 0, Counter[str](), None
+    for batch in quarantine.chosen(request, [q.CHECKPOINT, *dict.fromkeys(name for _, name in known)]):
+        rows += batch.num_rows
+        staying = _count_reasons(batch, known, request, types, stays)
+        if staying.any():
+            least = int(batch.column(q.CHECKPOINT).to_numpy(zero_copy_only=False)[staying].min())
+            first = least if first is None else min(first, least)
+    return Forecast(rows, dict(stays), operators, first)
+
+
+def _takes_text(taker: TakesUntil) -> str:
+    behind, watermark = taker.behind, taker.watermark
+    if watermark is None:
+        return f"{behind.what} takes all rows that have a time in {behind.column}"
+    limit = at_micros(micros_of(watermark) - behind.allowed)
+    if behind.slide:
+        return f"{behind.what} takes rows of windows that end after {limit:%Y-%m-%d %H:%M:%S} UTC, by {behind.column}"
+    earliest = at_micros(micros_of(limit) - behind.lasts + 1)
+    return f"{behind.what} takes rows from {earliest:%Y-%m-%d %H:%M:%S} UTC on, by {behind.column}"
+
+
+def _count_reasons(
+    batch: pa.RecordBatch,
+    known: Sequence[tuple[TakesUntil, str]],
+    request: Request,
+    types: Mapping[str, pa.DataType],
+    stays: Counter[str],
+) -> Any:
+    """Return a mask of the rows that would stay; count why, each by the first operator that would lose it."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    staying = np.zeros(batch.num_rows, bool)
+    for taker, name in known:
+        values = batch.column(name)
+        if name in request.correct:
+            values = _constant(request.correct[name], types[name], batch.num_rows)
+        micros = _micros(values)
+        timeless = ~pc.is_valid(micros).to_numpy(zero_copy_only=False) & ~staying
+        times = pc.fill_null(micros, 0).to_numpy(zero_copy_only=False)
+        late = np.zeros(batch.num_rows, bool)
+        if taker.watermark is not None:
+            late = lateness_of(taker.behind).lost(times, micros_of(taker.watermark)) & ~timeless & ~staying
+        staying |= timeless | late
+        reasons = ((without_time_text(taker.behind), timeless), (late_text(taker.behind, taker.watermark), late))
+        stays.update({reason: int(rows.sum()) for reason, rows in reasons if rows.any()})
+    return staying
+
+
+def _constant(text: str | None, kind: pa.DataType, rows: int) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    value = pa.scalar(None, kind) if text is None else pc.cast(pa.scalar(text), kind)
+    return pa.repeat(value, rows)
+
+
+def _micros(values: Any) -> Any:
+    """Return times in microseconds since 1970. A date is its first moment, a timestamp without zone is in UTC."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind = values.type
+    moments = pc.cast(values, pa.timestamp("us", kind.tz if pa.types.is_timestamp(kind) else None))
+    return pc.cast(moments, pa.int64())
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))

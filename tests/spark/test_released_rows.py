@@ -1,0 +1,236 @@
+"""Rows that are released from quarantine are old: each counts in every table behind the gate, or stays where it is."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate import Pipeline
+from tidegate.cli.main import main
+from tidegate.execution.job.run_job import run_job
+from tidegate.gates import Expectations
+from tidegate.sinks import DeltaAppend
+
+SUITE = """
+name: orders
+expectations:
+  - {type: expect_column_values_to_be_between, kwargs: {column: v, min_value: 0}, id: positive}
+"""
+
+
+def at(clock: str) -> str:
+    return f"2026-03-01T{clock}:00Z"
+
+
+def order(id: int, clock: str | None, v: float = 1.0) -> dict[str, Any]:
+    return {"id": id, "k": "a", "at": at(clock) if clock else None, "v": v}
+
+
+def cli(*arguments: str) -> Any:
+    """What a command says, as JSON."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = main([*arguments, "--json"])
+    return code, json.loads(out.getvalue())
+
+
+def text(*arguments: str) -> str:
+    """What a command says to people."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        main([*arguments])
+    return " ".join(out.getvalue().split())
+
+
+@pytest.fixture
+def played(spark: Any, tmp_path: Path, monkeypatch: Any) -> Any:
+    """Begins a pipeline: `build` puts operators behind a gate that sets rows with a negative v aside."""
+    folder = tmp_path / "include" / "expectations"
+    folder.mkdir(parents=True)
+    (folder / "orders.yaml").write_text(SUITE)
+    (tmp_path / "tidegate.toml").write_text('root = "ledger"\n')
+    monkeypatch.chdir(tmp_path)
+
+    def begin(build: Any) -> SmallPipeline:
+        def declare(pipeline: Pipeline) -> None:
+            rows = sources(pipeline, "id long, k string, at timestamp, v double", event_time="at")
+            gate = rows.gate(Expectations("orders", on_failure="quarantine"), name="checked")
+            build(pipeline, gate)
+
+        return SmallPipeline(tmp_path, spark, declare)
+
+    return begin
+
+
+def feed(played: SmallPipeline, *orders: dict[str, Any]) -> int:
+    played.feed(orders)
+    return played.checkpoint()
+
+
+def waiting(played: SmallPipeline) -> dict[int, str | None]:
+    """The rows that wait in quarantine, with the reason why they were not released, if somebody asked for it."""
+    rows = played.rows("ledger/play/quarantine/checked")
+    return {row["id"]: row.get("_tidegate_stays") for row in rows if row["_tidegate_settled"] is None}
+
+
+def release(*arguments: str) -> Any:
+    return cli("quarantine", "release", "play", "checked", "--set", "v=1", *arguments)
+
+
+def test_behind_deduplicate_a_join_and_a_window_each_row_is_in_every_table_or_in_quarantine(played: Any) -> None:
+    def build(pipeline: Pipeline, orders: Any) -> None:
+        payments = sources(pipeline, "id long, paid_at timestamp", "payments", event_time="paid_at")
+        orders.deduplicate(by="id", within="1 hour", uid="once").sink("once", DeltaAppend("tables/once"))
+        near = orders.join(payments, on="id", within="30 min", how="left", event_time=("at", "paid_at"), uid="near")
+        near.sink("near", DeltaAppend("tables/near"))
+        hours = orders.window(tumbling="1 hour", by="k", uid="hours", n="count(*)", ids="collect_list(id, 100)")
+        hours.sink("hours", DeltaAppend("tables/hours"))
+
+    pipeline = played(build)
+    clocks = {1: "10:00", 2: "10:05", 3: "10:20", 4: "11:30", 5: "11:40"}
+    pipeline.feed([{"id": id, "paid_at": at(clock)} for id, clock in clocks.items()], "payments")
+    feed(pipeline, order(1, "10:00"), order(2, "10:05", -1))
+    feed(pipeline, order(3, "10:20", -1), order(4, "11:30"))
+    asked_after = feed(pipeline, order(5, "11:40", -1))
+    assert waiting(pipeline) == {2: None, 3: None, 5: None}
+
+    code, told = release("--all", "--dry-run")
+    assert (code, told["rows"], told["expected"]["counts"], "request" in told) == (0, 3, 1, False)
+    ((reason, rows),) = told["expected"]["stays"].items()
+    assert (rows, reason) == (2, "too late for deduplicate 'once', which has come to 2026-03-01 11:40:00 UTC")
+    assert told["expected"]["operators"] == [
+        "deduplicate 'once' takes rows from 2026-03-01 11:40:00 UTC on, by at",
+        "join 'near' takes rows from 2026-03-01 11:40:00 UTC on, by at",
+        "window 'hours' takes rows of windows that end after 2026-03-01 11:40:00 UTC, by at",
+    ]
+    assert release("--all")[1]["request"] == 1
+    assert "2 rows stay in quarantine: too late for deduplicate 'once'" in text(
+        "quarantine", "release", "play", "checked", "--all", "--dry-run"
+    )
+
+    coordinator = pipeline.coordinator()  # an attempt that dies before it is decided: the next one does the same
+    id = coordinator.trigger("dies", only_if_new=True).plan.id
+    run_job(coordinator, id, "main", pipeline.spark)
+    coordinator.abort(id, "RUN_GONE")
+    last = feed(pipeline, order(6, "13:10"))
+    verdict = pipeline.ack(last).gates["checked"]
+    assert (verdict.released, verdict.stays) == (1, {reason: 2})
+    assert all(not counts.get("late") for counts in pipeline.ack(last).stats.counts.values())
+    feed(pipeline, order(7, "15:10"))
+
+    once = sorted(row["id"] for row in pipeline.rows("tables/once"))
+    near = {row["id"] for row in pipeline.rows("tables/near")}
+    in_hours = sorted(id for row in pipeline.rows("tables/hours") for id in row["ids"])
+    aside = waiting(pipeline)
+    assert aside == {2: reason, 3: reason}
+    assert sorted([*once, *aside]) == list(range(1, 8)), "rows in = rows in the table + quarantine"
+    assert sorted([*near, *aside]) == list(range(1, 6)), "6 and 7 wait for payments still"
+    assert sorted([*in_hours, *aside]) == list(range(1, 7)), "the window of 7 is open still"
+    shown = cli("quarantine", "show", "play", "checked")[1]["rows"]
+    assert {row["id"]: row["_tidegate_stays"] for row in shown} == aside
+    events = cli("explain", "play", str(last))[1]["events"]
+    assert any("let 1 back in from quarantine" in event for event in events)
+    assert f"Gate checked: of the rows to be released 2 stay there: {reason}." in events
+
+    pipeline.coordinator().roll_back(asked_after, run="back", by="ann")
+    pipeline.coordinator().publish()
+    assert waiting(pipeline) == {2: None, 3: None, 5: None}, "a rollback takes the release back"
+    pipeline.checkpoint()
+    assert waiting(pipeline) == aside, "and the next checkpoint takes the request up again"
+    assert sorted(row["id"] for row in pipeline.rows("tables/once")) == once
+    assert sorted(id for row in pipeline.rows("tables/hours") for id in row["ids"]) == in_hours
+
+
+def test_a_row_of_a_window_that_is_open_counts_although_it_is_late(played: Any) -> None:
+    def build(pipeline: Pipeline, orders: Any) -> None:
+        hours = orders.window(tumbling="1 hour", by="k", uid="hours", n="count(*)")
+        hours.sink("hours", DeltaAppend("tables/hours"))
+
+    pipeline = played(build)
+    feed(pipeline, order(1, "10:00"), order(2, "10:05", -1))
+    feed(pipeline, order(3, "10:50"))
+    assert release("--all")[1]["expected"] == {
+        "counts": 1,
+        "stays": {},
+        "operators": ["window 'hours' takes rows of windows that end after 2026-03-01 10:50:00 UTC, by at"],
+    }
+    feed(pipeline, order(4, "11:10"))
+    assert [row["n"] for row in pipeline.rows("tables/hours")] == [3]
+    assert waiting(pipeline) == {}
+
+
+def test_operators_in_other_jobs_lose_no_released_row_either(played: Any) -> None:
+    def build(pipeline: Pipeline, orders: Any) -> None:
+        orders.deduplicate(by="id", within="1 hour", uid="once").sink("once", DeltaAppend("tables/once"))
+
+    pipeline = played(build)
+    pipeline.in_jobs = True
+    feed(pipeline, order(1, "10:00"), order(2, "10:05", -1))
+    feed(pipeline, order(3, "12:00"), order(4, "12:00", -1))
+    assert len(pipeline.graph().jobs) > 1
+    reason = "too late for deduplicate 'once', which has come to 2026-03-01 12:00:00 UTC"
+    assert release("--all")[1]["expected"]["stays"] == {reason: 1}
+    feed(pipeline, order(5, "12:10"))
+    assert waiting(pipeline) == {2: reason}
+    assert sorted(row["id"] for row in pipeline.rows("tables/once")) == [1, 3, 4, 5]
+
+
+def test_late_rows_that_somebody_takes_are_released_and_go_there(played: Any) -> None:
+    def build(pipeline: Pipeline, orders: Any) -> None:
+        once = orders.deduplicate(by="id", within="1 hour", uid="once")
+        once.sink("once", DeltaAppend("tables/once"))
+        once["late"].sink("late", DeltaAppend("tables/late"))
+
+    pipeline = played(build)
+    feed(pipeline, order(1, "10:00"), order(2, "10:05", -1))
+    feed(pipeline, order(3, "12:00"))
+    assert release("--all")[1]["expected"]["counts"] == 1
+    feed(pipeline, order(4, "12:10"))
+    assert [row["id"] for row in pipeline.rows("tables/late")] == [2]
+    assert waiting(pipeline) == {}
+
+
+def test_a_row_without_a_time_stays_until_somebody_gives_it_one(played: Any) -> None:
+    def build(pipeline: Pipeline, orders: Any) -> None:
+        orders.deduplicate(by="id", within="1 hour", uid="once").sink("once", DeltaAppend("tables/once"))
+
+    pipeline = played(build)
+    feed(pipeline, order(1, "10:00"), order(2, None, -1))
+    assert release("--all")[1]["expected"]["stays"] == {"no time in at, by which deduplicate 'once' goes": 1}
+    feed(pipeline, order(3, "10:10"))
+    assert waiting(pipeline) == {2: "no time in at, by which deduplicate 'once' goes"}
+    assert release("--all", "--set", "at=2026-03-01T10:20:00Z")[1]["expected"]["counts"] == 1
+    feed(pipeline, order(4, "10:20"))
+    assert waiting(pipeline) == {}
+    assert sorted(row["id"] for row in pipeline.rows("tables/once")) == [1, 2, 3, 4]
+
+
+def test_a_pipeline_that_lost_a_released_row_is_not_called_well(played: Any) -> None:
+    def build(pipeline: Pipeline, orders: Any) -> None:
+        @pipeline.stage(orders)
+        def renamed(orders: Any) -> Any:
+            return orders.withColumnRenamed("at", "moment")
+
+        once = renamed.deduplicate(by="id", within="1 hour", event_time="moment", uid="once")
+        once.sink("once", DeltaAppend("tables/once"))
+
+    pipeline = played(build)
+    feed(pipeline, order(1, "10:00"), order(2, "10:05", -1))
+    feed(pipeline, order(3, "12:00"))
+    told = release("--all")[1]["expected"]
+    assert told["operators"] == [
+        "deduplicate 'once' goes by moment, which the rows here do not have as a time: whether it takes them cannot be "
+        "told beforehand"
+    ]
+    last = feed(pipeline, order(4, "12:10"))
+    assert pipeline.ack(last).stats.counts["once"]["late"] == 1
+    _, standing = cli("explain", "play")
+    assert standing["state"] == "losing"
+    assert "Deduplicate 'once' left out 1 row: too late" in standing["cause"]
+    assert any("backfill" in remedy for remedy in standing["remedy"])
