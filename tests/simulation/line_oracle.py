@@ -49,7 +49,7 @@ class LineOracle(LongOracle):
     def _line_written(self, path: str, old: bytes | None, new: bytes) -> None:
         """A line's own records are written once, as any."""
         name = path.split("/")[-1]
-        hints = ("latest.json", "kept.json", "trouble.json", "told.json", "tables.json", "tried.json")
+        hints = ("latest.json", "kept.json", "trouble.json", "declined.json", "told.json", "tables.json", "tried.json")
         if old is not None and old != new and name not in hints and "/waiting/" not in path:
             raise Violation(f"I3: {path} was rewritten")
 

@@ -350,7 +350,8 @@ def test_a_second_ctrl_c_aborts_it_and_the_next_run_takes_its_input(home, slow, 
 def test_a_job_that_hangs_in_spark_ends_with_the_timeout_and_the_next_run_takes_its_input(home, slow):
     """Else the run would wait for ever: nothing here lets the rows go before the timeout."""
     (home / "release").unlink(missing_ok=True)
-    done = slow.tidegate("run", "slow:pipeline", "--checkpoints", "1", "-D", "timeout=10 s", code=1)
+    words = slow.command("run", "slow:pipeline", "--checkpoints", "1", "-D", "timeout=10 s")
+    done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=PATIENCE_S)
     assert "checkpoint 1's timeout of 10 s" in done.stdout + done.stderr
     ((id, state, _),) = states(slow)
     assert (id, state) == (1, "aborted")

@@ -30,9 +30,10 @@ from tidegate.pipeline.selection import outputs_of
 from tidegate.protocol import rules
 from tidegate.protocol.moved_sources import ranges_after
 from tidegate.protocol.view import Entry, View
+from tidegate.records.codec import fingerprint
 from tidegate.records.place import Place, is_url, store_of
-from tidegate.records.records import Json, Range, SourceChange, Tried
-from tidegate.sinks.base import Head, SinkContext
+from tidegate.records.records import Declined, Json, Range, SourceChange, Tried
+from tidegate.sinks.base import Head, Sink, SinkContext
 from tidegate.state.record import DEFAULT_GROUPS
 from tidegate.state.table import STATE
 
@@ -43,8 +44,12 @@ __all__ = [
     "PUT_BACK",
     "additions",
     "check",
+    "check_alone",
     "check_gates",
     "check_targets",
+    "declaration_of",
+    "decline",
+    "declined_error",
     "growing",
     "hooks_left_behind",
     "left_behind",
@@ -101,14 +106,21 @@ def refuse(errors: Sequence[Invalid], id: int) -> None:
 def check(pipeline: PipelineContext, base: Entry, changes: Sequence[SourceChange] = ()) -> list[TidegateError]:
     """Return all problems, including those that a trigger or a publisher finds before or after planning."""
     graph, config = pipeline.graph, pipeline.settings.record()
-    errors: list[TidegateError] = [*_raised(pipeline.ledger.store.refuse_unsafe), *_other_kind(graph, base)]
+    errors: list[TidegateError] = list(_other_kind(graph, base))
     errors += refusals(graph, pipeline.ledger, config, base, changes)
+    return [*errors, *check_alone(pipeline), *_other_tables(pipeline, base), *_owed_to_removed(pipeline, base)]
+
+
+def check_alone(pipeline: PipelineContext) -> list[TidegateError]:
+    """Return the problems that do not depend on a checkpoint: of the ledger's store, of targets, and of gates."""
+    graph = pipeline.graph
+    errors: list[TidegateError] = list(_raised(pipeline.ledger.store.refuse_unsafe))
     for name in graph.tables:
         errors += _raised(lambda name=name: _check_target(pipeline, name))  # type: ignore[misc]
     for gated in graph.gates:
         context = GateContext(graph.name, gated.name, pipeline.place)
         errors += _raised(lambda gated=gated, context=context: gated.gate.check(context))  # type: ignore[misc]
-    return [*errors, *_other_tables(pipeline, base), *_owed_to_removed(pipeline, base)]
+    return errors
 
 
 def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -> list[str]:
@@ -237,6 +249,57 @@ def _try_out(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
     for store in sorted(new):
         tests[store]()
     ledger.hint_tried(Tried(**stamp(seams.new_id()), stores=sorted(tried | new)))
+
+
+def declaration_of(pipeline: PipelineContext) -> str:
+    """Return a fingerprint of everything that an error of the declaration may depend on, and that can be seen without
+    Spark: code, settings, suites, and the versions of the sinks' tables."""
+    suites = {
+        gated.name: gated.gate.declared_elsewhere(GateContext(pipeline.graph.name, gated.name, pipeline.place))
+        for gated in pipeline.graph.gates
+    }
+    contexts = pipeline.contexts(pipeline.graph.sinks)
+    versions = {name: _version_of(sinking.sink, contexts[name]) for name, sinking in pipeline.graph.sinks.items()}
+    config = pipeline.settings.record()
+    return fingerprint(
+        {"code": pipeline.graph.code_fingerprint(), "config": config, "suites": suites, "tables": versions}
+    )
+
+
+def _version_of(sink: Sink, context: SinkContext) -> int | None:
+    try:
+        return sink.head(context).version
+    except TidegateError:
+        return None
+
+
+def decline(pipeline: PipelineContext, id: int, error: Invalid) -> None:
+    """Let triggers refuse this declaration from now on, with these words. id: the checkpoint that it cannot make."""
+    declined = Declined(
+        **stamp(seams.new_id()),
+        id=id,
+        declaration=declaration_of(pipeline),
+        reason=error.reason,
+        what=error.what,
+        expected=error.expected,
+        help=error.help,
+    )
+    pipeline.ledger.hint_declined(declined)
+
+
+def declined_error(pipeline: PipelineContext) -> Invalid | None:
+    """Return why this declaration cannot make a checkpoint, if a job has found that. None: nobody knows of anything, or
+    it has changed since."""
+    declined = pipeline.ledger.declined()
+    if declined is None or declined.declaration != declaration_of(pipeline):
+        return None
+    again = "if that was mended elsewhere than in the code, its settings and suites: tidegate check MODULE:PIPELINE"
+    return Invalid(
+        declined.what,
+        expected=declined.expected,
+        help="\n    ".join(filter(None, (declined.help, again))),
+        reason=declined.reason,
+    )
 
 
 def planned_ranges(base: Entry | None, changes: Sequence[SourceChange] = ()) -> dict[str, Range]:

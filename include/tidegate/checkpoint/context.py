@@ -64,6 +64,8 @@ class PipelineContext:
         self.place = place
         self.spark: Callable[[], SparkSession] | None = None
         """Needed for targets to which only delta-spark may publish. Without it they wait for a process with Spark."""
+        self.only_looks = False
+        """Whether nothing may be written, not even that the pipeline begins."""
 
     def context(self, sink: str) -> SinkContext:
         """Return the context in which the target of `sink` is called."""
@@ -72,9 +74,15 @@ class PipelineContext:
     def contexts(self, sinks: Iterable[str], uid: str | None = None) -> dict[str, SinkContext]:
         """Return the contexts of several, after one look at the ledger. uid: the pipeline's, if the caller has just
         read it."""
-        name, uid, home = self.graph.name, uid or self.ledger.start().uid, self.ledger.home
+        name, uid, home = self.graph.name, uid or self._uid(), self.ledger.home
         more: Any = {"by_interval": self.graph.by_interval, "home": home, "spark": self.spark}
         return {sink: SinkContext(name, uid, sink, self.place, **more) for sink in sinks}
+
+    def _uid(self) -> str:
+        if not self.only_looks:
+            return self.ledger.start().uid
+        begun = self.ledger.begun()
+        return begun.uid if begun is not None else "none"
 
     @property
     def finishes(self) -> bool:

@@ -15,6 +15,7 @@ from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import (
     check_gates,
     check_targets,
+    declined_error,
     hooks_left_behind,
     left_behind,
     planned_ranges,
@@ -116,6 +117,8 @@ class Plans:
         elif not looked.needless:
             check_targets(self.graph, self.ledger, self.place, looked.heads, looked.uid)
         check_gates(self.graph, self.place)
+        if (wrong := declined_error(self.pipeline)) is not None:
+            raise wrong
         base = view.get(answer.base)
         changes = source_changes(view, base)
         config: Json = self.settings.record()

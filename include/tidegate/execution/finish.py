@@ -10,17 +10,21 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from tidegate import seams
 from tidegate.checkpoint import troubles
 from tidegate.checkpoint.approvals import HELD
+from tidegate.checkpoint.compatibility import declined_error
 from tidegate.checkpoint.context import GiveUp
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.coordinator import Coordinator, Outcome
-from tidegate.errors import TidegateError, Unavailable
+from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.notifications import tell_settled
 from tidegate.history.table import remember
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.hooks import Suspension
+from tidegate.protocol.rules import BAD_DECLARATION
 from tidegate.protocol.verdicts import REJECTED
 from tidegate.records.records import Told
 
@@ -50,10 +54,13 @@ def finish(
 ) -> Finished:
     """Bring checkpoint `id` to its end. `wait` is called, with the reason, while it cannot be decided yet."""
     step("completing")
+    failure = _as_declined(coordinator, id, failure)
     while (outcome := coordinator.complete(id, failure)).state == "open":
         end_lower(coordinator, id, give_up)
         wait(outcome.detail or f"checkpoint {id} waits for those that it rests on")
     suspension = suspended_by(coordinator, id) if outcome.counts or outcome.reason == REJECTED else None
+    if outcome.reason == BAD_DECLARATION:
+        _tell_declined(coordinator)
     step("publishing")
     report = coordinator.publish()
     if (blocked := report.blocked.get(id)) is not None:
@@ -63,6 +70,25 @@ def finish(
     with contextlib.suppress(Unavailable):  # next time
         coordinator.retire()
     return Finished(outcome, report, suspension)
+
+
+def _as_declined(coordinator: Coordinator, id: int, failure: tuple[str, str] | None) -> tuple[str, str] | None:
+    """Return the failure of a job, as an error of the declaration if the job has found that."""
+    declined = coordinator.ledger.declined() if failure is not None else None
+    if declined is None or declined.id != id:
+        return failure
+    return BAD_DECLARATION, str(Invalid(declined.what, expected=declined.expected, help=declined.help))
+
+
+def _tell_declined(coordinator: Coordinator) -> None:
+    """Call the hooks for an error of the declaration, once."""
+    declined = coordinator.ledger.declined()
+    if declined is None or declined.notified:
+        return
+    coordinator.ledger.hint_declined(msgspec.structs.replace(declined, notified=True))
+    why = f"its declaration is wrong: {declined.reason}: {declined.what}"
+    log.error("Pipeline %s makes no checkpoints until it changes: %s", coordinator.graph.name, why)
+    _call(coordinator, Suspension(coordinator.graph.name, "", why, suspended=False))
 
 
 def suspended_by(coordinator: Coordinator, id: int) -> Suspension | None:
@@ -110,6 +136,8 @@ def nothing_planned(coordinator: Coordinator, run: str) -> None:
     if trouble is None or trouble.unplanned != coordinator.settings.tolerable_failed_checkpoints + 1:
         return
     with contextlib.suppress(TidegateError):
+        if declined_error(coordinator) is not None:  # that was reported when a job found it
+            return
         if coordinator.suspended() is not None:  # by damage that was found: that is reported for what it is
             return
     runs = f"{trouble.unplanned} runs in a row" if trouble.unplanned > 1 else "a run"

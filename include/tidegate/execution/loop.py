@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from tidegate import seams
 from tidegate.checkpoint import control, troubles
+from tidegate.checkpoint.compatibility import declined_error
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
+from tidegate.execution.analysis import analyse, declaration_error
 from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late, opened
 from tidegate.execution.finish import end_lower, finish, nothing_planned, suspended_by, tell_said
 from tidegate.execution.job.gates import warm_gates
@@ -145,7 +147,7 @@ def run_checkpoints(
 ) -> list[Outcome]:
     """Make checkpoints until the schedule is over. Raise the last failure if there are too many in a row."""
     coordinator.spark = session
-    _start_again(coordinator, observer)
+    _start_again(coordinator, session, observer)
     outcomes: list[Outcome] = []
     failures = aborted = 0
     more = True
@@ -172,9 +174,15 @@ def run_checkpoints(
     return outcomes
 
 
-def _start_again(coordinator: Coordinator, observer: Observer) -> None:
+def _start_again(coordinator: Coordinator, session: SessionSource, observer: Observer) -> None:
     """Resume a pipeline that was suspended by failures, as a person has started it; but not one that a person
-    suspended."""
+    suspended. If its declaration was found to be wrong, look again."""
+    if declined_error(coordinator) is not None:
+        spark = session()
+        errors = analyse(coordinator, spark, coordinator.ledger.view().last_completed) if spark is not None else []
+        if errors:
+            raise declaration_error(errors)
+        coordinator.ledger.forget_declined()
 
     def resume() -> None:
         suspension = coordinator.suspended()
@@ -279,7 +287,7 @@ def _one(
             lambda again, tries_left: observer.retrying(plan, again, tries_left),
         )
     observer.decided(plan, outcome, acks, seams.monotonic() - began)
-    if isinstance(error, Corrupt):
+    if error is not None and (isinstance(error, Corrupt) or outcome.reason == rules.BAD_DECLARATION):
         raise error
     return outcome, error if outcome.counts or outcome.reason == rules.ENVIRONMENT_FAILED else None
 

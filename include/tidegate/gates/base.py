@@ -183,6 +183,13 @@ class Gate(ABC):
     def check(self, context: GateContext) -> None:  # noqa: B027
         """Raise Invalid for errors that show before anything is planned."""
 
+    def declared_elsewhere(self, context: GateContext) -> str:
+        """Return what declares it besides the code, such as the text of a file. Never raises."""
+        return ""
+
+    def check_columns(self, frame: DataFrame, context: GateContext) -> None:  # noqa: B027
+        """Raise Invalid if it cannot judge rows with these columns. The frame has no rows, and no query runs."""
+
     def warm(self) -> None:  # noqa: B027
         """Do slow work that needs no rows, such as an import. Called in a thread, while Spark starts."""
 

@@ -14,7 +14,7 @@ from tidegate.gates.base import BrokenRule, Gate, GateContext, Judgement, Policy
 from tidegate.records.moments import at_micros, micros_of
 from tidegate.records.names import listed
 from tidegate.records.records import Json
-from tidegate.spark.event_time import duration_problem, micros_in, moment, time_micros
+from tidegate.spark.event_time import duration_problem, micros_in, moment, time_micros, time_micros_sql
 from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
@@ -157,6 +157,9 @@ class Freshness(Remembering):
     def problems(self) -> list[str]:
         problem = duration_problem("within", self.within)
         return [*super().problems(), *([problem] if problem else [])]
+
+    def check_columns(self, frame: DataFrame, context: GateContext) -> None:
+        time_micros_sql(frame, self.column, f"gate {context.gate!r}")
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from pyspark.sql import functions as f

@@ -92,9 +92,7 @@ class Unseen(Gate):
             "looked for among the interval's own rows"
         ]
 
-    def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
-        from pyspark.sql import functions as f
-
+    def check_columns(self, frame: DataFrame, context: GateContext) -> None:
         if missing := [name for name in self.by if name not in frame.columns]:
             raise Invalid(
                 f"gate {context.gate!r}: the rows have no column {', '.join(missing)}",
@@ -102,6 +100,11 @@ class Unseen(Gate):
                 help="name the columns as they are called at the gate",
                 reason="BAD_GATE",
             )
+
+    def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
+        from pyspark.sql import functions as f
+
+        self.check_columns(frame, context)
         keys = materialize(frame.groupBy(*map(quoted, self.by)).agg(f.count(f.lit(1)).alias(_TIMES)))
         bad_keys = materialize(self._find_bad_keys(keys, context))
         sums = [f.sum(f.when(f.array_contains(_BROKEN, rule), f.col(_TIMES))) for rule in ("seen", "repeated")]

@@ -38,6 +38,7 @@ REASONS = {
     "CANCELLED": "a person stopped it",
     "JOB_FAILED": "one of its jobs failed for good",
     "ENVIRONMENT_FAILED": "there was no Spark to work with, which is not the pipeline's fault",
+    "BAD_DECLARATION": "its code, settings or suites are wrong, or do not fit a table; the same ones plan nothing more",
     "GATE_FAILED": "a gate found what must not be published",
     "GATE_REJECTED": "a gate held it, and a person or the time limit said no",
     "CHECKPOINT_EXPIRED": "not all of its jobs had acknowledged it when its timeout was over",

@@ -25,6 +25,7 @@ from tidegate.records.records import (
     Claimed,
     Copy,
     Decision,
+    Declined,
     Discarded,
     Filled,
     JobNote,
@@ -390,6 +391,15 @@ class Ledger(EntryLog):
     def delete_samples(self, id: int) -> None:
         """Remove the samples of an entry that itself stays."""
         self.store.delete(f"{folder(id)}/samples")
+
+    def hint_declined(self, declined: Declined) -> None:
+        """Let triggers know that the code cannot make a checkpoint, and why, without passwords."""
+        texts = {name: without_logins(getattr(declined, name)) for name in ("what", "expected", "help")}
+        self.store.replace("declined.json", encode(msgspec.structs.replace(declined, **texts)))
+
+    def forget_declined(self) -> None:
+        """Remove that hint: the declaration is right, or is to be tried again."""
+        self.store.delete_files(["declined.json"])
 
     def hint_tried(self, tried: Tried) -> None:
         """Remember that these stores were tested, so that nobody tests them again."""

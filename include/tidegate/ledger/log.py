@@ -24,6 +24,7 @@ from tidegate.records.records import (
     Answer,
     Beginning,
     Decision,
+    Declined,
     Discarded,
     Filled,
     Handle,
@@ -297,6 +298,10 @@ class EntryLog(ManualRecords):
     def retained_count(self) -> RetainedCount | None:
         """Return the last count of retention; None if it is lost or damaged: count again."""
         return self._read_hint("kept.json", RetainedCount)
+
+    def declined(self) -> Declined | None:
+        """Return why the code cannot make a checkpoint, if a job has found that. It may have changed since."""
+        return self._read_hint("declined.json", Declined)
 
     def trouble(self) -> Trouble | None:
         """Return the last error of a run that no checkpoint records. It may have been resolved since."""

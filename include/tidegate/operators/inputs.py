@@ -13,7 +13,7 @@ from tidegate.errors import Invalid
 from tidegate.operators.functions import Function, partials_of_rows
 from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before
-from tidegate.state.evolution import refusals
+from tidegate.state.evolution import RECOMPUTE, refusals
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -178,7 +178,8 @@ def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: Opera
         raise Invalid(
             "\n    ".join([f"operator {context.uid!r} cannot continue from what it remembers:", *problems]),
             expected="input of the types that it had; columns may be added, left out, or become wider",
-            help="cast them in a stage before, or give the operator a uid of its own, so that it starts afresh",
+            help="cast them in a stage before, or give the operator a uid of its own, so that it starts afresh; "
+            + RECOMPUTE,
             reason="STATE_CHANGED",
         )
     stored_types = {field.name: field.dataType.simpleString() for field in rows.schema.fields}

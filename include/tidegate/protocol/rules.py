@@ -316,6 +316,10 @@ VOID = "ACK_VOID"
 ENVIRONMENT_FAILED = "ENVIRONMENT_FAILED"
 """The reason of an abort that is not the pipeline's fault: no Spark was available."""
 
+BAD_DECLARATION = "BAD_DECLARATION"
+"""The reason of an abort for what is wrong in the code, the settings, a suite, or how these fit a table. The same code
+plans nothing more, so that nothing need be suspended."""
+
 COUNTED = frozenset({"CHECKPOINT_EXPIRED", "JOB_FAILED", "GATE_FAILED"})
 """Abort reasons that count towards `tolerable_failed_checkpoints`, as in Flink: the pipeline's own failures."""
 

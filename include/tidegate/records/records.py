@@ -25,6 +25,7 @@
     told.json                Told             a hint: what the pipeline's hooks were notified of
     waiting/<sha of run>.json WaitingRun      a hint: a run waits for a checkpoint, and how urgent it is
     tried.json               Tried            a hint: the stores that were shown to keep conditional puts
+    declined.json            Declined         a hint: why the code cannot make a checkpoint, found by a job
     tables.json              SeenTables       a hint: the logs of tables on object stores, as they were seen last
     lines/<name>/line.json   LineRecord       a line; its own ledger is in a folder beside it
     lines/<name>/discarded.json LineDiscarded its tombstone
@@ -1091,6 +1092,26 @@ class Trouble(Record, frozen=True, kw_only=True):
     help: str
     unplanned: int = 0
     """The number of runs in a row that ended and could not plan a checkpoint."""
+
+
+class Declined(Record, frozen=True, kw_only=True):
+    """An error of the pipeline's declaration that a job has found: no run makes a checkpoint until something changes.
+
+    A hint: if it is lost, the next checkpoint's job finds the error again.
+    """
+
+    title: ClassVar[str] = "declined.json"
+
+    id: Id
+    """The checkpoint whose job found it, and that is aborted for it."""
+    declaration: str
+    """Says everything that the error may depend on, and that a run can see without Spark."""
+    reason: str
+    what: str
+    expected: str
+    help: str
+    notified: bool = False
+    """Whether the pipeline's hooks were called for it."""
 
 
 class JobNote(Record, frozen=True, kw_only=True):

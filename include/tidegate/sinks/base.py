@@ -292,6 +292,10 @@ class Sink(ABC):
     def check(self, context: SinkContext) -> None:
         """Raise Invalid if publishing to the target is not safe. Called before anything is planned."""
 
+    def check_output(self, frame: DataFrame, context: SinkContext) -> None:  # noqa: B027
+        """Raise Invalid if the target cannot take rows with these columns. The frame has no rows; nothing is written,
+        and no query runs."""
+
     def try_out(self, context: SinkContext) -> None:  # noqa: B027
         """Raise Invalid for a store on which two publishers could both succeed. Called once for each object store."""
 

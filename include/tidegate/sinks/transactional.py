@@ -220,8 +220,11 @@ class TransactionalSink(ExactlyOnceSink):
     ) -> Prepared:
         return self._stage(frame, withdrawn, context, staging)
 
-    def _stage(self, frame: DataFrame, removed: DataFrame | None, context: SinkContext, staging: Staging) -> Prepared:
-        """Stage rows to add, and rows whose keys must be removed."""
+    def check_output(self, frame: DataFrame, context: SinkContext) -> None:
+        self._refuse_output(frame, context)
+        self.staged_form(frame, context).schema  # noqa: B018 - Spark plans it
+
+    def _refuse_output(self, frame: DataFrame, context: SinkContext) -> None:
         columns = msgspec.json.decode(frame.schema.json())
         problems = self.output_problems(columns, context)
         if problems:
@@ -233,6 +236,10 @@ class TransactionalSink(ExactlyOnceSink):
                 help="change the last stage before the sink",
                 reason="BAD_OUTPUT",
             )
+
+    def _stage(self, frame: DataFrame, removed: DataFrame | None, context: SinkContext, staging: Staging) -> Prepared:
+        """Stage rows to add, and rows whose keys must be removed."""
+        self._refuse_output(frame, context)
         seams.fault("S4.stage.before")
         rows = self.staged_form(frame, context)
         staged = self._write(rows, _ROWS, context, staging, self.staged_partitions())

@@ -188,6 +188,10 @@ class Source(ABC):
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """Return the rows of the range, lazily. An empty range gives an empty frame with the full schema."""
 
+    def no_rows(self, spark: SparkSession) -> DataFrame | None:
+        """Return the columns of its rows, without rows, if the declaration alone tells them. None: the input does."""
+        return None
+
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """Return whether whoever has read up to `position` has read all that one at `other` has read."""
         return other is None or position == other

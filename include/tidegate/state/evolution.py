@@ -15,7 +15,13 @@ from tidegate.delta.log.schema import columns, differences, render
 from tidegate.records.records import Json
 from tidegate.state.columns import OWN
 
-__all__ = ["needs_rewrite", "refusals"]
+__all__ = ["RECOMPUTE", "needs_rewrite", "refusals"]
+
+RECOMPUTE = (
+    "or compute again, with this code, all that was made, and swap it in: tidegate backfill MODULE:PIPELINE --from "
+    "beginning"
+)
+"""The way out for a state that cannot continue, where its input can be read again."""
 
 _WHOLE = ("byte", "short", "integer", "long")
 _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")

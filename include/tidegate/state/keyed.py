@@ -48,7 +48,7 @@ from tidegate.state.arrow import workers
 from tidegate.state.arrow.merging import ClosedWindows, Giving, MergePlan, WindowClosing
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Compaction, expired, to_merge
-from tidegate.state.evolution import needs_rewrite, refusals
+from tidegate.state.evolution import RECOMPUTE, needs_rewrite, refusals
 from tidegate.state.record import RowTtl, StateFile, StateTable, Ttl, once, state_file
 
 if TYPE_CHECKING:
@@ -402,7 +402,8 @@ class KeyedState:
             raise Invalid(
                 "\n    ".join([f"the state of {self.name} cannot continue from what it holds:", *problems]),
                 expected="the keys that it was begun with; values may be added, left out, or become wider",
-                help="give the changed operator a uid of its own, so that it starts afresh, or change it back",
+                help="give the changed operator a uid of its own, so that it starts afresh, or change it back; "
+                + RECOMPUTE,
                 reason="STATE_CHANGED",
             )
         if self._columns is not None and needs_rewrite(self._columns, schema):

@@ -81,17 +81,17 @@ def refusal():
 @pytest.mark.parametrize("what", GOES_ON)
 def test_what_is_new_is_fine(shop, tidegate, what):
     change(shop, *GOES_ON[what])
-    said = tidegate("check", CODE, "--json")
+    said = tidegate("check", "--no-spark", CODE, "--json")
     assert (said.code, said.json["possible"], said.json["from"]) == (0, True, 2)
     assert bool(said.json["new"]) is (what == "a sink is new")
-    assert "can continue" in tidegate("check", CODE).out
+    assert "can continue" in tidegate("check", "--no-spark", CODE).out
     assert coordinator_of(open_target(CODE, {})).trigger("next").plan.base == 2
 
 
 @pytest.mark.parametrize("what", STOPS)
 def test_what_cannot_be_gone_on_from_is_named_with_what_to_do_and_the_trigger_says_the_same(shop, tidegate, what):
     change(shop, *STOPS[what])
-    said = tidegate("check", CODE, "--json")
+    said = tidegate("check", "--no-spark", CODE, "--json")
     assert said.code == 1
     reasons = {told["reason"]: told for told in said.json["reasons"]}
     reason = what.split()[0]
@@ -106,13 +106,13 @@ def test_what_cannot_be_gone_on_from_is_named_with_what_to_do_and_the_trigger_sa
 def test_a_sink_that_is_removed_while_it_is_owed_rows(shop, tidegate):
     shop.checkpoint(publish=False)
     change(shop, 'events.sink("good", DeltaAppend("tables/good"))', "")
-    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
     assert (told["reason"], refusal().reason) == ("SINK_REMOVED", "SINK_REMOVED")
 
 
 def test_a_table_that_was_dropped_is_damage_to_both(shop, tidegate):
     (shop.folder / "tables" / "good").rename(shop.folder / "elsewhere")
-    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
     assert (told["reason"], told["kind"], refusal().reason) == ("TABLE_DAMAGED", "corrupt", "TABLE_DAMAGED")
 
 
@@ -121,16 +121,16 @@ def test_all_reasons_are_named_at_once(shop, tidegate):
     for before, after in (STOPS["SOURCE_REMOVED"], STOPS["SINK_TABLE_CHANGED"], REMOVED):
         text = text.replace(before, after)
     change(shop, SHOP, text)
-    said = tidegate("check", CODE, "--json")
+    said = tidegate("check", "--no-spark", CODE, "--json")
     reasons = [each["reason"] for each in said.json["reasons"]]
     assert reasons == ["STATE_REMOVED", "SOURCE_REMOVED", "SINK_TABLE_CHANGED"]
-    assert "for 3 reasons" in tidegate("check", CODE).out
+    assert "for 3 reasons" in tidegate("check", "--no-spark", CODE).out
 
 
 def test_a_removed_state_is_left_behind_when_that_is_allowed(shop, tidegate, caplog):
     change(shop, *REMOVED)
     allowed = ("-D", "allow_non_restored_state=true")
-    said = tidegate("check", CODE, "--json", *allowed)
+    said = tidegate("check", "--no-spark", CODE, "--json", *allowed)
     assert said.code == 0
     assert "state totals is left behind, as it is" in said.json["new"]
 
@@ -141,7 +141,7 @@ def test_a_removed_state_is_left_behind_when_that_is_allowed(shop, tidegate, cap
     assert "State state.totals is left behind with checkpoint 2" in caplog.text
     told = tidegate("explain", "orders", "3").out
     assert "The state totals was left behind, as it was since checkpoint 2." in " ".join(told.split())
-    assert tidegate("check", CODE).code == 0, "once is enough"
+    assert tidegate("check", "--no-spark", CODE).code == 0, "once is enough"
 
 
 def test_a_hook_that_is_gone_is_named_before_the_code_is_deployed(shop, tidegate):
@@ -149,23 +149,23 @@ def test_a_hook_that_is_gone_is_named_before_the_code_is_deployed(shop, tidegate
     change(shop, SHOP, hooked)
     Shop(shop.folder, hooked).checkpoint()
     change(shop, "", "")
-    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
     assert told["reason"] == refusal().reason == "HOOK_REMOVED"
     assert told["what"] == refusal().what
-    said = tidegate("check", CODE, "--json", "-D", "allow_non_restored_state=true")
+    said = tidegate("check", "--no-spark", CODE, "--json", "-D", "allow_non_restored_state=true")
     assert (said.code, said.json["new"]) == (0, ["the state of hook cursor is left behind"])
 
 
 def test_from_a_savepoint_or_any_other_checkpoint(shop, tidegate):
     tidegate("savepoint", "create", "orders", "good", "--checkpoint", "1")
-    assert tidegate("check", CODE, "--from", "good", "--json").json["from"] == 1
-    assert tidegate("check", CODE, "--from", "2", "--json").json["from"] == 2
-    assert tidegate("check", CODE, "--from", "9").code == 1
+    assert tidegate("check", "--no-spark", CODE, "--from", "good", "--json").json["from"] == 1
+    assert tidegate("check", "--no-spark", CODE, "--from", "2", "--json").json["from"] == 2
+    assert tidegate("check", "--no-spark", CODE, "--from", "9").code == 1
 
 
 def test_a_pipeline_that_was_never_run_takes_any_code(folder, tidegate):
     (folder / "shop.py").write_text(SHOP)
-    assert tidegate("check", CODE).code == 0
+    assert tidegate("check", "--no-spark", CODE).code == 0
 
 
 UNNAMED = """
@@ -204,7 +204,7 @@ def written(shop, text):
 
 def test_an_operator_that_is_added_above_another_takes_nothing_over(unnamed, tidegate):
     written(unnamed, UNNAMED.replace("\nevents.aggregate(", ABOVE, 1))
-    said = tidegate("check", CODE, "--json")
+    said = tidegate("check", "--no-spark", CODE, "--json")
     assert said.code == 0
     assert "state aggregate-events-v is new: it begins with the next checkpoint" in said.json["new"]
     assert not any("left behind" in each for each in said.json["new"])
@@ -213,7 +213,7 @@ def test_an_operator_that_is_added_above_another_takes_nothing_over(unnamed, tid
 def test_nor_does_one_that_is_just_like_it_but_for_its_input(unnamed, tidegate):
     written(unnamed, UNNAMED.replace("\nevents.aggregate(", LIKE_IT, 1))
     added, kept = (each.name for each in open_target(CODE, {}).pipeline.graph().operators)
-    said = tidegate("check", CODE, "--json")
+    said = tidegate("check", "--no-spark", CODE, "--json")
     assert said.code == 0
     assert f"state {added} is new: it begins with the next checkpoint" in said.json["new"]
     assert not any(f"state {kept} " in each for each in said.json["new"]), "it goes on with what it had"
@@ -225,13 +225,13 @@ def test_a_pipeline_with_uids_of_an_earlier_version_is_told_which_to_write(folde
     begun.folder = folder
     begun.checkpoint()
     written(begun, UNNAMED.replace("\nevents.aggregate(", ABOVE, 1))
-    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
     assert told["reason"] == refusal().reason == "STATE_REMOVED"
     assert f"write uid=\"{old}\" at aggregate 'aggregate-events-k', if that is the one" in told["help"]
     assert "aggregate-events-v" not in told["help"], "by another key it cannot be"
 
     written(begun, UNNAMED.replace('n="count(*)"', f'n="count(*)", uid="{old}"'))
-    assert tidegate("check", CODE).code == 0
+    assert tidegate("check", "--no-spark", CODE).code == 0
 
 
 def test_a_gate_that_is_called_otherwise_now_keeps_its_quarantine_under_the_old_name(folder, tidegate):
@@ -242,12 +242,12 @@ def test_a_gate_that_is_called_otherwise_now_keeps_its_quarantine_under_the_old_
     begun.folder = folder
     begun.checkpoint()
     written(begun, UNNAMED.replace("events.aggregate(", gated.format(name="")))
-    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
     assert told["reason"] == refusal().reason == "GATE_REMOVED"
     assert 'write name="events-gate" there' in told["help"]
-    assert tidegate("check", CODE, "-D", "allow_non_restored_state=true").code == 0
+    assert tidegate("check", "--no-spark", CODE, "-D", "allow_non_restored_state=true").code == 0
     written(begun, UNNAMED)
-    assert tidegate("check", CODE).code == 0, "a gate may go"
+    assert tidegate("check", "--no-spark", CODE).code == 0, "a gate may go"
 
 
 SUITE = """
@@ -261,7 +261,7 @@ def test_a_source_is_let_go_of_when_that_is_allowed(shop, tidegate):
     change(shop, *STOPS["SOURCE_REMOVED"])
     assert "allow_non_restored_state" in refusal().help
     allowed = ("-D", "allow_non_restored_state=true")
-    said = tidegate("check", CODE, "--json", *allowed)
+    said = tidegate("check", "--no-spark", CODE, "--json", *allowed)
     assert said.code == 0
     assert "source events is gone: it is not known any more how far it was read" in said.json["new"]
 
@@ -269,4 +269,4 @@ def test_a_source_is_let_go_of_when_that_is_allowed(shop, tidegate):
     changed.coordinator = coordinator_of(open_target(CODE, {"allow_non_restored_state": "true"}))
     assert changed.checkpoint() == 3
     assert set(changed.coordinator.ledger.plan(3).sources) == {"happenings"}
-    assert tidegate("check", CODE).code == 0, "once is enough"
+    assert tidegate("check", "--no-spark", CODE).code == 0, "once is enough"

@@ -32,7 +32,7 @@ def _code(folder, monkeypatch):
 
 
 def test_each_job_says_what_it_takes_and_what_it_gives(tidegate, folder):
-    said = tidegate("plan", "cut:two", "--json")
+    said = tidegate("plan", "--no-spark", "cut:two", "--json")
     assert said.code == 0
     first, second = said.json["jobs"]
     assert (first["job"], first["after"], first["reads"], first["runs"]) == ("main", [], ["events"], ["checked"])
@@ -49,44 +49,50 @@ def test_each_job_says_what_it_takes_and_what_it_gives(tidegate, folder):
         "stages": ["totals"],
         "settings": {},
     }
-    text = tidegate("plan", "cut:two").out
+    text = tidegate("plan", "--no-spark", "cut:two").out
     assert "operator · aggregate, in job totals" in text
     assert "job totals, after main" in text
     assert not (folder / "data").exists(), "nothing was written"
 
 
 def test_without_jobs_of_its_own_it_is_one(tidegate):
-    (job,) = tidegate("plan", "cut:one", "--json").json["jobs"]
+    (job,) = tidegate("plan", "--no-spark", "cut:one", "--json").json["jobs"]
     assert (job["job"], job["runs"], job["sends"]) == ("main", ["checked", "totals"], [])
 
 
 def test_each_job_says_what_it_has_of_its_own(tidegate):
     own = ["-D", "jobs.totals.pool=small", "-D", "jobs.totals.spark.sql.shuffle.partitions=4"]
-    first, second = tidegate("plan", "cut:two", "--json", *own).json["jobs"]
+    first, second = tidegate("plan", "--no-spark", "cut:two", "--json", *own).json["jobs"]
     assert first["settings"] == {}
     assert second["settings"] == {"pool": "small", "spark.sql.shuffle.partitions": "4"}
-    assert "  settings   pool = small\n             spark.sql.shuffle" in tidegate("plan", "cut:two", *own).out
-    refused = tidegate("plan", "cut:two", "-D", "jobs.total.pool=small", "--json")
+    assert (
+        "  settings   pool = small\n             spark.sql.shuffle"
+        in tidegate("plan", "--no-spark", "cut:two", *own).out
+    )
+    refused = tidegate("plan", "--no-spark", "cut:two", "-D", "jobs.total.pool=small", "--json")
     assert (refused.code, refused.json["error"]["reason"]) == (2, "UNKNOWN_JOB")
     assert "main or totals" in refused.json["error"]["expected"]
 
 
 def test_what_cannot_be_a_pipeline_is_told_as_everywhere(tidegate):
-    said = tidegate("plan", "cut:wrong", "--json")
+    said = tidegate("plan", "--no-spark", "cut:wrong", "--json")
     assert (said.code, said.json["error"]["reason"]) == (2, "BAD_PIPELINE")
-    assert tidegate("plan", "one", "--json").json["error"]["reason"] == "NEEDS_CODE"
+    assert tidegate("plan", "--no-spark", "one", "--json").json["error"]["reason"] == "NEEDS_CODE"
 
 
 def test_the_mode_is_told_with_what_it_means(tidegate):
-    assert tidegate("plan", "cut:two", "--json").json["mode"] == "exactly_once"
-    assert "mode exactly_once: rows are staged, and become visible with the decision" in tidegate("plan", "cut:two").out
-    refused = tidegate("plan", "cut:two", "-D", "mode=at_least_once")
+    assert tidegate("plan", "--no-spark", "cut:two", "--json").json["mode"] == "exactly_once"
+    assert (
+        "mode exactly_once: rows are staged, and become visible with the decision"
+        in tidegate("plan", "--no-spark", "cut:two").out
+    )
+    refused = tidegate("plan", "--no-spark", "cut:two", "-D", "mode=at_least_once")
     assert refused.code == 2
     assert "gate 'checked': it may hold" in refused.err
 
 
 def test_by_interval_operators_remember_nothing_and_it_says_so(tidegate, folder):
-    assert [job["remembers"] for job in tidegate("plan", "cut:daily", "--json").json["jobs"]] == [[]]
+    assert [job["remembers"] for job in tidegate("plan", "--no-spark", "cut:daily", "--json").json["jobs"]] == [[]]
     said = "by interval: each operator begins with no state, and its event time ends with the interval"
-    assert said in tidegate("plan", "cut:daily").out
-    assert said not in tidegate("plan", "cut:two").out
+    assert said in tidegate("plan", "--no-spark", "cut:daily").out
+    assert said not in tidegate("plan", "--no-spark", "cut:two").out

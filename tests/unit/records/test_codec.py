@@ -169,6 +169,7 @@ def test_each_missing_field_is_refused(name):
     optional |= {
         "states",
         "unplanned",
+        "notified",
         "memory",
         "gates",
         "pins",

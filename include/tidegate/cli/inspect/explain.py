@@ -33,7 +33,7 @@ from tidegate.history.selection import COUNTED
 from tidegate.history.view import CheckpointView
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle.savepoint import savepoints
-from tidegate.protocol.rules import ENVIRONMENT_FAILED
+from tidegate.protocol.rules import BAD_DECLARATION, ENVIRONMENT_FAILED
 from tidegate.protocol.view import Entry, View
 from tidegate.records.names import entry_name
 from tidegate.records.records import Control, Plan, Rollback
@@ -454,7 +454,16 @@ def _time_left(ledger: Ledger, plan: Plan) -> str:
 def _next_step(target: Target, view: CheckpointView, entry: Entry, waits: list[str]) -> str:
     if approvals.pending_approvals_text(View((entry,)), [entry.id]):
         return f"{target.command('approve', entry.id)}  or  {target.command('reject', entry.id)}"
-    if entry.aborted and entry.decision is not None and entry.decision.reason in ("JOB_FAILED", ENVIRONMENT_FAILED):
+    if (
+        entry.aborted
+        and entry.decision is not None
+        and entry.decision.reason
+        in (
+            "JOB_FAILED",
+            BAD_DECLARATION,
+            ENVIRONMENT_FAILED,
+        )
+    ):
         return "fix what the detail says, then run the pipeline again: the same input is planned once more"
     if entry.completed and view.published is None:
         return "run the pipeline again; `tidegate doctor` tells whether a table is in the way"

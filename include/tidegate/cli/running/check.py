@@ -7,10 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.backfill.unchanged import unrepeatable
-from tidegate.checkpoint.compatibility import additions, check, growing, unknown_deletes, unordered
+from tidegate.checkpoint.compatibility import (
+    additions,
+    check,
+    check_alone,
+    growing,
+    unknown_deletes,
+    unordered,
+)
 from tidegate.cli.lifecycle.rollback import checkpoint_or_savepoint, coordinator_of
 from tidegate.cli.output import Output, error_document
-from tidegate.cli.targets import Target, entry_of, open_target
+from tidegate.cli.running.analysis import add_option, analysed
+from tidegate.cli.targets import Target, entry_of, open_target, refuse_unknown_jobs
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol.moved_sources import source_changes
@@ -24,46 +32,55 @@ NO = 1
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "check",
-        help="can this code continue from the last checkpoint? every reason why not",
+        help="can this code make the next checkpoint? every reason why not",
         description="Compare the pipeline's code with a checkpoint: sources, operators and hooks with state, sinks and "
-        "their tables, fixed settings. It lists every reason why no checkpoint could be planned, with the remedy, and "
-        "the parts that are new. Nothing is run: types of operators' inputs are only checked when they run.",
+        "their tables, fixed settings. Then have Spark plan all of it on empty frames: every expression, column and "
+        "key, every suite, and what each table can take. It lists every reason why no checkpoint could be made, with "
+        "the remedy, and the parts that are new. No row is read, and nothing is written.",
         epilog="examples:\n  tidegate check jobs.orders:pipeline\n  tidegate check jobs.orders:pipeline --from good",
     )
     parser.add_argument("pipeline", metavar="MODULE:PIPELINE", help="the code")
     parser.add_argument("--from", dest="base", metavar="N", help="a checkpoint, or a savepoint's name; else the last")
+    add_option(parser)
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings, started=False)
     coordinator = coordinator_of(target)
+    coordinator.only_looks = True
+    refuse_unknown_jobs(coordinator.graph, target.settings)
     base = _base(args.base, target)
-    if base is None:
-        warnings = _warnings(coordinator.graph)
-        nothing: dict[str, Any] = {"from": None, "possible": True, "reasons": [], "new": []}
-        out.document({"pipeline": target.name, **nothing, "warnings": warnings})
-        _warn(warnings, out)
-        out.line(f"Pipeline {target.name} has no checkpoint yet: any code will do.")
-        return 0
-    changes = source_changes(target.ledger.view(), base) if args.base is None else ()
-    errors, new = check(coordinator, base, changes), additions(coordinator.graph, base, changes)
+    changes = source_changes(target.ledger.view(), base) if args.base is None and base is not None else ()
+    errors = check(coordinator, base, changes) if base is not None else check_alone(coordinator)
+    known = {(error.reason, error.what) for error in errors}
+    found = analysed(args, target, coordinator, base, out, changes)
+    errors += [error for error in found if (error.reason, error.what) not in known]
+    new = additions(coordinator.graph, base, changes) if base is not None else []
+    warnings = _warnings(coordinator.graph)
+    if base is not None:
+        warnings += unknown_deletes(coordinator.graph, target.ledger, base)
+    if not errors and not args.no_spark and args.base is None and target.ledger.declined() is not None:
+        target.ledger.forget_declined()  # triggers need not refuse it any more
+    document: dict[str, Any] = {"from": base.id if base is not None else None, "possible": not errors}
     reasons = [error_document(error) for error in errors]
-    warnings = [*_warnings(coordinator.graph), *unknown_deletes(coordinator.graph, target.ledger, base)]
-    found: dict[str, Any] = {"from": base.id, "possible": not errors, "reasons": reasons, "new": new}
-    out.document({"pipeline": target.name, **found, "warnings": warnings})
+    out.document({"pipeline": target.name, **document, "reasons": reasons, "new": new, "warnings": warnings})
     for error in errors:
         out.error(error)
     for text in new:
         out.line(f"- {text}")
     _warn(warnings, out)
-    same = base.plan.code_fingerprint == coordinator.graph.code_fingerprint()
-    change = "is the same as when" if same else "has changed since"
-    out.line(f"The code {change} checkpoint {base.id} was planned.", "dim")
+    if base is None:
+        out.line(f"Pipeline {target.name} has no checkpoint yet: there is nothing that it must continue from.")
+    else:
+        same = base.plan.code_fingerprint == coordinator.graph.code_fingerprint()
+        change = "is the same as when" if same else "has changed since"
+        out.line(f"The code {change} checkpoint {base.id} was planned.", "dim")
+    goes_on = "continue from there" if base is not None else "make its first checkpoint"
     if not errors:
-        out.line("It can continue from there.", "bold")
+        out.line(f"It can {goes_on}.", "bold")
         return 0
     reason_count = "1 reason" if len(errors) == 1 else f"{len(errors)} reasons"
-    out.line(f"It cannot continue from there, for {reason_count}.", "bold")
+    out.line(f"It cannot {goes_on}, for {reason_count}.", "bold")
     return NO
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.dag.names import job_task
 from tidegate.dag.tasks.task import Task
-from tidegate.protocol.rules import ENVIRONMENT_FAILED
+from tidegate.protocol.rules import BAD_DECLARATION, ENVIRONMENT_FAILED
 from tidegate.versions.airflow import AirflowFailException
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def aborted(finished: Finished) -> str:
     )
     if outcome.reason == "GATE_REJECTED":
         return f"{told}, once somebody says `tidegate resume`: until then the pipeline is SUSPENDED"
+    if outcome.reason == BAD_DECLARATION:
+        return f"{told}. With the same code, settings and suites, no run makes a checkpoint"
     if suspension is None:
         return told
     name, failed = suspension.pipeline, ", ".join(map(str, suspension.failed))
@@ -32,6 +34,9 @@ def aborted(finished: Finished) -> str:
         f"{told}, once the pipeline is resumed\n  The pipeline is SUSPENDED: checkpoint {failed} failed in a row, more "
         f"than tolerable_failed_checkpoints allows. Its runs are skipped until somebody says: tidegate resume {name}"
     )
+
+
+_MARKED = "a mark does no work: clear the task to have it done, or let the next run take the input"
 
 
 def failure(task: Task, id: int) -> tuple[str, str]:
@@ -60,7 +65,9 @@ def failure(task: Task, id: int) -> tuple[str, str]:
             for found, job in zip(without_spark, missing, strict=True)
         )
     )
-    return ENVIRONMENT_FAILED if blameless else "JOB_FAILED", "; ".join(told)
+    marked_by_hand = {states.get(job_task(job), "gone") for job in missing} & {"success", "skipped"}
+    help = f"\n  Help: {_MARKED}" if marked_by_hand else ""
+    return ENVIRONMENT_FAILED if blameless else "JOB_FAILED", "; ".join(told) + help
 
 
 def refuse_failed_beside(task: Task, id: int) -> None:

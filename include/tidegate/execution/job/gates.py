@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-__all__ = ["GateRunner", "returning", "warm_gates"]
+__all__ = ["GateRunner", "refuse_own_columns", "returning", "warm_gates"]
 
 
 def returning(
@@ -140,7 +140,7 @@ class GateRunner:
         table: the only one who takes them. They may be staged for it before they are judged (`ahead`).
         """
         if stage.gate.quarantines:
-            _refuse_own_columns(stage, frame.columns)
+            refuse_own_columns(stage, frame.columns)
         warming = any(thread.is_alive() for thread in _warming)
         if warming or not stage.gate.persists:
             frame = materialize(frame)
@@ -355,7 +355,7 @@ def _all_aside(judgement: Judgement, frame: DataFrame) -> Judgement:
     )
 
 
-def _refuse_own_columns(stage: GateNode, columns: Sequence[str]) -> None:
+def refuse_own_columns(stage: GateNode, columns: Sequence[str]) -> None:
     """Raise Invalid if the input has columns that quarantine adds."""
     clashing = sorted(set(OWN_COLUMNS).intersection(columns))
     if clashing:

@@ -209,10 +209,13 @@ class OperatorRunner:
             groups = base.groups if base else int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
             title = f"{stage.operator.kind} {stage.name!r}"
-            kind = KeyedState if stage.keeps_state else TemporaryState
+            kind = self._kind_of_state(stage)
             state = self.states[name] = kind(spark, title, base, to, keys, groups, ttl, grouped_by)
             state.little_arrives = self.small
         return self.states[name]
+
+    def _kind_of_state(self, stage: OperatorNode) -> type[KeyedState]:
+        return KeyedState if stage.keeps_state else TemporaryState
 
     def has_begun(self, stage: OperatorNode) -> bool:
         """Return whether an operator has remembered anything yet."""

@@ -17,16 +17,19 @@ own that nobody names.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
+from tidegate.checkpoint.compatibility import decline
 from tidegate.checkpoint.manifests import all_below
 from tidegate.checkpoint.publishing.publish import refuse_damaged
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.execution.analysis import analyse, declaration_error
 from tidegate.execution.by_hand import ByHand, no_rows_of
 from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
@@ -66,6 +69,8 @@ if TYPE_CHECKING:
 __all__ = ["ask_job", "change_by_hand", "run_job"]
 
 
+log = logging.getLogger(__name__)
+
 Step = Callable[[str], None]
 
 AtWork = Callable[[Plan, str], bool]
@@ -100,10 +105,13 @@ def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
         return ack
     try:
         return attempt.do(spark, prev)
-    except (Corrupt, Invalid, Unavailable):
-        if (done := attempt.done_by_another()) is None:
+    except (Corrupt, Invalid, Unavailable) as error:
+        if (done := attempt.done_by_another()) is not None:
+            return done
+        wrong = attempt.find_wrong_declaration(spark, error) if isinstance(error, Invalid) else None
+        if wrong is None:
             raise
-        return done
+        raise wrong from error
 
 
 def change_by_hand(coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, by_hand: ByHand) -> Ack:
@@ -272,6 +280,25 @@ class Attempt:
             raise self._fenced(answer.why)
         if entry is None or entry.aborted:  # though another attempt has done it in time
             raise self._fenced(f"checkpoint {self.id} was aborted")
+
+    def find_wrong_declaration(self, spark: SparkSession, error: Invalid) -> Invalid | None:
+        """Return one error that tells all that is wrong with the declaration, if that is why the job has failed, and
+        let triggers know. None: it is not, as far as can be told."""
+        if spark is None or self.by_hand is not None:  # the tests' toys need no Spark
+            return None
+        self.step("looking for errors of the declaration")
+        try:
+            _, base = self.coordinator.entry_and_base(self.id)
+            found = analyse(self.coordinator, spark, base, self.plan.source_changes, self.plan)
+        except Exception as unclear:  # then it is told as it is, and counts as any other failure
+            log.debug("The declaration could not be analysed: %r", unclear)
+            return None
+        if not found or not all(isinstance(each, Invalid) for each in found):
+            return None
+        alone = len(found) == 1 and found[0].reason == error.reason
+        wrong = error if alone else declaration_error(found)
+        decline(self.coordinator, self.id, wrong)
+        return wrong
 
     def done_by_another(self) -> Ack | None:
         """Return the ack that counts if another attempt has created it. Then no failure of this one matters: what it

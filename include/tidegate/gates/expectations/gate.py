@@ -139,6 +139,15 @@ class Expectations(Gate):
     def check(self, context: GateContext) -> None:
         self.load(context.place)
 
+    def declared_elsewhere(self, context: GateContext) -> str:
+        try:
+            return read_text(self.path(context.place))
+        except Invalid:
+            return ""
+
+    def check_columns(self, frame: DataFrame, context: GateContext) -> None:
+        self.load(context.place).check_columns(frame.columns)
+
     def warm(self) -> None:
         from tidegate.gates.expectations.library import warm
 

@@ -20,6 +20,7 @@ from tidegate.operators.retractions.materializer import WAY, Materializer
 from tidegate.pipeline.graph.event_time import column_of, lag_by_source
 from tidegate.protocol.moved_sources import under_new_names
 from tidegate.records.records import Json, SourceChange
+from tidegate.state.evolution import RECOMPUTE
 
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.graph import Graph, OperatorNode
@@ -40,7 +41,8 @@ ROWS, BACK = "its rows", "what it takes back"
 """By input: the sources of its rows; for a stream that replaces rows, the operators that do and the path from them."""
 _AFRESH = (
     "revert the change; or start all of them afresh: give each, from the first that replaces rows on, a new uid, "
-    "and set allow_non_restored_state once; or start a new pipeline, which reads all input again with this code"
+    "and set allow_non_restored_state once; or start a new pipeline, which reads all input again with this code; "
+    + RECOMPUTE
 )
 
 
@@ -97,7 +99,7 @@ def refuse_other_meanings(graph: Graph, memory: Mapping[str, Json], id: int) -> 
             "\n    ".join([f"operators were declared differently as of checkpoint {id}:", *problems]),
             expected="the declarations by which their state was made; results may be added under new names, or dropped",
             help="revert the change; or give a changed result another name, or the operator another uid: it starts "
-            "afresh; if rows now come from another source, let a stage unite both for one checkpoint",
+            "afresh; if rows now come from another source, let a stage unite both for one checkpoint; " + RECOMPUTE,
             reason="STATE_CHANGED",
         )
     problems = [problem for stage in declared for problem in _path_changes(graph, stage, memory)]

@@ -144,6 +144,9 @@ class DeltaSink(ExactlyOnceSink):
         if snapshot is None or snapshot.txn(context.app_id) is None:
             refuse_unsafe_store(self.delta_table(context))
 
+    def check_output(self, frame: DataFrame, context: SinkContext) -> None:
+        self.output_schema(frame, context, self.open(context))
+
     def try_out(self, context: SinkContext) -> None:
         refuse_unsafe_store(self.delta_table(context))
 
@@ -314,19 +317,25 @@ class DeltaSink(ExactlyOnceSink):
         """Do the same for an output's schema in Spark's JSON form."""
         schema = from_spark(output)
         problems = schema_problems(schema, self.partition_by) + self.output_problems(schema)
+        ways_out = ["change the last stage before the sink"]
         if not problems and snapshot is not None:
             allowed = {"new", "missing"} if self.schema_evolution == "add" else set()
             if self.spark_reasons(snapshot):
                 allowed.add("missing")  # The table may fill them itself: generated columns, defaults.
             changes = differences(schema, snapshot.schema)
-            problems = [change.text for change in changes if change.kind not in allowed]
+            unfit = [change for change in changes if change.kind not in allowed]
+            problems = [change.text for change in unfit]
+            if any(change.kind in ("new", "missing") for change in unfit):
+                ways_out.append('set schema_evolution="add" for new columns')
+            if any(change.kind == "type" for change in unfit):
+                ways_out = ["cast to the table's types in the last stage before the sink", *ways_out[1:]]
+                ways_out.append("give the sink another path, whose table begins with the new types")
         if problems:
             url = self.delta_table(context).url
             raise Invalid(
                 "\n    ".join([f"sink {context.sink}: the output does not fit {url}:", *problems]),
                 expected="names and types of the table" if snapshot else "columns that a Delta table can hold",
-                help="change the last stage before the sink"
-                + ("" if self.schema_evolution == "add" else ', or set schema_evolution="add" for new columns'),
+                help=", or ".join(ways_out),
                 reason="BAD_OUTPUT",
             )
         return schema

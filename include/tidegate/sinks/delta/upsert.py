@@ -176,6 +176,11 @@ class DeltaUpsert(DeltaSink):
         problems = key_and_order_problems(self, {name: field["type"] for name, field in columns(schema).items()})
         return problems if self.interval_column is None else problems + column_problems(schema, self.interval_column)
 
+    def check_output(self, frame: DataFrame, context: SinkContext) -> None:
+        super().check_output(self._without_omitted(frame), context)
+        if self.delete_when is not None:
+            frame.selectExpr(self.delete_when).schema  # noqa: B018 - Spark plans it
+
     def prepare(self, frame: DataFrame, context: SinkContext, staging: Staging) -> Prepared:
         return self._prepare(frame, None, context, staging)
 

@@ -20,7 +20,7 @@ from tidegate.sources.files.utf8 import decode_lines, is_utf8
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CORRUPT", "empty_frame", "nulled", "read_files"]
+__all__ = ["CORRUPT", "empty_frame", "no_rows_of", "nulled", "read_files"]
 
 CORRUPT: Final = "_corrupt_record"
 
@@ -46,6 +46,12 @@ class Declared(Protocol):
     def options(self) -> Mapping[str, Any]: ...
 
 
+def no_rows_of(spark: SparkSession, source: Declared) -> DataFrame:
+    """Return the columns that the rows of files have, without rows."""
+    columns = parse_ddl(source.schema)
+    return empty_frame(spark, [*columns, Column(CORRUPT, "string")] if source.on_corrupt == "keep" else columns)
+
+
 def read_files(
     spark: SparkSession, source: Declared, folder: Folder, names: list[str], context: SourceContext
 ) -> DataFrame:
@@ -53,7 +59,7 @@ def read_files(
     columns = parse_ddl(source.schema)
     keep = source.on_corrupt == "keep"
     if not names:
-        return empty_frame(spark, [*columns, Column(CORRUPT, "string")] if keep else columns)
+        return no_rows_of(spark, source)
     options = {key: _option_text(value) for key, value in source.options.items()}
     paths = [folder.full(name) for name in names]
     if source.format == "parquet" and not options:

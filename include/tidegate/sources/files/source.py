@@ -22,7 +22,7 @@ from tidegate.sources.files.exact_values import is_read_as_text
 from tidegate.sources.files.fingerprints import Fingerprint, fingerprint
 from tidegate.sources.files.folder import Folder, Pattern, is_ignored, missing_folder, open_folder
 from tidegate.sources.files.json_lines import DECODED
-from tidegate.sources.files.reading import read_files
+from tidegate.sources.files.reading import no_rows_of, read_files
 from tidegate.sources.files.utf8 import is_utf8
 from tidegate.sources.highest import highest_micros
 from tidegate.sources.template import fill_in, fixed_folder, is_template, template_problems
@@ -251,6 +251,9 @@ class Files(Source):
     def files(self, splits: Json) -> list[str]:
         """See Source: names relative to the pattern's folder."""
         return [file["name"] for file in splits["files"]]
+
+    def no_rows(self, spark: SparkSession) -> DataFrame:
+        return no_rows_of(spark, self)
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """Return the rows of exactly the planned files."""

@@ -1,0 +1,51 @@
+"""What `check` and `plan` have Spark say: whether the whole pipeline can be planned, on frames without rows."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tidegate.cli.output import Output
+from tidegate.cli.running.spark_needs import provide_spark_needs
+from tidegate.cli.targets import Target
+from tidegate.errors import TidegateError
+from tidegate.protocol.view import Entry
+from tidegate.records.records import SourceChange
+
+if TYPE_CHECKING:
+    from tidegate.coordinator import Coordinator
+
+__all__ = ["add_option", "analysed"]
+
+
+def add_option(parser: argparse.ArgumentParser) -> None:
+    """Let a user leave Spark out."""
+    parser.add_argument(
+        "--no-spark", action="store_true", help="start no Spark: columns, keys and expressions are not checked"
+    )
+
+
+def analysed(
+    args: argparse.Namespace,
+    target: Target,
+    coordinator: Coordinator,
+    base: Entry | None,
+    out: Output,
+    changes: Sequence[SourceChange] = (),
+) -> list[TidegateError]:
+    """Return every error that Spark finds in the declaration; none with --no-spark."""
+    if args.no_spark:
+        return []
+    from tidegate.execution.analysis import analyse
+    from tidegate.spark.session import control_settings, session
+
+    out.line("Spark plans the pipeline on empty frames; no row is read (--no-spark leaves that out) …", "dim")
+    try:
+        provide_spark_needs(target.settings, out)
+        with session(control_settings(target.settings)) as spark:
+            return analyse(coordinator, spark, base, changes)
+    except TidegateError as error:
+        if not error.of_environment:
+            raise
+        return [error]
