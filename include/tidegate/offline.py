@@ -174,7 +174,9 @@ def _published(ledger: Ledger, id: int | None) -> Published:
             published = ledger.published(candidate)
             if published is not None:
                 return published
-        raise Rejected(f"pipeline {name!r} has published nothing yet", help=f"run it: tidegate run {name}")
+        raise Rejected(
+            f"pipeline {name!r} has published nothing yet", help="run it: tidegate run MODULE:PIPELINE --checkpoints 1"
+        )
     entry = ledger.entry(id)
     if entry is None:
         raise checkpoint_not_there(ledger, id)

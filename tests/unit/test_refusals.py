@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -114,4 +115,57 @@ def test_each_command_that_a_text_names_exists_with_its_options():
         for option in OPTION.findall(rest)
         if option not in known[command]
     ]
+    assert wrong == []
+
+
+BARE = re.compile(r"(?:: |\bor |\A)tidegate ([a-z][a-z-]*)( [^`;\n]*)")
+"""A command that a text gives to be typed, and not only by its name: it goes to the next semicolon."""
+PROSE = re.compile(r"(: |, or | > | for | as | to | \(|, which |, and |[.,:)]*$).*")
+"""What goes on behind a command in a sentence."""
+GIVEN = re.compile(r"…|[A-Z]{2}|:")
+"""What a command in backticks has if it is more than a command's name."""
+INTERVAL = "2026-01-01/2026-01-02"
+
+
+def whole_texts(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """The lines and words of a module's texts, each with all that it is put together from."""
+    if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp):
+        yield node.lineno, texts(node)
+        return
+    for below in ast.iter_child_nodes(node):
+        yield from whole_texts(below)
+
+
+def typed() -> Iterator[tuple[str, list[str]]]:
+    """Where, and the words, of each command that a text gives with what it needs."""
+    for path in files():
+        for line, text in whole_texts(ast.parse(path.read_text())):
+            quoted = [(command, rest) for command, rest in COMMAND.findall(text) if GIVEN.search(rest)]
+            bare = [(command, PROSE.sub("", rest)) for command, rest in BARE.findall(COMMAND.sub("", text))]
+            for command, rest in [*quoted, *bare]:
+                if command in COMMANDS:
+                    words = (
+                        re.sub(r"\bN\b|%s", "1", rest)
+                        .replace("FROM/TO", INTERVAL)
+                        .replace("--interval …", f"--interval {INTERVAL}")
+                    )
+                    yield f"{path.relative_to(PRODUCT)}:{line}", [command, *shlex.split(words.replace("…", "1"))]
+
+
+def test_each_command_that_a_text_gives_can_be_typed_as_it_stands() -> None:
+    """`run it: tidegate run shop` was none: it names no code, and does not say for how long."""
+    parser = build_parser()
+    found = sorted({(where, tuple(words)) for where, words in typed()})
+    assert len(found) > 40
+    wrong = []
+    for where, words in found:
+        try:
+            parsed = parser.parse_args(words)
+        except SystemExit:  # --help
+            continue
+        except Exception as refused:
+            wrong.append((where, " ".join(words), str(refused)))
+            continue
+        if words[0] == "run" and ":" not in parsed.pipeline:
+            wrong.append((where, " ".join(words), "it names no code"))
     assert wrong == []

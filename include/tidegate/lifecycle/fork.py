@@ -158,6 +158,12 @@ def _refuse_finished(snapshot: CheckpointSnapshot) -> None:
         )
 
 
+_TAKE_OVER = (
+    "; or, if the old pipeline is lost, or these are copies of its tables: declare the sinks with take_over=True, "
+    "which continues the tables with their rows"
+)
+
+
 def tables_taken_over(snapshot: CheckpointSnapshot, to: PipelineContext) -> dict[str, PublishedTable]:
     """Return the tables that the new pipeline takes over with their rows, by sink: copies of the old one's tables that
     show exactly what they showed as of the checkpoint.
@@ -229,7 +235,8 @@ def _refuse_their_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> N
         raise Invalid(
             "\n    ".join([f"pipeline {to.graph.name!r} would write to tables that are not its own:", *conflicts]),
             expected="tables of its own",
-            help="give its sinks other paths; where a table is to begin with rows, copy them with Spark into a new one",
+            help="give its sinks other paths; where a table is to begin with rows, copy them with Spark into a new one"
+            + (_TAKE_OVER if snapshot.parent.copy(DONE) is not None else ""),
             reason="NOT_ITS_OWN_TABLE",
         )
 

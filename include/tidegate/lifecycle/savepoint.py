@@ -153,6 +153,6 @@ def _last(ledger: Ledger) -> int:
     raise Rejected(
         f"pipeline {ledger.pipeline!r} has no checkpoint that is on all tables",
         expected="one, to be given a name",
-        help=f"run it: tidegate run {ledger.pipeline}",
+        help="run it: tidegate run MODULE:PIPELINE --checkpoints 1",
         reason="NO_SUCH_CHECKPOINT",
     )

@@ -156,7 +156,10 @@ def _tables(subject: Subject) -> Iterator[Finding]:
         lost = [path for path in live if path not in stored]
         check = f"files of {node.name}"
         if lost:
-            advice = "put them back from a copy; or go back to a checkpoint before them: tidegate rollback"
+            advice = (
+                "put them back from a copy; or go back to a checkpoint before them: tidegate rollback MODULE:PIPELINE "
+                "--to N"
+            )
             detail = f"{len(lost)} that the table shows are gone: {_some(lost)}"
             yield Finding(subject.name, check, "bad", detail, advice)
         else:

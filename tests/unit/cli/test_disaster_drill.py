@@ -141,7 +141,9 @@ def test_without_take_over_tables_with_rows_are_refused(sites, tidegate):
     (sites.there / "shop.py").write_text(CODE)
     sites.lose()
     sites.at(sites.there)
-    assert refused(tidegate, *FORK)["reason"] == "NOT_ITS_OWN_TABLE"
+    said = refused(tidegate, *FORK)
+    assert said["reason"] == "NOT_ITS_OWN_TABLE"
+    assert "declare the sinks with take_over=True" in said["help"]
 
 
 @pytest.mark.parametrize("landed", [False, True])

@@ -87,6 +87,14 @@ def test_a_checkpoint_of_an_earlier_version_has_the_durations_that_are_known(mea
     ]
 
 
+def test_its_number_may_stand_alone_as_with_show_and_explain(measured, tidegate):
+    by_number = tidegate("profile", "orders", "1", "--json")
+    assert by_number.code == 0
+    assert by_number.json == tidegate("profile", "orders", "--checkpoint", "1", "--json").json
+    said = tidegate("profile", "orders", "1", "--checkpoint", "2", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (2, "USAGE")
+
+
 def test_one_that_was_aborted_is_drawn_as_far_as_it_came(measured, tidegate):
     said = tidegate("profile", "orders", "--checkpoint", "2", "--json").json
     assert (said["state"], said["span"]["parts"]) == ("aborted", [])

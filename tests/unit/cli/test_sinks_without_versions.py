@@ -281,3 +281,4 @@ def test_a_fork_may_share_the_database_but_not_the_table(shop, folder, tidegate,
     if code:
         assert said.json["error"]["reason"] == "NOT_ITS_OWN_TABLE"
         assert "is a table of 'orders', of its sink 'copied'" in said.json["error"]["what"]
+        assert "take_over" not in said.json["error"]["help"], "the other pipeline is there and goes on"

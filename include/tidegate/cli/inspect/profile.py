@@ -14,7 +14,7 @@ from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.inspect.spark_cells import COLUMNS, known_columns, spark_cells
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
-from tidegate.errors import Rejected
+from tidegate.errors import Invalid, Rejected
 from tidegate.history.spans import Span, span_tree
 from tidegate.records.records import Json
 
@@ -34,18 +34,27 @@ def add_parser(subparsers: Any) -> None:
         "that it asked Spark for and how long it waited for them, Spark's jobs, stages and tasks. The rest of a "
         "step's time is Python and storage. An empty cell: not known, because of how Spark is reached, or the "
         "checkpoint is of an earlier version. Also of one whose records are retired.",
-        epilog="examples:\n  tidegate profile orders\n  tidegate profile orders --checkpoint 5 --slowest\n"
+        epilog="examples:\n  tidegate profile orders\n  tidegate profile orders 5 --slowest\n"
         "  tidegate profile orders --json",
     )
     parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
-    parser.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="checkpoint N (the last completed)")
+    parser.add_argument("id", nargs="?", type=checkpoint_id, metavar="ID", help="its number; else the last completed")
+    parser.add_argument("--checkpoint", type=checkpoint_id, metavar="N", help="the same")
     parser.add_argument("--slowest", action="store_true", help="the slowest first, instead of the first one first")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     """Print the tree."""
     target = open_target(args.pipeline, args.settings)
-    id = args.checkpoint if args.checkpoint is not None else _last_completed(target)
+    if args.id is not None and args.checkpoint not in (None, args.id):
+        raise Invalid(
+            f"two checkpoints are named: {args.id} and {args.checkpoint}",
+            expected="one checkpoint",
+            help="leave --checkpoint out",
+            reason="USAGE",
+        )
+    asked = args.id if args.id is not None else args.checkpoint
+    id = asked if asked is not None else _last_completed(target)
     view, _ = find_view(target, id, sizes=False)
     tree = span_tree(view)
     if args.slowest:

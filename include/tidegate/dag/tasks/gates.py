@@ -126,7 +126,9 @@ class GateOperator(Step):
         from tidegate.dag.waiting import LedgerTrigger
 
         log.info(
-            "Waiting for a person: Required Actions, or tidegate approve|reject %s %s", self.pipeline.name, entry.id
+            "Waiting for a person: Required Actions, or `tidegate approve %s %s`, or `tidegate reject` likewise",
+            self.pipeline.name,
+            entry.id,
         )
         self.defer(
             trigger=LedgerTrigger(
