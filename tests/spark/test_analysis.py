@@ -137,8 +137,13 @@ def test_another_type_is_found_in_state_and_table_and_only_what_helps_is_suggest
     row = ROWS[0][0] | {"amount": Decimal("1.50")}
     with tidegate.testing.run(totals(TestSource(columns, [row])), tmp_path, spark=spark) as running:
         running.checkpoint()
-    wider = columns.replace("(12,2)", "(15,3)")
-    with tidegate.testing.run(totals(TestSource(wider, [row])), tmp_path, spark=spark) as running:
+    wider = totals(TestSource(columns.replace("(12,2)", "(15,3)"), [row]))
+    with tidegate.testing.run(wider, tmp_path, spark=spark) as running:
+        (error,) = found(running, spark)
+    assert "'spent' is decimal(25,3); the table has decimal(22,2)" in error.what
+    assert "schema_evolution" not in error.help, "it does not help"
+    other = totals(TestSource(columns.replace("decimal(12,2)", "double"), [row]))
+    with tidegate.testing.run(other, tmp_path, spark=spark) as running:
         told = {error.reason: error for error in found(running, spark)}
     assert "tidegate backfill MODULE:PIPELINE --from beginning" in told["STATE_CHANGED"].help
     cast = totals(TestSource(columns, [row]), extra="CAST(country AS binary) AS country")

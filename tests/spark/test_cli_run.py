@@ -251,10 +251,10 @@ def test_a_stage_that_fails_is_told_and_explained_and_mended(home):
     (project.data / "landing" / "1.json").write_text('{"id": 1}\n')
     (home / "broken.py").write_text(BROKEN)
     said = project.tidegate("run", "broken:pipeline", "--until-idle", code=2)
-    assert "checkpoint 1 aborted: JOB_FAILED: " in said.stdout
+    assert "checkpoint 1 aborted: BAD_DECLARATION: " in said.stdout
     assert "no_such_column" in said.stderr
     assert "Traceback" not in said.stderr
-    assert "JOB_FAILED" in project.tidegate("explain", "broken", "1").stdout
+    assert "BAD_DECLARATION" in project.tidegate("explain", "broken", "1").stdout
     (home / "broken.py").write_text(BROKEN.replace("no_such_column", "id"))
     project.tidegate("run", "broken:pipeline", "--until-idle")
     assert project.rows("broken", "rows") == [{"id": 1}]

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from tidegate import seams
@@ -27,7 +27,7 @@ from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.gates import refuse_own_columns
 from tidegate.execution.job.operators import OperatorRunner
-from tidegate.execution.job.stages import stage_results
+from tidegate.execution.job.stages import declared_at, stage_results
 from tidegate.gates.base import GateContext
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import Job, Node, OperatorNode
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["CHECKS", "Analysed", "analyse", "declaration_error", "declared_at"]
+__all__ = ["CHECKS", "Analysed", "analyse", "declaration_error"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,14 +97,6 @@ def declaration_error(errors: Sequence[TidegateError]) -> Invalid:
         help="\n    ".join(dict.fromkeys(error.help for error in errors if error.help)),
         reason="BAD_DECLARATION",
     )
-
-
-def declared_at(function: Callable[..., object]) -> str:
-    """Return the file and line of a stage's function. Empty: Python does not know them."""
-    while isinstance(function, partial):
-        function = function.func
-    code = getattr(inspect.unwrap(function), "__code__", None)
-    return f"{code.co_filename}, line {code.co_firstlineno}" if code is not None else ""
 
 
 # -- the checks of what takes streams ------------------------------------------------------------------------
@@ -336,12 +328,20 @@ def _raised(call: Callable[[], object]) -> Iterator[TidegateError]:
         yield meaning
 
 
+_NONE: Mapping[str, int] = MappingProxyType({})
+
+
 class _AnalysedState(TemporaryState):
     """A state of which the columns are checked against what it holds, and nothing is read or written."""
 
     def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
         self.checked(schema_of(changes.schema.fields))
         return super().put(changes, deletes=deletes)
+
+    def merge(self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int] = _NONE) -> DataFrame:
+        merged = self.merged(rows, ops)
+        self.checked(schema_of(merged.schema.fields))
+        return no_rows_like(merged)
 
     def _rewrite(self, schema: Json, only: object = None) -> None:
         """It is not written anew."""

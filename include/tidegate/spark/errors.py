@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.sources.files.malformed import malformed_record
 
-__all__ = ["translate", "translated"]
+__all__ = ["code_of_error", "translate", "translated"]
 
 _LIMIT = 400
 # Checked in this order, on everything that the error and its causes say.
@@ -42,6 +42,8 @@ _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]{3,}(?:\.[A-Z0-9_]+)?)\]\s*(.+)")
 _WRAPPERS = ("TASK_WRITE_FAILED", "FAILED_READ_FILE.NO_HINT", "FAILED_EXECUTE_UDF", "STREAM_FAILED", "INTERNAL_ERROR")
 _SPARK_FAULT = ("INTERNAL_ERROR", "SPARK_")
 _FILE = re.compile(r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (\S+?)\.?(?=\s)")
+_CALLED_FROM = re.compile(r"was called from\s+(\S+\.py):(\d+)")
+_SQL_PART = re.compile(r"== SQL \(line \d+, position \d+\) ==\n([^\n]+)\n[ ^]+")
 _MISSING_CLASS = re.compile(r"ClassNotFoundException|NoClassDefFoundError|No FileSystem for scheme")
 _OUR_ERROR = re.compile(r"tidegate\.errors\.(Corrupt|Fenced|Invalid|Rejected|Unavailable): (.+)")
 _KINDS = {kind.__name__: kind for kind in (Corrupt, Fenced, Invalid, Rejected, Unavailable)}
@@ -78,6 +80,13 @@ def translate(error: BaseException) -> TidegateError | None:
     text = _everything(error)
     translated = malformed_record(text) or _users_code(error, text) or _lost(text, code) or _short_of(text)
     return translated or _users(error, text) or _unknown(text)
+
+
+def code_of_error(error: BaseException) -> tuple[list[tuple[str, int]], list[str]]:
+    """Return where Spark says that a failing expression was written: files with lines of Python, and SQL."""
+    text = _everything(error)
+    lines = [(file, int(line)) for file, line in _CALLED_FROM.findall(text)]
+    return list(dict.fromkeys(lines)), list(dict.fromkeys(part.strip() for part in _SQL_PART.findall(text)))
 
 
 def _lost(text: str, code: str) -> TidegateError | None:

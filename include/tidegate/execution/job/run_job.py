@@ -41,7 +41,7 @@ from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.progress_notes import noting_progress
 from tidegate.execution.job.sampling import Sampling, samples_of
 from tidegate.execution.job.small_input import is_small, planned_simply
-from tidegate.execution.job.stages import stage_results
+from tidegate.execution.job.stages import naming_stages, stage_results
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
@@ -226,7 +226,7 @@ class Attempt:
     def do(self, spark: SparkSession, prev: Handle | None) -> Ack:
         """Read, run, stage and acknowledge."""
         with self.measuring.watching(spark), self.noting_progress(spark), without_callers():
-            with self.released_on_failure(), self.fenced_if_ended(), translated():
+            with self.released_on_failure(), self.fenced_if_ended(), translated(), naming_stages(self.job.stages):
                 seams.fault("S3.inputs.after")
                 streams = self.read(spark)
                 with self.planned(spark), self.run(streams, spark):

@@ -2,21 +2,82 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.pipeline.graph.graph import Graph, StageNode
+from tidegate.pipeline.graph.graph import Graph, Node, OperatorNode, StageNode
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.pipeline.selection import sql_of
-from tidegate.spark.errors import translate
+from tidegate.spark.errors import code_of_error, translate
 from tidegate.spark.known import empty_by_plan, is_known_empty, with_callers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["call_stage", "results_of", "stage_results"]
+__all__ = ["call_stage", "declared_at", "naming_stages", "results_of", "stage_results"]
+
+
+def declared_at(function: Callable[..., object]) -> str:
+    """Return the file and line of a stage's function. Empty: Python does not know them."""
+    while isinstance(function, partial):
+        function = function.func
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}, line {code.co_firstlineno}" if code is not None else ""
+
+
+@contextlib.contextmanager
+def naming_stages(stages: Sequence[Node]) -> Iterator[None]:
+    """Name the stage, operator or gate that an expression is from, if it fails in Spark while rows are computed.
+
+    Spark computes all of them at once, so its error says which expression failed, and not whose it is.
+    """
+    try:
+        yield
+    except Exception as error:
+        meaning = translate(error)
+        if meaning is error or not isinstance(meaning, Invalid):
+            raise
+        whose = _whose(stages, error)
+        if not whose:
+            raise
+        raise Invalid(
+            f"{' or '.join(whose)}: {meaning.what}", expected=meaning.expected, help=meaning.help, reason=meaning.reason
+        ) from error
+
+
+def _whose(stages: Sequence[Node], error: BaseException) -> list[str]:
+    """Return the stages that a failing expression may be from. Empty: nobody knows."""
+    lines, parts = code_of_error(error)
+    found = []
+    for stage in stages:
+        if isinstance(stage, StageNode):
+            file, first, text = _source_of(stage.function)
+            is_inside = any(file == at and first <= line < first + text.count("\n") for at, line in lines)
+            if is_inside or any(part in text for part in parts):
+                place = declared_at(stage.function) if sql_of(stage.function) is None else ""
+                found.append(f"stage {stage.name!r}" + (f" ({place})" if place else ""))
+        elif isinstance(stage, OperatorNode) and any(part in repr(stage.operator.describe()) for part in parts):
+            found.append(f"operator {stage.name!r}")
+    return found
+
+
+def _source_of(function: Callable[..., object]) -> tuple[str, int, str]:
+    """Return the file of a stage's function, its first line and its text; for a selection its SQL."""
+    if (sql := sql_of(function)) is not None:
+        return "", 0, sql
+    while isinstance(function, partial):
+        function = function.func
+    function = inspect.unwrap(function)
+    try:
+        text, first = inspect.getsourcelines(function)
+    except (OSError, TypeError):
+        return "", 0, ""
+    return function.__code__.co_filename, first, "".join(text)
 
 
 def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Graph) -> dict[str, DataFrame]:
