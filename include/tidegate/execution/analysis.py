@@ -15,7 +15,6 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from tidegate import seams
@@ -328,20 +327,12 @@ def _raised(call: Callable[[], object]) -> Iterator[TidegateError]:
         yield meaning
 
 
-_NONE: Mapping[str, int] = MappingProxyType({})
-
-
 class _AnalysedState(TemporaryState):
     """A state of which the columns are checked against what it holds, and nothing is read or written."""
 
     def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
         self.checked(schema_of(changes.schema.fields))
         return super().put(changes, deletes=deletes)
-
-    def merge(self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int] = _NONE) -> DataFrame:
-        merged = self.merged(rows, ops)
-        self.checked(schema_of(merged.schema.fields))
-        return no_rows_like(merged)
 
     def _rewrite(self, schema: Json, only: object = None) -> None:
         """It is not written anew."""

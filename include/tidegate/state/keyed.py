@@ -678,13 +678,9 @@ class TemporaryState(KeyedState):
         names = [*self.keys, *ops]
         if is_known_empty(rows):
             return empty_like(rows.select(*map(quoted, names)))
-        return self.merged(rows, ops)
-
-    def merged(self, rows: DataFrame, ops: Mapping[str, str]) -> DataFrame:
-        """Return the rows of each key as one."""
         types = {field.name: field.dataType for field in rows.schema.fields}
         merged = rows.groupBy(*map(quoted, self.keys)).agg(*_merging(ops, types))
-        return merged.select(*map(quoted, [*self.keys, *ops]))
+        return merged.select(*map(quoted, names))
 
     def finish(self) -> StateTable | None:
         return None

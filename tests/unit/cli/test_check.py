@@ -144,6 +144,12 @@ def test_a_removed_state_is_left_behind_when_that_is_allowed(shop, tidegate, cap
     assert tidegate("check", "--no-spark", CODE).code == 0, "once is enough"
 
 
+def test_for_a_changed_aggregate_the_backfill_is_named_too(shop, tidegate):
+    change(shop, *STOPS["STATE_CHANGED"])
+    (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
+    assert "tidegate backfill MODULE:PIPELINE --from beginning" in told["help"]
+
+
 def test_a_hook_that_is_gone_is_named_before_the_code_is_deployed(shop, tidegate):
     hooked = SHOP + "pipeline.hook('cursor', on_trigger=lambda it: {'at': it.id})\n"
     change(shop, SHOP, hooked)
