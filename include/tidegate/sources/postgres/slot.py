@@ -286,7 +286,6 @@ class PostgresChanges(Source):
             slot, place = self._found(cursor, context), int(before["lsn"])
             if slot.history.system != before["system"] or not slot.kept_from < place <= slot.flushed:
                 return
-            refuse_other_timeline(context.source, slot.history, before)
             commits = [each for each in self._ends_and_tables(session, place) if isinstance(each, TransactionEnd)]
             self._refuse_older_copy(slot, before, commits, context)
             # An older version's position may lie within the record of a commit: the slot would skip that one.
