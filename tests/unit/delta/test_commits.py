@@ -42,7 +42,9 @@ from tidegate.delta import (
     overwrite,
     owner_of,
     refuse_owner,
+    refuse_unsafe,
     replace,
+    restore,
     verify,
 )
 from tidegate.delta.files.access import told
@@ -622,3 +624,31 @@ def test_an_engines_error_is_told_in_one_line_without_colours():
         "Kernel error -> Generic S3 error\n   \x1b[31m↳\x1b[0m Error performing GET\n   0: <unknown>\n   1: <unknown>\n"
     )
     assert told(OSError(raw)) == "Kernel error -> Generic S3 error : Error performing GET"
+
+
+def test_every_commit_says_its_checkpoint_where_the_history_of_each_engine_shows_it(tmp_path):
+    """DESCRIBE HISTORY of Spark shows the user's metadata and none of our tags; delta-rs shows both."""
+    location = table_at(tmp_path)
+    assert create(location, KV, staged(location, "one", kv((1, "a"))), stamp(1)) is not None
+    assert append(head(location), staged(location, "two", kv((2, "b"))), stamp(2)) is not None
+    assert replace(head(location), [], live_files(head(location)), stamp(3)) is not None
+    more = [{"name": "n", "type": "long", "nullable": True, "metadata": {}}]
+    assert add_columns(head(location), more, stamp(4)) is not None
+    assert restore(head(location), 0, stamp(5)) is not None
+    history = DeltaTable(location.url).history()
+    told = [json.loads(entry["userMetadata"]) for entry in history]
+    assert [each["tidegate.checkpoint"] for each in told] == [5, 4, 3, 2, 1]
+    assert {(each["tidegate.pipeline"], each["tidegate.generation"]) for each in told} == {("p", 0)}
+
+
+def test_a_table_that_a_catalog_manages_is_refused_and_not_called_damaged(tmp_path):
+    """Corrupt would suspend the pipeline, and the advice would be to restore a log that is whole."""
+    location = table_at(tmp_path)
+    assert create(location, KV, staged(location, "one", kv((1, "a"))), stamp(1)) is not None
+    for feature in ("catalogManaged", "catalogOwned-preview"):
+        named = {"readerFeatures": [feature], "writerFeatures": [feature]}
+        action = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **named}}
+        location.local(f"_delta_log/{1:020d}.json").write_text(json.dumps(action) + "\n")
+        with pytest.raises(Invalid, match="is managed by a catalog") as refused:
+            refuse_unsafe(head(location), rewrites=False)
+        assert refused.value.reason == "CATALOG_TABLE"

@@ -46,19 +46,19 @@ def commit_file(
     snapshot: Snapshot,
     added: Sequence[StagedFile],
     removed: Sequence[LiveFile | DataFile],
-    tags: Json,
+    info: Json,
     transactions: Mapping[str, int],
 ) -> bytes:
     """Return the file of the commit right after `snapshot`."""
     millis = int(seams.now().timestamp() * 1000)
-    info = {
+    about = {
         "timestamp": millis,
         "operation": "WRITE",
         "operationParameters": {"mode": "Append", "partitionBy": _text(list(snapshot.partition_by))},
         "engineInfo": _ENGINE,
-        **tags,
+        **info,
     }
-    actions: list[Json] = [{"commitInfo": info}]
+    actions: list[Json] = [{"commitInfo": about}]
     actions += [{"txn": {"appId": app_id, "version": id}} for app_id, id in transactions.items()]
     actions += [{"add": _add(file, millis)} for file in added]
     actions += [{"remove": _remove(file, millis)} for file in removed]

@@ -92,6 +92,14 @@ class CommitStamp:
             **({"tidegate.disowned": self.disowns} if self.disowns else {}),
         }
 
+    def info(self) -> dict[str, Any]:
+        """The tags, and all of them once more in one text: Spark's DESCRIBE HISTORY shows that and no tags."""
+        return {**self.tags(), "userMetadata": self.user_metadata()}
+
+    def user_metadata(self) -> str:
+        """The tags as one text."""
+        return msgspec.json.encode(self.tags()).decode()
+
     def transactions(self) -> dict[str, int]:
         """The commit's Delta transactions, by which readers of the log recognize us."""
         return {self.app_id: max(self.id, self.floor), **dict([self.owner])} if self.publishes else dict([self.owner])
@@ -148,7 +156,7 @@ def replace(
 ) -> Committed | None:
     """Add `added` and remove `removed` in the version right after `snapshot`. With neither, the commit is a fence."""
     if can_be_put(snapshot, removed):
-        file = commit_file(snapshot, added, removed, stamp.tags(), stamp.transactions())
+        file = commit_file(snapshot, added, removed, stamp.info(), stamp.transactions())
         return _put(snapshot, file, stamp)
 
     def attempt() -> None:
@@ -407,7 +415,7 @@ def commit_properties(stamp: CommitStamp) -> CommitProperties:
     from deltalake import CommitProperties, Transaction
 
     transactions = [Transaction(app_id, id) for app_id, id in stamp.transactions().items()]
-    return CommitProperties(custom_metadata=stamp.tags(), max_commit_retries=0, app_transactions=transactions)
+    return CommitProperties(custom_metadata=stamp.info(), max_commit_retries=0, app_transactions=transactions)
 
 
 def hooks(location: Location) -> PostCommitHookProperties:

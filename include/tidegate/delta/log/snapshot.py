@@ -13,6 +13,7 @@ import msgspec
 
 from tidegate.delta.files.access import Location, unavailable
 from tidegate.delta.log.checkpoints import do_without_torn, torn_checkpoints
+from tidegate.delta.log.features import CATALOG_TABLE
 from tidegate.delta.log.files import (
     LOG,
     MOST_LISTED,
@@ -28,7 +29,8 @@ from tidegate.delta.log.files import (
     read_commit,
     refuse_unreadable,
 )
-from tidegate.errors import Corrupt, TidegateError
+from tidegate.delta.log.table_log import TableLog
+from tidegate.errors import Corrupt, Invalid, TidegateError, Unavailable
 from tidegate.records.records import Json, SeenTable
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ def find(location: Location, version: int | None) -> DeltaTable | None:
 
 
 def _unreadable(location: Location, version: int | None, error: Exception) -> TidegateError:
+    if (of_catalog := _of_a_catalog(location)) is not None:
+        return of_catalog
     if not (torn := torn_checkpoints(location)):
         return refuse_unreadable(location, version, error)
     return Corrupt(
@@ -69,6 +73,20 @@ def _unreadable(location: Location, version: int | None, error: Exception) -> Ti
         "process may not delete files there, delete it by hand",
         reason="LOG_BROKEN",
     )
+
+
+def _of_a_catalog(location: Location) -> Invalid | None:
+    """Return the refusal of a table that a catalog manages: delta-rs does not know such tables, but it is not damaged.
+    None: it is none."""
+    log = TableLog(location)
+    try:
+        if (head := log.head) is not None:
+            log.layout(head)
+    except (Corrupt, Unavailable):
+        return None
+    except Invalid as refused:
+        return refused if refused.reason == CATALOG_TABLE else None
+    return None
 
 
 def handle(location: Location, version: int | None) -> DeltaTable:

@@ -16,6 +16,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.delta.files.access import Location, file_system, unavailable
+from tidegate.delta.log.features import refuse_catalog
 from tidegate.delta.log.files import LOG, Commit, DataFile, LogFile, list_log, read_commit, record_count
 from tidegate.errors import Invalid
 from tidegate.records.records import Json
@@ -24,9 +25,6 @@ __all__ = ["TableFiles", "TableLayout", "TableLog"]
 
 _PLAIN_FEATURES: Final = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors"}
 """Reader features under which a data file without a deletion vector is just a Parquet file."""
-
-_CATALOG_FEATURES: Final = {"catalogManaged", "catalogOwned", "catalogOwned-preview"}
-"""Features of tables whose log alone is not the truth: a catalog decides what is in them."""
 
 
 @dataclass(frozen=True)
@@ -247,13 +245,7 @@ def _layout(location: Location, metadata: Json, protocol: Json) -> TableLayout:
     if protocol.get("minReaderVersion", 1) == 2:
         features.add("columnMapping")
     writer_features = set(protocol.get("writerFeatures") or ())
-    if managed := sorted((features | writer_features) & _CATALOG_FEATURES):
-        raise Invalid(
-            f"{location.url} is managed by a catalog ({', '.join(managed)}): its log alone does not tell what is in it",
-            expected="a table whose log is the truth",
-            help="read it in a stage with Spark's catalog, or copy it to a table of its own",
-            reason="CATALOG_TABLE",
-        )
+    refuse_catalog(location.url, features | writer_features)
     return TableLayout(
         table=str(metadata["id"]),
         schema=msgspec.json.decode(metadata["schemaString"], type=dict[str, Any]),

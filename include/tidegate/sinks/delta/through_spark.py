@@ -12,8 +12,6 @@ import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from tidegate import seams
 from tidegate.delta import CommitStamp, Committed, Snapshot, StagedFile, find_commit, open_table, sync_commit
 from tidegate.delta.arrow_types import arrow_schema, typed_partition
@@ -69,7 +67,7 @@ def merge_by_spark(
     settings = {
         f"{_TXN}.txnAppId": stamp.app_id,
         f"{_TXN}.txnVersion": str(stamp.id),
-        _USER_METADATA: _metadata(stamp),
+        _USER_METADATA: stamp.user_metadata(),
     }
     seams.fault(stamp.faults[0])
     try:
@@ -141,7 +139,7 @@ def _append_nothing(session: SparkSession, snapshot: Snapshot, app_id: str, vers
 def _append(rows: DataFrame, snapshot: Snapshot, app_id: str, version: int, stamp: CommitStamp, evolve: bool) -> None:
     writer = rows.write.format("delta").mode("append").option("mergeSchema", str(evolve).lower())
     writer = writer.option("txnAppId", app_id).option("txnVersion", str(version))
-    writer.option("userMetadata", _metadata(stamp)).save(snapshot.location.url)
+    writer.option("userMetadata", stamp.user_metadata()).save(snapshot.location.url)
 
 
 def _is_not_late_condition(order_by: Sequence[str]) -> str:
@@ -229,7 +227,3 @@ def _scan(
     return rows.selectExpr(
         *(f"timestamp_micros({quoted(name)}) AS {quoted(name)}" if name in micros else quoted(name) for name in by_name)
     )
-
-
-def _metadata(stamp: CommitStamp) -> str:
-    return msgspec.json.encode(stamp.tags()).decode()
