@@ -80,6 +80,14 @@ def need_keys(frame: DataFrame, names: Sequence[str], parameter: str, context: O
     """Raise Invalid if the input lacks one of these columns, or one is of a type that cannot be a key."""
     need_columns(frame, names, parameter, context)
     kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    if collated := [f"{name!r} is {kinds[name]}" for name in names if "collate" in kinds[name]]:
+        raise Invalid(
+            f"operator {context.uid!r}: {parameter} names texts with a collation: {', '.join(collated)}",
+            expected="keys that are equal only if they are the same: plain strings, of the collation UTF8_BINARY",
+            help="make equal texts the same in a stage before, as lower(…) COLLATE UTF8_BINARY does for UTF8_LCASE; or "
+            "write COLLATE UTF8_BINARY alone to tell them apart",
+            reason="COLLATION",
+        )
     if unfit := [f"{name!r} is {kinds[name]}" for name in names if re.search(r"\b(map<|variant|void)", kinds[name])]:
         raise Invalid(
             f"operator {context.uid!r}: {parameter} names what has no plain equality: {', '.join(unfit)}",

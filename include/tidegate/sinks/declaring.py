@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from tidegate.delta.log.schema import render
+from tidegate.delta.log.schema import collations, render
+from tidegate.records.names import quoted
 from tidegate.records.records import Json
 
-__all__ = ["ByKey", "column_problems", "describe_by_key", "key_and_order_problems", "keyed_problems", "refuse_order"]
+__all__ = [
+    "ByKey",
+    "collation_problems",
+    "column_problems",
+    "describe_by_key",
+    "key_and_order_problems",
+    "keyed_problems",
+    "refuse_order",
+]
 
 _KEY_TYPES: Final = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz", "boolean")
 
@@ -33,6 +42,22 @@ def column_problems(argument: str, names: Sequence[str]) -> list[str]:
     folded = [name.casefold() for name in names]
     doubled = sorted({name for name in names if folded.count(name.casefold()) > 1})
     return [f"{argument} names {', '.join(map(repr, doubled))} twice"] if doubled else []
+
+
+def collation_problems(schema: Json, names: Sequence[str] | None = None, what: str = "column") -> list[str]:
+    """Return the problem of each column whose texts have a collation. schema: in Spark's JSON form. names: of these
+    columns only."""
+    return [
+        f"{what} {name!r} has the collation {collation}, which takes texts for equal that all others tell apart: write "
+        f"{_without_collation(name, collation)}"
+        for name, collation in collations(schema).items()
+        if names is None or name in names
+    ]
+
+
+def _without_collation(name: str, collation: str) -> str:
+    made = f"lower({quoted(name)})" if collation.endswith("LCASE") else quoted(name)
+    return f"{made} COLLATE UTF8_BINARY in the stage before"
 
 
 def describe_by_key(sink: ByKey) -> Json:

@@ -36,6 +36,7 @@ from tidegate.delta import (
     schema_problems,
     sync_and_list,
 )
+from tidegate.delta.log.schema import collations
 from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
@@ -687,10 +688,20 @@ class TemporaryState(KeyedState):
 
 
 def schema_of(fields: Sequence[StructField]) -> Json:
-    """Return these columns as the schema of a table."""
+    """Return these columns as the schema of a table. Raise Invalid if the texts of one have a collation: within a
+    checkpoint Spark would take some of them for equal, and across checkpoints nobody would."""
     from pyspark.sql.types import StructType
 
-    return from_spark(msgspec.json.decode(StructType(list(fields)).json()))
+    schema = msgspec.json.decode(StructType(list(fields)).json())
+    for name, collation in collations(schema).items():
+        raise Invalid(
+            f"an operator is to remember {name!r}, whose texts have the collation {collation}",
+            expected="texts that are equal only if they are the same: plain strings, of the collation UTF8_BINARY",
+            help=f"make equal texts the same in a stage before it, as lower({quoted(name)}) COLLATE UTF8_BINARY does "
+            "for UTF8_LCASE; or write COLLATE UTF8_BINARY alone to tell them apart",
+            reason="COLLATION",
+        )
+    return from_spark(schema)
 
 
 def sums_that_do_not_fit_fail(spark: SparkSession) -> bool:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.kit.delta import schema
 from tidegate.delta import differences, from_spark, schema_problems
+from tidegate.delta.log.schema import collations
 
 
 def _field(name: str, kind: object, nullable: bool = False, **metadata: object) -> dict[str, object]:
@@ -47,9 +48,19 @@ def test_outputs_that_are_no_delta_table(columns, partition_by, said):
     assert any(said in problem for problem in problems), problems
 
 
-def test_a_collation_is_refused():
-    columns = {"type": "struct", "fields": [_field("a", "string", __COLLATIONS={"a": "spark.UTF8_LCASE"})]}
-    assert "collation" in schema_problems(columns, ())[0]
+def test_a_collation_is_found_however_deep_the_text_is():
+    """Spark notes it in the metadata of the field that is nearest above."""
+    inner = {"type": "struct", "fields": [_field("x", "string", __COLLATIONS={"x": "icu.UNICODE_CI"})]}
+    columns = {
+        "type": "struct",
+        "fields": [
+            _field("a", "string", __COLLATIONS={"a": "spark.UTF8_LCASE"}),
+            _field("l", {"type": "array", "elementType": "string"}, __COLLATIONS={"l.element": "spark.UTF8_LCASE"}),
+            _field("s", {"type": "array", "elementType": inner}),
+            _field("plain", "string"),
+        ],
+    }
+    assert collations(columns) == {"a": "UTF8_LCASE", "l": "UTF8_LCASE", "s": "UNICODE_CI"}
 
 
 def test_all_problems_are_told_at_once():

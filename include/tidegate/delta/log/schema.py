@@ -9,7 +9,10 @@ from typing import Any, Literal
 
 from tidegate.records.records import Json
 
-__all__ = ["Difference", "columns", "differences", "from_spark", "render", "schema_problems"]
+__all__ = ["Difference", "collations", "columns", "differences", "from_spark", "render", "schema_problems"]
+
+_COLLATIONS = "__COLLATIONS"
+"""Where Spark's JSON notes them: in the metadata of the field that holds the text, however deep."""
 
 _PRIMITIVES = {
     "string", "long", "integer", "short", "byte", "float", "double", "boolean",
@@ -31,6 +34,28 @@ def from_spark(schema: Json) -> Json:
 def columns(schema: Json) -> dict[str, Json]:
     """Return the top-level fields by name."""
     return {field["name"]: field for field in schema["fields"]}
+
+
+def collations(schema: Json) -> dict[str, str]:
+    """Return the columns of a schema in Spark's JSON form that hold texts with a collation, each with its name.
+
+    By a collation, texts are equal that differ. Spark keeps to it, and nothing else does: not Arrow, no file, no index.
+    """
+    found = {}
+    for field in schema["fields"]:
+        if names := list(_collations_in(field)):
+            found[field["name"]] = names[0]
+    return found
+
+
+def _collations_in(kind: Any) -> Iterator[str]:
+    if isinstance(kind, dict):
+        for name in kind.get("metadata", {}).get(_COLLATIONS, {}).values():
+            yield str(name).rpartition(".")[2]
+        for part in ("type", "elementType", "keyType", "valueType"):
+            yield from _collations_in(kind.get(part))
+        for field in kind.get("fields", ()):
+            yield from _collations_in(field)
 
 
 @dataclass(frozen=True)
@@ -131,8 +156,6 @@ def _type_problems(kind: Any, path: str) -> Iterator[str]:
             yield f"column {path!r} is a struct without fields, which Parquet cannot hold"
         for field in kind["fields"]:
             inner = f"{path}.{field['name']}" if path else field["name"]
-            if "__COLLATIONS" in field.get("metadata", {}):
-                yield f"column {inner!r} has a collation, which delta-rs cannot read: cast it to plain string"
             yield from _type_problems(field["type"], inner)
     else:
         yield f"column {path!r} has the type {render(kind)}: cast it to a type that Delta has"

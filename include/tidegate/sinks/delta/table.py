@@ -51,7 +51,7 @@ from tidegate.sinks.base import (
     WayBack,
     entry_folder,
 )
-from tidegate.sinks.declaring import column_problems
+from tidegate.sinks.declaring import collation_problems, column_problems
 from tidegate.sinks.delta.interval import is_published, publication_of, refuse_features, trace_of
 from tidegate.sinks.delta.properties import path_problems, property_problems
 from tidegate.sinks.delta.restore import go_back, way_back, went_past
@@ -317,6 +317,7 @@ class DeltaSink(ExactlyOnceSink):
         """Do the same for an output's schema in Spark's JSON form."""
         schema = from_spark(output)
         problems = schema_problems(schema, self.partition_by) + self.output_problems(schema)
+        problems += collation_problems(output)
         ways_out = ["change the last stage before the sink"]
         if not problems and snapshot is not None:
             allowed = {"new", "missing"} if self.schema_evolution == "add" else set()

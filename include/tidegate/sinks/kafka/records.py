@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from tidegate.delta.log.schema import columns, render
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
+from tidegate.sinks.declaring import collation_problems
 from tidegate.spark.known import empty_if
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class RecordForm:
                 problems.append(f"{what} column {name!r} is not in the output ({', '.join(types)})")
             elif types[name] not in accepted and not (what == "key" and _is_decimal(types[name])):
                 problems.append(f"{what} column {name!r} is {render(types[name])}, not {_any_of(accepted)}")
+        problems += collation_problems(schema, self.key, "key column")
         problems += [f"omit names {name!r}, which is not in the output" for name in self.omit if name not in types]
         if self.value == "json" and not set(types) - set(self.omit):
             problems.append("omit leaves no column for the value")

@@ -20,7 +20,13 @@ from tidegate.postgres import FoundTable, TableColumn, literal, quoted_name
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks.base import Prepared, SinkContext, Staging
-from tidegate.sinks.declaring import describe_by_key, key_and_order_problems, keyed_problems, refuse_order
+from tidegate.sinks.declaring import (
+    collation_problems,
+    describe_by_key,
+    key_and_order_problems,
+    keyed_problems,
+    refuse_order,
+)
 from tidegate.sinks.postgres.copying import (
     STAGED,
     cast_to,
@@ -124,6 +130,7 @@ class PostgresUpsert(PostgresSink):
     def key_problems(self, output: Json) -> list[str]:
         types = {field["name"]: field["type"] for field in output["fields"]}
         problems = key_and_order_problems(self, types)
+        problems += collation_problems(output, [*self.keys, *self.order_by], "key or order column")
         if DELETED in types:
             problems.append(f"{DELETED!r} is a name that the sink itself uses")
         return problems
