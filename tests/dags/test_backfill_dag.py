@@ -67,8 +67,9 @@ def test_a_run_computes_beside_the_pipeline_and_only_a_request_swaps_it_in(shop:
         assert (state, tasks["check"]) == ("failed", "failed"), conf
     assert shop.ledger.store.names("lines") == [], "a form cannot ask for it, and a dry run writes nothing"
 
-    assert backfill(shop, 1, **{"from": "1", "diff": "latest", "to": "2", "larger": 10}) == ("success", LOOKED)
+    assert backfill(shop, 1, **{"from": "1", "diff": "latest", "to": "2", "cuts": "recorded"}) == ("success", LOOKED)
     assert line_statuses(shop.ledger, {})[0].compared is None, "it was a look at a part"
+    assert line_statuses(shop.ledger, {})[0].record.cuts == "recorded"
     assert backfill(shop, 1, **{"from": "1", "diff": "latest"}) == ("success", LOOKED)
     (line,) = line_statuses(shop.ledger, {})
     assert (line.state, line.record.origin, line.reached, line.pending) == ("caught up", 1, 2, ())

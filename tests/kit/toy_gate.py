@@ -119,6 +119,11 @@ class ToyQuarantine(ToySink, QuarantineSink):
         released: Any = ToyReleasedRows(waiting.by_name, requests)
         return released  # type: ignore[no-any-return]
 
+    def returning_again(self, rows: DataFrame, asked: ReleasedRows, since: int, *_: Any) -> ReleasedRows:
+        """No row of a line is as it was."""
+        released: Any = ToyReleasedRows({}, [])
+        return released  # type: ignore[no-any-return]
+
     def rows(
         self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: ReleasedRows | None
     ) -> DataFrame:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from tests.kit.limits import RESTARTS
 from tests.simulation.choices import Dice
+from tidegate.config.settings import RestartSettings
 from tidegate.records.records import Json
 
 
@@ -47,6 +49,11 @@ class Climate:
     forks: int
     copies: int
     drains: int
+
+    @property
+    def restart(self) -> RestartSettings:
+        """How often something is tried again."""
+        return RESTARTS
 
     def record(self) -> Json:
         """What a plan keeps of the settings."""

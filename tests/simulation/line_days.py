@@ -19,6 +19,7 @@ from tests.simulation.world import GATE, TABLES, Violation, World
 from tidegate import Pipeline
 from tidegate.backfill import OpenLine, begin, discard, hold_pipeline, open_line, release_pipeline, replay, swap
 from tidegate.backfill.discard import let_go_of_name
+from tidegate.backfill.line import Cuts
 from tidegate.coordinator import Coordinator, Outcome
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
 from tidegate.execution.loop import Observer, Schedule
@@ -47,6 +48,8 @@ class LineClimate(LongClimate):
     """How often somebody swaps in without letting the pipeline wait."""
     suspensions: int
     """How often somebody suspends the pipeline for a while, whatever others are doing."""
+    recorded: float
+    """How often somebody lets a backfill cut its input as it was recorded."""
 
 
 class LineWorld(LongWorld):
@@ -74,6 +77,7 @@ class LineWorld(LongWorld):
             behind=dice.one_of([0.0, 0.6]),
             bold=dice.one_of([0.0, 0.7]),
             suspensions=dice.one_of([2, 0, 6]),
+            recorded=dice.one_of([0.5, 0.0, 1.0]),
         )
         self.graph = self._pipeline().graph()
         self._forked = self._fork().graph()
@@ -139,6 +143,9 @@ def lines(world: World) -> Iterator[None]:
 
 # -- people ------------------------------------------------------------------------------------------------
 
+OVER = ("LINE_REFUSED", "RETIRED", "CANNOT_BACKFILL", "LINE_SWAPPED", "LINE_DISCARDED", "CUTS_DO_NOT_FIT")
+"""Why a backfill never comes to another end."""
+
 REFUSALS = (Unavailable, Rejected, Fenced, actors.GaveUp)
 
 
@@ -175,7 +182,13 @@ def _backfiller(world: LineWorld) -> None:
                 return
         except REFUSALS as error:
             world.log(f"does not get on: {error}")
-            if getattr(error, "reason", "") in ("LINE_REFUSED", "RETIRED", "CANNOT_BACKFILL", "CANNOT_SWAP"):
+            if getattr(error, "reason", "") in (
+                "LINE_REFUSED",
+                "RETIRED",
+                "CANNOT_BACKFILL",
+                "CANNOT_SWAP",
+                "CUTS_DO_NOT_FIT",
+            ):
                 with contextlib.suppress(*REFUSALS):
                     _ends(world)
         except Corrupt as error:
@@ -236,8 +249,9 @@ def _opened(world: LineWorld) -> OpenLine | None:
     taken = {*live.ledger.store.names("lines"), *(owner.removeprefix("line-") for owner in pins)}
     name = next(name for n in range(1, 99) if (name := f"fix{n}") not in taken)
     origin = world.dice.one_of([*ids[:-1], 0] if world.dice.chance(0.5) else ids[-3:])
-    line = begin(live, name, origin, by="ann")
-    world.log(f"begins {name} at {origin}")
+    cuts: Cuts = "recorded" if world.dice.chance(world.climate.recorded) else "own"
+    line = begin(live, name, origin, by="ann", cuts=cuts)
+    world.log(f"begins {name} at {origin} with {cuts} cuts")
     return line
 
 
@@ -306,7 +320,7 @@ def _last_backfill(world: LineWorld) -> None:
                 break
         except Rejected as error:
             world.log(f"at last: {error}")
-            if error.reason in ("LINE_REFUSED", "RETIRED", "CANNOT_BACKFILL", "LINE_SWAPPED", "LINE_DISCARDED"):
+            if error.reason in OVER:
                 break
         world.sleep(20)
     else:

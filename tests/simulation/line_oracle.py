@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from tests.kit.fake_store import FakeStore
@@ -52,6 +53,28 @@ class LineOracle(LongOracle):
         hints = ("latest.json", "kept.json", "trouble.json", "declined.json", "told.json", "tables.json", "tried.json")
         if old is not None and old != new and name not in hints and "/waiting/" not in path:
             raise Violation(f"I3: {path} was rewritten")
+        if name == "plan.json":
+            self._line_planned(path, json.loads(new))
+
+    def _line_planned(self, path: str, plan: dict[str, Any]) -> None:
+        """I9: its clock does not go back, and with recorded cuts it is the one of what it repeats, to the offset."""
+        below = self._json(f"{path.rsplit('/', 2)[0]}/{plan['base'] or 0:08d}/plan.json")
+        before = below["clock"] if below is not None else None
+        if plan["clock"] is None or plan["kind"] == "fork":
+            return
+        if before is not None and datetime.fromisoformat(plan["clock"]) < datetime.fromisoformat(before):
+            raise Violation(f"I9: {path} is of {plan['clock']}, and its base of {before}")
+        record = self._json(f"lines/{path.split('/')[1]}/line.json")
+        if record is None or record["cuts"] == "own" or (below is not None and plan["replays"] == below["replays"]):
+            return
+        (id,) = plan["replays"]
+        live = self._json(f"checkpoints/{id:08d}/plan.json")
+        assert live is not None
+        found, due = ((each["sources"]["in"]["start"], each["sources"]["in"]["end"]) for each in (plan, live))
+        if found != due:
+            raise Violation(f"I9: {path} reads {found}, checkpoint {id}, which it repeats, has read {due}")
+        if plan["clock"] != live["clock"]:
+            raise Violation(f"I9: {path} is of {plan['clock']}, checkpoint {id}, which it repeats, of {live['clock']}")
 
     def _control(self, id: int) -> str:
         """As for any rollback; but a swap lifts what its own backfill has asked for."""

@@ -11,6 +11,8 @@ from unittest import mock
 
 from tests.simulation.line_storage import QuarantineByHome
 from tests.simulation.planted_bugs import Plant
+from tidegate import seams
+from tidegate.backfill import line as line_module
 from tidegate.lifecycle import retention
 from tidegate.protocol import lines
 
@@ -47,9 +49,9 @@ def _discard_copies_that_a_swap_has_brought() -> Patches:
 def _leave_the_input_where_the_pipeline_is() -> Patches:
     real = swap_module._plan
 
-    def plan(line: Any, answer: Any, head: Any, rollback: Any, sources: Any) -> Any:
-        base = line.live.ledger.plan(answer.base)
-        return real(line, answer, head, rollback, swap_module.standing_ranges(base, {}) if base else sources)
+    def plan(line: Any, answer: Any, head: Any, base: Any, rollback: Any, sources: Any) -> Any:
+        stands = swap_module.standing_ranges(base.plan, {}) if base is not None else sources
+        return real(line, answer, head, base, rollback, stands)
 
     yield mock.patch.object(swap_module, "_plan", plan)
 
@@ -68,12 +70,28 @@ def _let_go_on_what_nobody_has_seen() -> Patches:
     yield mock.patch.object(QuarantineByHome, "bring_again", bring_again)
 
 
+def _cut_as_it_likes() -> Patches:
+    """Recorded cuts are merged, as those of any line."""
+    real = line_module.on_cut
+
+    def on_cut(plans: Any, base: Any, **options: Any) -> Any:
+        return real(plans, base, **(options | {"recorded": False}))
+
+    yield mock.patch.object(line_module, "on_cut", on_cut)
+
+
+def _go_by_the_clock_of_now() -> Patches:
+    yield mock.patch.object(lines, "clock_of_replay", lambda replayed, base: seams.now().isoformat())
+
+
 PLANTED_LINES = {
     "retain nothing for lines": Plant(_retain_nothing_for_lines, 60),
     "swap below an open checkpoint": Plant(_swap_below_an_open_checkpoint, 120, (5,)),
     "discard what a swap has brought": Plant(_discard_what_a_swap_has_brought, 60),
     "discard copies that a swap has brought": Plant(_discard_copies_that_a_swap_has_brought, 60),
     "leave the input where the pipeline is": Plant(_leave_the_input_where_the_pipeline_is, 60, (3,)),
+    "cut as it likes": Plant(_cut_as_it_likes, 60),
+    "go by the clock of now": Plant(_go_by_the_clock_of_now, 60),
     "copy no states": Plant(_copy_no_states, 60),
     "let go on what nobody has seen": Plant(_let_go_on_what_nobody_has_seen, 60),
 }

@@ -23,6 +23,7 @@ def test_all_of_it_happens() -> None:
     for expected, at_least in [
         ("begins fix", 30),
         ("at 0", 8),
+        ("with recorded cuts", 8),
         ("lying", 8),
         ("swaps fix", 20),
         ("swapped in by None", 12),

@@ -279,10 +279,13 @@ def test_a_backfill_is_told_all_that_was_asked_for_and_refused_before_there_is_a
     act("backfill", 422, begin_after="1", larger=0)
     assert made == []
     act("backfill", begin_after=str(ids[0]), to=str(ids[1]), larger=7, pause=1.5, note="wrong prices")
+    act("backfill", begin_after=str(ids[0]), cuts="recorded", drop_by_hand=True)
+    act("backfill", 422, begin_after=str(ids[0]), cuts="some")
     act("backfill", name="prices")
     common = {"dag_id": "orders__backfill"}
     words = {"from": str(ids[0]), "to": str(ids[1]), "larger": 7, "pause": 1.5, "note": "wrong prices"}
-    assert made == [common | words, common | {"name": "prices"}]
+    recorded = {"from": str(ids[0]), "cuts": "recorded", "drop_by_hand": True}
+    assert made == [common | words, common | recorded, common | {"name": "prices"}]
 
 
 def test_while_rows_are_read_for_somebody_else_nobody_waits_long(get, act, world, monkeypatch):

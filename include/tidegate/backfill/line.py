@@ -19,6 +19,7 @@ from tidegate.backfill.recorded import RecordedPlans, side_files_of
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.publishing import publish
+from tidegate.checkpoint.quarantine_requests import LiveQuarantine
 from tidegate.config.keys import MODES
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
@@ -348,7 +349,8 @@ class LineCoordinator(Coordinator):
             return replace(options, standing=True)
         for blob in sorted(side_files_of(repeated), key=lambda blob: blob.path):
             self.ledger.copy_blob(blob, self._live.ledger.get_blob(blob))
-        return replace(options, repeats=repeated)
+        quarantine = LiveQuarantine(self._live.ledger.home, self._record.origin)
+        return replace(options, repeats=repeated, quarantine=quarantine)
 
     def adds_nothing(self, plan: Plan, view: View) -> bool:
         """See Coordinator. A live checkpoint without input is repeated as well: time has passed in it."""
@@ -477,11 +479,8 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts:
                 reason="NAME_TAKEN",
             )
         if origin and not ledger.is_retained(origin):  # the pin stays: another process may have begun the line by it
-            raise Rejected(
-                f"checkpoint {origin} of pipeline {ledger.pipeline!r} is claimed by retention",
-                expected="a checkpoint that is retained",
-                help=f"choose another one, and another name; --discard {name} lets go of this one",
-                reason="RETIRED",
+            raise _claimed(
+                ledger, origin, f"choose another one, and another name; --discard {name} lets go of this one"
             )
     return LineRecord(
         **stamp(seams.new_id()),
@@ -492,6 +491,15 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts:
         cuts=cuts,
         by=by,
         note=note,
+    )
+
+
+def _claimed(ledger: Ledger, origin: int, help: str) -> Rejected:
+    return Rejected(
+        f"checkpoint {origin} of pipeline {ledger.pipeline!r} is claimed by retention",
+        expected="a checkpoint that is retained",
+        help=help,
+        reason="RETIRED",
     )
 
 
@@ -515,12 +523,17 @@ def told_by_hand(plans: Sequence[Plan]) -> Iterator[str]:
         if change is None:
             yield f"checkpoint {plan.id} was made by hand, by run {plan.run}, and no replay does that again"
             continue
-        what = "edited the state of" if change.action == "edit" else "gave history to"
+        what = "edited the state of" if change.action == "edit" else "given history to"
         yield f"in checkpoint {plan.id} {change.by} has {what} operator {change.operator!r}: no replay does that again"
 
 
 def _refuse_gone(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bool) -> None:
-    problems = problems_of(live, origin, cuts, drops_by_hand=drops_by_hand)
+    try:
+        problems = problems_of(live, origin, cuts, drops_by_hand=drops_by_hand)
+    except Corrupt:
+        if not origin or live.ledger.is_retained(origin):
+            raise
+        raise _claimed(live.ledger, origin, "choose another one") from None
     if problems:
         raise Rejected(
             "\n    ".join([f"pipeline {live.graph.name!r} cannot be backfilled:", *problems]),

@@ -72,10 +72,15 @@ def may_differ(live: Coordinator, recorded: RecordedPlans, cuts: Cuts) -> Iterat
         for plan in plans
         if any(name.startswith(QUARANTINE) and not part.empty for name, part in plan.sources.items())
     ]
-    if asked:
+    if asked and cuts == "own":
         yield (
             f"checkpoint {_listed(asked)} has let rows out of quarantine: they wait there again, and the first "
             "checkpoint after the swap lets them out"
+        )
+    elif asked and recorded.origin:
+        yield (
+            f"checkpoint {_listed(asked)} has let rows out of quarantine: those that were set aside before checkpoint "
+            f"{recorded.origin} or by it wait there again, and the first checkpoint after the swap lets them out"
         )
     yield from _sums_of_floats(live, recorded)
 

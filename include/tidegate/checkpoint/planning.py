@@ -25,7 +25,7 @@ from tidegate.checkpoint.compatibility import (
 from tidegate.checkpoint.context import PipelineContext
 from tidegate.checkpoint.pacing import pace_of
 from tidegate.checkpoint.publishing.publish import Report
-from tidegate.checkpoint.quarantine_requests import plan_requests
+from tidegate.checkpoint.quarantine_requests import LiveQuarantine, plan_requests, repeat_requests
 from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -74,6 +74,8 @@ class CheckpointOptions:
     """The change that a person makes with it."""
     repeats: Plan | None = None
     """It reads what this plan has recorded, and asks no source: for a line. The plan's side files are there."""
+    quarantine: LiveQuarantine | None = None
+    """Then also: whose rows were let out of quarantine, by what that plan has recorded."""
 
     @property
     def waits_for_all(self) -> bool:
@@ -204,8 +206,11 @@ class Plans:
         special: CheckpointOptions,
     ) -> dict[str, Range]:
         if special.repeats is not None:
-            return self._repeated(special.repeats, base, changes) | plan_requests(
-                self.graph, self.ledger, self.place, view, base
+            ranges = self._repeated(special.repeats, base, changes)
+            if special.quarantine is None:
+                return ranges
+            return ranges | repeat_requests(
+                self.graph, self.ledger, self.place, view, base, special.repeats, special.quarantine
             )
         if special.standing:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}

@@ -6,28 +6,48 @@ requests of an aborted checkpoint are in the next one, and no request is in two 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
 import msgspec
 
 from tidegate import seams
-from tidegate.errors import Invalid, Rejected
+from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.forecast import Forecast, forecast
 from tidegate.gates.quarantine.reader import SetAside
 from tidegate.gates.quarantine.returning import TakesUntil
-from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink, quarantine_name
+from tidegate.gates.quarantine.table import QUARANTINE, REPEATED, QuarantineSink, quarantine_name
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol.view import Entry, View
 from tidegate.records import typed
 from tidegate.records.place import Place
-from tidegate.records.records import Range, Request
+from tidegate.records.records import Plan, Range, Request
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
 
-__all__ = ["KIND", "ask", "checkpoint_before", "expected_effect", "plan_requests", "refuse_unknown_gate", "taken_up"]
+__all__ = [
+    "KIND",
+    "LiveQuarantine",
+    "ask",
+    "checkpoint_before",
+    "expected_effect",
+    "plan_requests",
+    "refuse_unknown_gate",
+    "repeat_requests",
+    "taken_up",
+]
 
 KIND = "requests"
+
+
+@dataclass(frozen=True)
+class LiveQuarantine:
+    """The quarantine of the pipeline whose checkpoints a line repeats."""
+
+    home: str
+    since: int
+    """The line's origin: its own quarantine has nothing from before."""
 
 
 def ask(ledger: Ledger, request: Request) -> Request:
@@ -155,6 +175,36 @@ def _plan_gate(
         empty=not active,
         summary=f"request {numbers} for rows in quarantine" if active else "",
     )
+
+
+def repeat_requests(
+    graph: Graph, ledger: Ledger, place: Place, view: View, base: Entry | None, recorded: Plan, live: LiveQuarantine
+) -> dict[str, Range]:
+    """Return for each gate the requests that another plan has taken up, for a line's plan that repeats it. The rows of
+    the line's own quarantine are found by what they hold: requests name those of the pipeline."""
+    before = {name: part for name, part in (base.plan.sources if base else {}).items() if name.startswith(QUARANTINE)}
+    ranges = {name: _empty_range(ledger, part) for name, part in before.items()}
+    for gated in graph.gates:
+        for name, sink in gated.quarantine.items():
+            part = recorded.sources.get(name)
+            context = SinkContext(graph.name, ledger.start().uid, name, place, home=ledger.home)
+            if part is None or part.empty or sink.head(context).last is None:
+                continue
+            if not _settled(gated.name, sink, graph, ledger, place, view):
+                raise Unavailable(
+                    f"quarantine {gated.name!r} of the backfill does not show yet what was let out of it before",
+                    help="it is tried again",
+                    reason="NOT_PUBLISHED",
+                )
+            asked = ledger.unpack(part.splits)
+            own = sink.source(ledger.home).plan(None, SourceContext(graph.name, name, place, ledger)).splits
+            repeated = {"home": live.home, "table": asked["table"], "since": live.since}
+            splits = {"requests": asked["requests"], "table": own, REPEATED: repeated}
+            start = before[name].end if name in before else None
+            ranges[name] = Range(
+                kind=KIND, start=start, end=part.end, splits=ledger.pack(splits), empty=False, summary=part.summary
+            )
+    return ranges
 
 
 def _settled(gate: str, sink: QuarantineSink, graph: Graph, ledger: Ledger, place: Place, view: View) -> bool:

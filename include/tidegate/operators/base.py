@@ -216,7 +216,7 @@ class Operator(ABC):
     def by_cuts(self) -> list[str]:
         """What in its rows goes by how the input is cut into checkpoints, or by their clock, in words: a backfill that
         cuts it in another way may have others."""
-        late = ["which rows come too late"] if self.uses_event_time and not self.takes_in_order else []
+        late = ["which rows come too late"] if self.uses_event_time else []
         fixes = type(self).fix_inputs is not Operator.fix_inputs
         return [*late, *(["as of when it reads its table"] if fixes else [])]
 

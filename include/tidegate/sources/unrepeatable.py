@@ -6,6 +6,7 @@ the query, whatever the checkpoint's clock says.
 
 from __future__ import annotations
 
+import dis
 import re
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
@@ -42,10 +43,22 @@ def unrepeatable_calls(function: Callable[..., Any]) -> list[str]:
     module that it calls."""
     found: dict[str, None] = {}
     for code in _codes(function, set()):
-        found |= dict.fromkeys(name for name in code.co_names if name in _NAMES)
+        found |= dict.fromkeys(_names_called(code))
         texts = [const for const in code.co_consts[_docs(code) :] if isinstance(const, str)]
         found |= dict.fromkeys(name for text in texts for name in unrepeatable_in_text(text))
     return list(found)
+
+
+def _names_called(code: CodeType) -> Iterator[str]:
+    """Yield the names in the code, but for `timers.now`: an argument's time is that of the checkpoint."""
+    arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    before: dis.Instruction | None = None
+    for step in dis.get_instructions(code):
+        is_name = step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"))
+        of_argument = before is not None and before.opname.startswith("LOAD_FAST") and before.argval in arguments
+        if is_name and step.argval in _NAMES and not (of_argument and step.argval in ("now", "today")):
+            yield step.argval
+        before = step
 
 
 def unrepeatable_in_text(text: str) -> list[str]:

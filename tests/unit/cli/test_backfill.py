@@ -14,6 +14,8 @@ from tidegate.backfill.discard import let_go_of_name
 from tidegate.checkpoint import control
 from tidegate.cli.lifecycle import backfill as command
 from tidegate.ledger import Ledger
+from tidegate.lifecycle import savepoint
+from tidegate.records.records import ChangeByHand
 from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport, KafkaTopic, PostgresAppend, PostgresUpsert
 
 TOLD = "copied stays as it is: what it was given cannot be taken back, and it is given nothing again."
@@ -54,6 +56,39 @@ def test_it_stays_as_it_is_and_then_gets_what_is_new(sqlite_shop: SqliteShop, ti
     id = sqlite_shop.checkpoint()
     assert sqlite_shop.copied() == [1, 2, id]
     assert tidegate("doctor", CODE).code == 0
+
+
+def test_what_was_changed_by_hand_is_told_by_number_and_author_and_lost_only_by_choice(
+    sqlite_shop: SqliteShop, tidegate: Any
+) -> None:
+    change = ChangeByHand(operator="totals", action="bootstrap", by="mia on laptop")
+    id = sqlite_shop.checkpoint(standing=True, by_hand=change)
+    told = tidegate("backfill", CODE, "--from", "2", "--dry-run")
+    assert told.code == 1
+    text = f"Not possible: in checkpoint {id} mia on laptop has given history to operator 'totals'"
+    assert text in words(told.out)
+    said = tidegate("backfill", CODE, "--from", "2", "--json")
+    assert (said.code, said.json["error"]["reason"]) == (1, "CANNOT_BACKFILL")
+    assert sqlite_shop.coordinator.ledger.lines() == []
+
+    told = tidegate("backfill", CODE, "--from", "2", "--dry-run", "--drop-by-hand")
+    assert told.code == 0
+    assert f"Is lost: what mia on laptop has changed by hand in checkpoint {id}" in words(told.out)
+    tidegate("backfill", CODE, "--from", "2", "--drop-by-hand", "--cuts", "recorded")
+    (line,) = sqlite_shop.coordinator.ledger.lines()
+    assert line.cuts == "recorded"
+
+
+def test_recorded_cuts_are_refused_where_a_checkpoint_is_not_retained(sqlite_shop: SqliteShop, tidegate: Any) -> None:
+    ledger = sqlite_shop.coordinator.ledger
+    savepoint.create(ledger, "monday", 1, "ann")
+    for _ in range(2):
+        sqlite_shop.checkpoint()
+    plan = Path(ledger.home) / "checkpoints/00000003/plan.json"
+    plan.rename(plan.with_name("away"))
+    told = tidegate("backfill", CODE, "--from", "monday", "--dry-run", "--cuts", "recorded", "--json")
+    assert (told.code, told.json["possible"], told.json["cuts"]) == (1, False, "recorded")
+    assert "checkpoint 3, on which 4 rests, is not retained" in told.json["problems"][0]
 
 
 def test_only_delta_tables_have_shadows() -> None:

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from tests.kit.delta import schema, staged, stamp
 from tidegate.delta import Location, Snapshot, create, open_table
-from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES
+from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_IN
 from tidegate.gates.quarantine.recognised import recognised
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.records.place import Place
 from tidegate.sinks.base import SinkContext
 
 RULE = {"type": "array", "elementType": "string", "containsNull": True}
+NOBODY: Mapping[str, int] = MappingProxyType({})
 Aside = tuple[str, int, str, int | None, list[str]]
 """Id, checkpoint, item, amount, rules."""
 
 
-def quarantine(folder: Path, *rows: Aside) -> Snapshot:
-    columns = schema(**{ID: "string", CHECKPOINT: "long", "item": "string", "amount": "long", RULES: RULE})
+def quarantine(folder: Path, *rows: Aside, settled: Mapping[str, int] = NOBODY) -> Snapshot:
+    """settled: by id, the checkpoint in which a row was let out."""
+    kinds: Any = {ID: "string", CHECKPOINT: "long", "item": "string", "amount": "long", RULES: RULE}
     types = [pa.string(), pa.int64(), pa.string(), pa.int64(), pa.list_(pa.string())]
+    if settled:
+        kinds |= {SETTLED: "string", SETTLED_IN: "long"}
+        types += [pa.string(), pa.int64()]
+        rows = tuple((*row, "released" if row[0] in settled else None, settled.get(row[0])) for row in rows)  # type: ignore[misc]
+    columns = schema(**kinds)
     names = [field["name"] for field in columns["fields"]]
     data = zip(*rows, strict=True) if rows else [[] for _ in names]
     table = pa.table(
@@ -63,6 +72,27 @@ def test_a_row_that_is_as_it_was_keeps_its_name_and_all_others_are_new(tmp_path:
         ("kept", 4), ("twice 1", 4), ("twice 2", 5), ("d", 9), ("e", 9), ("f", 9), ("g", 9),
     ]  # fmt: skip
     assert names_of(recognised(again, None, 0, 9)) == [(id, 9) for id in "abcdefg"]
+
+
+def test_a_row_that_was_let_out_again_is_the_one_that_was_let_out_before(tmp_path: Path) -> None:
+    """Else what was asked of that one would let out another one, which is the same, once more."""
+    nut = ("nut", 5, ["price"])
+    before = quarantine(tmp_path / "before", ("out", 4, *nut), ("waits", 5, *nut), settled={"out": 6})
+    again = quarantine(
+        tmp_path / "again", ("a", 2, *nut), ("b", 2, *nut), ("c", 3, *nut), ("d", 3, *nut), settled={"b": 4, "c": 4}
+    )
+    (rows,) = recognised(again, before, 1, 9)
+    found = {row[ID]: (row[CHECKPOINT], row[SETTLED], row[SETTLED_IN]) for row in rows.to_pylist()}
+    assert found == {
+        "waits": (5, None, None),  # the first one
+        "out": (4, "released", 6),
+        "c": (9, "released", 9),  # nobody has let that out before
+        "d": (9, None, None),
+    }
+    alone = quarantine(tmp_path / "alone", ("e", 2, *nut), ("f", 2, *nut), settled={"x": 1})
+    assert names_of(recognised(alone, before, 1, 9)) == [("waits", 5), ("out", 4)], (
+        "it waits again, and is let out again"
+    )
 
 
 def test_what_a_swap_brings_lies_in_a_folder_of_the_lines_name(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from tidegate.execution.job.watermarks import EventTimes
 from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share, memory_key
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
 from tidegate.gates.quarantine.returning import ReleasedRows, TakesUntil
-from tidegate.gates.quarantine.table import QuarantineSink, quarantine_name
+from tidegate.gates.quarantine.table import REPEATED, QuarantineSink, quarantine_name
 from tidegate.pipeline.graph.graph import Graph, SinkNode
 from tidegate.pipeline.graph.late_behind import late_behind
 from tidegate.pipeline.graph.nodes import GateNode
@@ -60,7 +60,14 @@ def returning(
     context = SourceContext(coordinator.graph.name, name, coordinator.place, ledger)
     source = sink.source(ledger.home)
     source.verify(splits["table"], context)
-    return sink.returning(source.read(spark, splits["table"], context), requests, plan.id, fields, takers)
+    rows = source.read(spark, splits["table"], context)
+    repeated = splits.get(REPEATED)
+    if repeated is None:
+        return sink.returning(rows, requests, plan.id, fields, takers)
+    live = sink.source(repeated["home"])
+    live.verify(repeated["table"], context)
+    asked = sink.returning(live.read(spark, repeated["table"], context), requests, plan.id)
+    return sink.returning_again(rows, asked, repeated["since"], fields, takers)
 
 
 TOLD = 100

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReleasedRows", "TakesUntil", "late_text", "lateness_of", "without_time_text"]
 
-_REQUEST = "_tidegate_request"
+_REQUEST, _CONTENT, _COPY = "_tidegate_request", "_tidegate_content", "_tidegate_copy"
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,20 @@ class ReleasedRows:
         checkpoint: int,
         fields: Sequence[StructField] = (),
         takers: Sequence[TakesUntil] = (),
+        *,
+        numbered: DataFrame | None = None,
     ) -> None:
-        """fields: the stream's columns. takers: the operators behind the gate that take no late rows."""
+        """fields: the stream's columns. takers: the operators behind the gate that take no late rows. numbered: the
+        rows, if it is known which request each is for."""
         from pyspark.sql import functions as f
 
         self.requests = requests
         self.checkpoint = checkpoint
         self._had_reasons = q.STAYS in rows.columns
-        number = f.coalesce(*[f.when(_selects(request), request.number) for request in requests])
-        chosen = rows.drop(q.STAYS).withColumn(_REQUEST, number).where(f.col(_REQUEST).isNotNull())
+        if numbered is None:
+            number = f.coalesce(*[f.when(_selects(request), request.number) for request in requests])
+            numbered = rows.withColumn(_REQUEST, number).where(f.col(_REQUEST).isNotNull())
+        chosen = numbered.drop(q.STAYS)
         self.rows = materialize(chosen.withColumn(q.STAYS, self._reason_to_stay(chosen, fields, takers)))
         counts = self.rows.groupBy(_REQUEST, q.STAYS).count().collect()
         self.selected = sum(row[2] for row in counts)
@@ -92,6 +97,26 @@ class ReleasedRows:
         if not reasons or not self._releasing:
             return f.lit(None).cast("string")
         return f.when(f.col(_REQUEST).isin(self._releasing), f.coalesce(*reasons))
+
+    def again(
+        self, rows: DataFrame, since: int, fields: Sequence[StructField], takers: Sequence[TakesUntil]
+    ) -> ReleasedRows:
+        """Return those of another quarantine's waiting rows that are the same: with the same values, and breaking the
+        same rules. Of equal ones, as many as there are here.
+
+        since: of the rows here, only those that were quarantined after this checkpoint. fields, takers: as above.
+        """
+        from pyspark.sql import Window
+        from pyspark.sql import functions as f
+
+        def counted(frame: DataFrame) -> DataFrame:
+            number = f.row_number().over(Window.partitionBy(_CONTENT).orderBy(q.CHECKPOINT, q.ID))
+            return frame.withColumn(_CONTENT, _content(frame)).withColumn(_COPY, number)
+
+        wanted = counted(self.rows.where(f.col(q.CHECKPOINT) > since)).select(_CONTENT, _COPY, _REQUEST)
+        there = counted(rows.where(f.col(q.SETTLED).isNull()))
+        numbered = there.join(wanted, [_CONTENT, _COPY]).drop(_CONTENT, _COPY)
+        return ReleasedRows(rows, self.requests, self.checkpoint, fields, takers, numbered=numbered)
 
     def marked(self) -> DataFrame:
         """Return the rows as they stay in quarantine, marked with their outcome."""
@@ -170,6 +195,16 @@ class ReleasedRows:
         from pyspark.sql import functions as f
 
         return f.coalesce(*[f.when(f.col(_REQUEST) == request.number, value(request)) for request in self.requests])
+
+
+def _content(rows: DataFrame) -> Column:
+    """Return what tells a row from others. A column that is not there is one without a value."""
+    from pyspark.sql import functions as f
+
+    own = {q.ID, q.CHECKPOINT, q.SETTLED, q.SETTLED_IN, q.SETTLED_BY, q.STAYS, _REQUEST}
+    names = sorted(name for name in rows.columns if name not in own)
+    values = [f.array_sort(name).alias(name) if name == q.RULES else f.col(quoted(name)) for name in names]
+    return f.to_json(f.struct(*values))  # it leaves out what is null
 
 
 def _selects(request: Request) -> Column:

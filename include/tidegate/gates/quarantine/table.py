@@ -59,10 +59,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 
-__all__ = ["QUARANTINE", "QuarantineSink", "quarantine_name", "with_origin"]
+__all__ = ["QUARANTINE", "REPEATED", "QuarantineSink", "quarantine_name", "with_origin"]
 
 QUARANTINE = "quarantine."
 """The prefix of quarantines' names among the tables of a plan. Names that users choose contain no dot."""
+
+REPEATED = "repeated"
+"""In a plan's part for a quarantine: where the pipeline's own is, of a line that repeats what was asked about that."""
 
 _MARKED = "marked"
 EVERY_FILE = 1_000_000_000
@@ -162,6 +165,18 @@ class QuarantineSink(ExactlyOnceSink):
     ) -> ReleasedRows:
         """Select the table's rows that these requests are about."""
         return ReleasedRows(rows, requests, checkpoint, fields, takers)
+
+    def returning_again(
+        self,
+        rows: DataFrame,
+        asked: ReleasedRows,
+        since: int,
+        fields: Sequence[StructField] = (),
+        takers: Sequence[TakesUntil] = (),
+    ) -> ReleasedRows:
+        """Select the rows of a line's quarantine that are those which the pipeline has let out. since: those before
+        this checkpoint are not there."""
+        return asked.again(rows, since, fields, takers)
 
     def rows(
         self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: ReleasedRows | None

@@ -140,7 +140,8 @@ class Process(Operator):
         calls = [] if self.in_order else ["which rows of a key it gets in one call: those of a checkpoint"]
         fields = [text for expiry in self.fields.values() for text in expiry.by_cuts]
         timers = ["when timers.clock calls it: by the checkpoints' clock"]
-        return [*super().by_cuts, *calls, *timers, *self.expiry.by_cuts, *dict.fromkeys(fields)]
+        late = super().by_cuts if self.in_order else []
+        return [*late, *calls, *timers, *self.expiry.by_cuts, *dict.fromkeys(fields)]
 
     @property
     def parts(self) -> tuple[str, ...]:
