@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.kit.suites import BROKEN, GOOD
+from tidegate.gates.expectations.catalogue import CATALOGUE
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Ack, Hold, JobStats, Payload, RecordedRule, Verdict
 
@@ -45,6 +46,12 @@ def test_suites_are_checked_by_name_by_path_or_all_and_against_a_sample(suites, 
         True,
     )
     assert tidegate("suite", "check", "order", "--quick").code == 2
+
+
+def test_what_is_available_is_listed_where_the_error_says(folder, tidegate):
+    known = tidegate("suite", "list", "--json").json["expectations"]
+    assert {each["type"] for each in known} == set(CATALOGUE)
+    assert "expect_column_values_to_not_be_null" in tidegate("suite", "list").out
 
 
 def test_a_suite_is_begun_once_and_can_be_read(suites, tidegate):

@@ -98,3 +98,10 @@ def test_what_a_proposed_suite_says_is_read_as_it_was_meant():
     values = ["NO", "1e3", "0123", "1_000", "0o17", "12:30:00", "true", "~", "", "2024-01-31", ".5", 7, 1.5e-7, True]
     rules = [{"type": SET, "kwargs": {"column": "a", "value_set": values}}]
     assert read_suite(dump_yaml({"expectations": rules}), "s.yaml", "s").rules[0].kwargs["value_set"] == values
+
+
+def test_what_means_the_opposite_is_not_suggested():
+    wrong = GOOD.replace("expect_column_values_to_not_be_null", "expect_column_values_to_be_not_null", 1)
+    assert wrong != GOOD
+    with pytest.raises(Invalid, match=r"did you mean 'expect_column_values_to_not_be_null'\?"):
+        read_suite(wrong, "o.yaml", "o")

@@ -9,6 +9,7 @@ from typing import Any
 from tidegate.cli.output import Output
 from tidegate.config import load_settings
 from tidegate.errors import Invalid, Rejected
+from tidegate.gates.expectations.catalogue import CATALOGUE
 from tidegate.gates.expectations.gate import FOLDER, Expectations
 from tidegate.gates.expectations.profile import profile, read_sample
 from tidegate.gates.expectations.suite import Suite, load_suite, read_suite
@@ -17,7 +18,7 @@ from tidegate.records.place import Place
 
 __all__ = ["add_parser", "run"]
 
-STARTER = """# Expectations for {name}. include/expectations/README.md lists what is available.
+STARTER = """# Expectations for {name}. `tidegate suite list` shows what is available.
 # Check it:  tidegate suite check {name}
 name: {name}
 expectations:
@@ -35,7 +36,7 @@ expectations:
 def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "suite",
-        help="suites of expectations: check, init, profile",
+        help="suites of expectations: check, list, init, profile",
         description=f"Suites of expectations, in {FOLDER}/NAME.yaml.",
         epilog="examples:\n  tidegate suite check\n  tidegate suite check orders --sample landing/orders.parquet\n"
         "  tidegate suite init orders\n  tidegate suite profile orders --sample tables/orders --write",
@@ -49,6 +50,12 @@ def add_parser(subparsers: Any) -> None:
     check.add_argument("suites", nargs="*", metavar="SUITE", help="names, or paths that end in .yaml (all suites)")
     check.add_argument("--sample", metavar="PATH", help="also check that the columns exist")
     check.add_argument("--quick", action="store_true", help="skip the check by Great Expectations, which takes seconds")
+    verbs.add_parser(
+        "list",
+        help="show every expectation, and how it is judged",
+        description="Show every expectation, how it is judged, and whether the rows that break it are known, so that "
+        "they can go into quarantine.",
+    )
     init = verbs.add_parser("init", help="start a suite", description="Write a suite to start from.")
     init.add_argument("name", metavar="NAME", help="the suite's name")
     propose = verbs.add_parser(
@@ -64,6 +71,8 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
+    if args.verb == "list":
+        return _list(out)
     place = load_settings(args.settings).place()
     if args.verb == "check":
         return _check(place, args, out)
@@ -75,6 +84,17 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _write(place, args.name, text, out)
     out.document({"suite": args.name, "yaml": text})
     out.line(text)
+    return 0
+
+
+def _list(out: Output) -> int:
+    known = [
+        {"type": name, "judged": kind.how.value, "rows_known": kind.tells_rows, "why": kind.why}
+        for name, kind in CATALOGUE.items()
+    ]
+    out.document({"expectations": known})
+    rows = [[each["type"], each["judged"], "yes" if each["rows_known"] else "no", each["why"]] for each in known]
+    out.table(["expectation", "how it is judged", "bad rows known", "why"], rows)
     return 0
 
 
@@ -99,7 +119,7 @@ def _check(place: Place, args: argparse.Namespace, out: Output) -> int:
         raise Invalid(
             "\n".join(wrong),
             expected="suites in Great Expectations' form, in which every word is understood",
-            help="include/expectations/README.md lists what is available",
+            help="`tidegate suite list` shows what is available",
             reason="BAD_SUITE",
         )
     out.document({"suites": results})

@@ -33,7 +33,9 @@ class Problems:
     def unknown(self, line: int, message: str, name: object, names: Iterable[str]) -> None:
         """Add the problem that a name is not one of `names`, and suggest the nearest one."""
         names = list(names)
-        close = difflib.get_close_matches(str(name), names, n=1)
+        is_negated = "not" in str(name).split("_")
+        alike = [each for each in names if ("not" in each.split("_")) == is_negated]  # else it means the opposite
+        close = difflib.get_close_matches(str(name), alike, n=1)
         if close:
             self.add(line, f"{message}; did you mean {close[0]!r}?")
         else:
