@@ -24,8 +24,10 @@ ROWS = ([{"id": 1, "country": "AT", "amount": 1.5, "at": datetime(2026, 1, 1, tz
 
 def found(running: RunningPipeline, spark: Any) -> list[TidegateError]:
     coordinator = running.coordinator()
-    view = coordinator.ledger.view() if coordinator.ledger.begun() is not None else None
-    return analyse(coordinator, spark, view.last_completed if view is not None else None)
+    base = coordinator.ledger.view().last_completed if coordinator.ledger.begun() is not None else None
+    errors = analyse(coordinator, spark, base)
+    assert running.errors() == [str(error) for error in errors], "a user's test says the same"
+    return errors
 
 
 def files_below(folder: Path) -> set[Path]:

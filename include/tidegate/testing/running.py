@@ -25,6 +25,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta import Location, open_table, read_table
 from tidegate.delta.as_python import python_rows
 from tidegate.errors import Rejected
+from tidegate.execution.analysis import analyse
 from tidegate.execution.loop import Observer, Schedule, SessionSource, run_checkpoints
 from tidegate.ledger.ledger import Ledger, open_ledger
 from tidegate.ledger.refusals import no_such_sink, without_versions
@@ -95,6 +96,12 @@ class RunningPipeline:
     def until_idle(self) -> list[int]:
         """Make checkpoints until no source has anything new, and return their numbers."""
         return self._run(Schedule(until_idle=True, new_run=_run_of_a_dead_process))
+
+    def errors(self) -> list[str]:
+        """Return all that is wrong with the pipeline's declaration, as `tidegate check` tells it. No row is read."""
+        coordinator = self.coordinator()
+        base = coordinator.ledger.view().last_completed if coordinator.ledger.begun() is not None else None
+        return [str(error) for error in analyse(coordinator, self._sessions(), base)]
 
     def crash_at(self, point: str, times_passed: int = 0) -> None:
         """Begin a checkpoint, and let the process die at a fault point, one of `tidegate.testing.FAULT_POINTS`.
