@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ def analysed(
     from tidegate.execution.analysis import analyse
     from tidegate.spark.session import control_settings, session
 
+    logging.getLogger("SQLQueryContextLogger").disabled = True  # pyspark's own; what it says is told once
     out.line("Spark plans the pipeline on empty frames; no row is read (--no-spark leaves that out) …", "dim")
     try:
         provide_spark_needs(target.settings, out)
