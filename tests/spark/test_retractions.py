@@ -208,6 +208,18 @@ def test_a_stage_that_keeps_the_key_costs_no_query_and_no_state(tmp_path: Path, 
     assert ack.stats.spark_of("state countries-materializer-number").queries == 0
 
 
+def test_stages_of_the_same_text_may_do_different_things_with_the_key(tmp_path: Path, spark: Any) -> None:
+    """In one session, one after the other: only what they enclose tells them apart."""
+
+    def choosing(column: str) -> Callable[[Any], Any]:
+        return lambda rows: rows.selectExpr(f"{column} AS number", "country")
+
+    for column, counted in (("id", False), ("version", True)):
+        play = SmallPipeline(tmp_path / column, spark, staged(choosing(column), "number"))
+        play.play([MOVES[:2]])
+        assert ("state.countries-materializer-number.held" in play.ack(1).states) == counted
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -302,3 +314,30 @@ def test_the_first_checkpoint_that_has_a_key_says_which_row_stays(tmp_path: Path
     assert one == customer(1, "AT", 1)
     assert two in first[2:]
     assert three == customer(3, "CH", 3)
+
+
+# -- rollbacks -----------------------------------------------------------------------------------------------
+
+
+def test_a_rollback_takes_back_what_is_remembered_in_front_of_sinks(tmp_path: Path, spark: Any) -> None:
+    def build(pipeline: Pipeline) -> None:
+        countries_of_customers(pipeline)
+        sink = DeltaUpsert("tables/now", keys=["id"], order_by=["at"], delete_when="op = 'D'")
+        sources(pipeline, CHANGES, "changes").sink("now", sink)
+
+    def feeds(customers: list[Row], changes: list[Row]) -> int:
+        play.feed(customers)
+        play.feed(changes, "changes")
+        return play.checkpoint()
+
+    play = SmallPipeline(tmp_path, spark, build)
+    first = feeds(MOVES[:2], [change(1, "U", 10)])
+    feeds([*MOVES[2:3], customer(2, "CH", 2)], [change(1, "D", 12)])
+    assert (rows_of(play, "countries"), rows_of(play, "now")) == ([{"country": "CH"}, {"country": "DE"}], [])
+    assert play.coordinator().roll_back(first, run="back", by="ann").error is None
+    assert (rows_of(play, "countries"), rows_of(play, "now")) == ([{"country": "AT"}], [change(1, "U", 10)])
+    for landed in sorted((tmp_path / "landing").rglob("*.json"))[1::2]:
+        landed.unlink()
+    feeds(MOVES[2:3], [change(1, "U", 11)])
+    assert rows_of(play, "countries") == [{"country": "AT"}, {"country": "DE"}], "customer 2 is in AT again"
+    assert rows_of(play, "now") == [change(1, "U", 11)], "the removal is taken back, too"

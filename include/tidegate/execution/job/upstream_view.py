@@ -6,16 +6,15 @@ columns: it is called with a frame that has no rows, and the plan of what it ret
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tidegate.errors import Invalid
 from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.stages import call_stage, results_of
 from tidegate.operators.inputs import columns_of
 from tidegate.operators.retractions.key import ChangelogKey, key_renamed
-from tidegate.pipeline.graph.fingerprint import function_fingerprint
 from tidegate.pipeline.graph.graph import Graph, Job
 from tidegate.pipeline.graph.meaning import unshown
 from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, StageNode, replaced_rows_of
@@ -159,10 +158,19 @@ class UpstreamRows:
 def _columns_kept(stage: StageNode, frame: DataFrame) -> dict[str, dict[str, list[str]]]:
     """Return, by stream of a stage of one input, under which names columns of the input are still there, if each of its
     rows is a row of the input. A session is asked once for each stage and schema."""
-    known: dict[str, dict[str, dict[str, list[str]]]] = vars(frame.sparkSession).setdefault(_KEPT, {})
-    shape = repr((stage.name, function_fingerprint(stage.function), frame.schema.json()))
+    known: dict[tuple[int, str, str], _KeptByFunction] = vars(frame.sparkSession).setdefault(_KEPT, {})
+    shape = id(stage.function), stage.name, frame.schema.json()
     if shape not in known:
         nothing = frame.sparkSession.createDataFrame([], frame.schema)
         results = results_of(stage, call_stage(stage, [nothing]))
-        known[shape] = {name: columns_kept(result, frame.columns) for name, result in results.items()}
-    return known[shape]
+        answer = {name: columns_kept(result, frame.columns) for name, result in results.items()}
+        known[shape] = _KeptByFunction(stage.function, answer)
+    return known[shape].kept
+
+
+class _KeptByFunction(NamedTuple):
+    """An answer, and the function that it is about: as long as it lives no other one has its id. Functions of the same
+    text may still do something else, with what they enclose."""
+
+    function: Callable[..., object]
+    kept: dict[str, dict[str, list[str]]]
