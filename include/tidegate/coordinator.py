@@ -209,8 +209,8 @@ class Coordinator(PipelineContext):
         """Handle a run that gets no checkpoint: publish a covered interval; raise for every other answer."""
         if isinstance(answer, rules.Wait):
             control.refuse_suspended(self, view)
-            if pending := approvals.pending_approvals_text(view, answer.ids):
-                raise control.held(answer.ids, pending)
+            if pending := approvals.pending_approvals_text(view, answer.ids, self._answering):
+                raise control.held(self, answer.ids, pending)
             limit = self.settings.max_concurrent_checkpoints
             is_full = wanted is None or len(answer.ids) >= limit
             why = f"max_concurrent_checkpoints is {limit}" if is_full else "its interval overlaps"
@@ -284,13 +284,16 @@ class Coordinator(PipelineContext):
                     return _decided(decided)
             elif isinstance(answer, rules.Undecided):
                 if not approvals.answer_overdue(self.ledger, answer):
-                    return Outcome(
-                        id, "open", approvals.HELD, approvals.pending_approvals_text(self.ledger.view(), [id])
-                    )
+                    text = approvals.pending_approvals_text(self.ledger.view(), [id], self._answering)
+                    return Outcome(id, "open", approvals.HELD, text)
             else:
                 if entry is not None and entry.aborted:
                     retention.discard_staged(self, entry)
                 return _outcome(id, entry)
+
+    def _answering(self, id: int) -> str:
+        """Return by which command somebody answers, if that is not the pipeline's."""
+        return f": tidegate approve|reject {self.graph.name} {id}{self.option}" if self.option else ""
 
     def abort(self, id: int, reason: str, detail: str = "", *, counts: bool = False) -> Outcome:
         """Abort checkpoint `id` unless it is decided. Always safe. Return the outcome that holds."""

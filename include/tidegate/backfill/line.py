@@ -230,6 +230,21 @@ class LineCoordinator(Coordinator):
         self._recorded = RecordedPlans(live.ledger, record.origin)
 
     @property
+    def subject(self) -> str:
+        """See PipelineContext."""
+        return f"backfill {self._record.name!r} of pipeline {self.graph.name!r}"
+
+    @property
+    def option(self) -> str:
+        """See PipelineContext."""
+        return f" --backfill {self._record.name}"
+
+    @property
+    def resuming(self) -> str:
+        """See PipelineContext. To run it again resumes it."""
+        return f"tidegate backfill MODULE:PIPELINE --name {self._record.name}"
+
+    @property
     def finishes(self) -> bool:
         """See PipelineContext. The pipeline does, after the swap: until then its own checkpoints are still to come."""
         return False

@@ -6,7 +6,7 @@ obey it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from tidegate import seams
@@ -119,13 +119,14 @@ def awaits_person(entry: Entry) -> bool:
     return whole and any(verdict.outcome == "hold" for verdict in verdicts)
 
 
-def pending_approvals_text(view: View, ids: Iterable[int]) -> str:
-    """Describe which of these entries are held, and by which gates; "" if none is."""
+def pending_approvals_text(view: View, ids: Iterable[int], command: Callable[[int], str] = lambda id: "") -> str:
+    """Describe which of these entries are held, and by which gates; "" if none is. command: what is said of how."""
     texts = []
     for entry in filter(None, map(view.get, ids)):
         gates = ", ".join(repr(holding.gate) for holding in unanswered(entry)) if entry.open else ""
         if gates:
-            texts.append(f"checkpoint {entry.id} is held by gate {gates}, until somebody approves or rejects it")
+            held = f"checkpoint {entry.id} is held by gate {gates}, until somebody approves or rejects it"
+            texts.append(held + command(entry.id))
     return "; ".join(texts)
 
 

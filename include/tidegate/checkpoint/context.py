@@ -85,6 +85,21 @@ class PipelineContext:
         return begun.uid if begun is not None else "none"
 
     @property
+    def subject(self) -> str:
+        """What it is, in messages."""
+        return f"pipeline {self.graph.name!r}"
+
+    @property
+    def option(self) -> str:
+        """What commands about its checkpoints need besides the pipeline's name."""
+        return ""
+
+    @property
+    def resuming(self) -> str:
+        """The command that lets it plan checkpoints again."""
+        return f"tidegate resume {self.graph.name}"
+
+    @property
     def finishes(self) -> bool:
         """Whether it ends by itself, once all of its sources have been read to their end."""
         return self.graph.finishes

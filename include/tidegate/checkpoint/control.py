@@ -335,13 +335,13 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
     name = pipeline.graph.name
     if suspension.failed:
         message = (
-            f"pipeline {name!r} is suspended: its last {len(suspension.failed)} checkpoint"
+            f"{pipeline.subject} is suspended: its last {len(suspension.failed)} checkpoint"
             f"{'s' if len(suspension.failed) > 1 else ''} failed, and tolerable_failed_checkpoints is "
             f"{pipeline.settings.tolerable_failed_checkpoints}. Checkpoint {suspension.failed[-1]}: {suspension.why}"
         )
     else:
         verb = "is" if suspension.action == "suspend" else "was"
-        message = f"pipeline {name!r} {verb} {STATE_AFTER[suspension.action]} by {suspension.by}"
+        message = f"{pipeline.subject} {verb} {STATE_AFTER[suspension.action]} by {suspension.by}"
         if suspension.why:
             message += f": {suspension.why}"
     if suspension.action == "drain":
@@ -350,7 +350,7 @@ def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
     raise Rejected(
         message,
         expected="an active pipeline" if ended else "a pipeline that is not suspended",
-        help=f"{'to let it continue' if ended else 'when the cause is fixed'}: tidegate resume {name}; "
+        help=f"{'to let it continue' if ended else 'when the cause is fixed'}: {pipeline.resuming}; "
         "nothing is lost, its input waits",
         reason=STOPPED if ended else "SUSPENDED",
     )
@@ -376,12 +376,12 @@ def refuse(pipeline: PipelineContext, view: View, kind: str) -> None:
         _refuse_early(pipeline, view, pipeline.settings.min_pause)
 
 
-def held(ids: tuple[int, ...], approvals: str) -> Rejected:
+def held(pipeline: PipelineContext, ids: tuple[int, ...], approvals: str) -> Rejected:
     """Return the error for checkpoints that wait for a person, as `approvals` describes."""
     return Rejected(
         approvals,
         expected="an answer to what its gates found",
-        help=f"look at it with `tidegate explain`, then say `tidegate approve` or `tidegate reject`, and {ids[0]}",
+        help=f"look at it, then say: tidegate approve {pipeline.graph.name} {ids[0]}{pipeline.option}, or reject",
         reason="CHECKPOINT_IN_PROGRESS",
     )
 

@@ -148,8 +148,8 @@ def nothing_planned(coordinator: Coordinator, run: str) -> None:
 
 def tell_suspended(coordinator: Coordinator, suspension: Suspension) -> None:
     """Log it and call the pipeline's hooks."""
-    name = suspension.pipeline
-    log.error("Pipeline %s is suspended: %s. When the cause is fixed: tidegate resume %s", name, suspension.why, name)
+    subject = f"{coordinator.subject[0].upper()}{coordinator.subject[1:]}"
+    log.error("%s is suspended: %s. When the cause is fixed: %s", subject, suspension.why, coordinator.resuming)
     _call(coordinator, suspension)
 
 

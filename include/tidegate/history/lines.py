@@ -8,13 +8,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from tidegate.errors import TidegateError
+from tidegate.checkpoint import approvals
+from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import Ledger, folder_ledger
 from tidegate.protocol.lines import LineProgress, Refuse, Replay, Swapped, on_replay
+from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import View
 from tidegate.records.records import LineCompared, LineRecord
 
-__all__ = ["LineStatus", "line_status", "line_statuses", "progress_of", "rollbacks_of", "view_from"]
+__all__ = [
+    "HeldInLine",
+    "LineStatus",
+    "ledger_of_line",
+    "line_status",
+    "line_statuses",
+    "progress_of",
+    "rollbacks_of",
+    "view_from",
+]
+
+
+@dataclass(frozen=True)
+class HeldInLine:
+    """A checkpoint of a line that waits for a person."""
+
+    checkpoint: int
+    """A number of the line's own log."""
+    gates: tuple[str, ...]
+    why: str
+    """The rules that hold it, and what happens if nobody answers."""
 
 
 @dataclass(frozen=True)
@@ -40,14 +62,19 @@ class LineStatus:
     """Why it cannot go on. Empty: it can."""
     compared: LineCompared | None
     """What a swap would have changed when somebody last looked, if anybody did."""
+    held: HeldInLine | None = None
+    stopped: str = ""
+    """Why its last checkpoint was aborted, if none has been completed since and nobody has run it again."""
 
     @property
     def state(self) -> str:
-        """One of: replaying, caught up, refused, swapped."""
+        """One of: replaying, held, stopped, caught up, refused, swapped."""
         if self.swapped is not None:
             return "swapped"
         if self.refused:
             return "refused"
+        if self.held is not None or self.stopped:
+            return "held" if self.held is not None else "stopped"
         return "caught up" if self.head is not None and not self.pending else "replaying"
 
 
@@ -99,7 +126,37 @@ def line_status(live: Ledger, record: LineRecord, options: Mapping[str, str]) ->
         swapped=step.id if isinstance(step, Swapped) else None,
         refused=_told(step) if isinstance(step, Refuse) else "",
         compared=live.line_compared(record.name),
+        held=_held(view),
+        stopped=_stopped(view),
     )
+
+
+def ledger_of_line(live: Ledger, name: str, options: Mapping[str, str]) -> Ledger:
+    """Return the ledger of a line, or raise Invalid if there is none of this name."""
+    record = live.line(name)
+    if record is None or live.line_discarded(name) is not None:
+        raise Invalid(
+            f"pipeline {live.pipeline!r} has no backfill {name!r}",
+            expected=" or ".join(line.name for line in live.lines()) or "a backfill: there is none",
+            help="name one of these",
+            reason="NO_SUCH_BACKFILL",
+        )
+    return folder_ledger(live.line_home(record.name), live.pipeline, options)
+
+
+def _held(view: View) -> HeldInLine | None:
+    for entry in view.still_open():
+        if waiting := unanswered(entry):
+            return HeldInLine(entry.id, tuple(holding.gate for holding in waiting), approvals.told_more(entry))
+    return None
+
+
+def _stopped(view: View) -> str:
+    last = next(reversed(view.entries), None)
+    if last is None or last.decision is None or not last.aborted or last.control is not None:
+        return ""
+    detail = f": {last.decision.detail}" if last.decision.detail else ""
+    return f"checkpoint {last.id} was aborted, {last.decision.reason}{detail}"
 
 
 def _told(refusal: Refuse) -> str:

@@ -51,10 +51,11 @@ class AskedSavepoint(ActionRequest):
 
 
 class AskedAnswer(ActionRequest):
-    """To what holds a checkpoint: one gate, or all."""
+    """To what holds a checkpoint: one gate, or all. `backfill`: it is a checkpoint of this one, not the pipeline's."""
 
     checkpoint: Number
     gate: Name | None = None
+    backfill: Name | None = None
 
 
 class AskedResume(ActionRequest):

@@ -20,6 +20,7 @@ from fastapi import APIRouter, Depends
 from tidegate import seams
 from tidegate.checkpoint import approvals, control
 from tidegate.errors import Rejected, Unavailable
+from tidegate.history.lines import ledger_of_line
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.record_files import RecordStamp
 from tidegate.lifecycle import savepoint
@@ -99,17 +100,17 @@ def approve(pipeline: Of, body: AskedAnswer, user: GetUserDep) -> ActionAnswer:
     """Approve a checkpoint that a gate holds: exactly the judged rows are published."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        return _answer(ledger, body, act.by, yes=True)
+        return _answer(pipeline, ledger, body, act.by, yes=True)
 
     return _audited(pipeline, "approve", body, user.get_name(), do)
 
 
 @router.post("/dags/{dag_id}/actions/reject", dependencies=ANSWER)
 def reject(pipeline: Of, body: AskedAnswer, user: GetUserDep) -> ActionAnswer:
-    """Abort a checkpoint that a gate holds, and suspend the pipeline."""
+    """Abort a checkpoint that a gate holds, and suspend the pipeline; of a backfill, that ends the backfill only."""
 
     def do(ledger: Ledger, act: Act) -> ActionAnswer:
-        return _answer(ledger, body, act.by, yes=False)
+        return _answer(pipeline, ledger, body, act.by, yes=False)
 
     return _audited(pipeline, "reject", body, user.get_name(), do)
 
@@ -300,7 +301,9 @@ def _in_line(pipeline: Known, ledger: Ledger, body: AskedRun, answer: ActionAnsw
     return answer
 
 
-def _answer(ledger: Ledger, body: AskedAnswer, by: str, *, yes: bool) -> ActionAnswer:
+def _answer(pipeline: Known, ledger: Ledger, body: AskedAnswer, by: str, *, yes: bool) -> ActionAnswer:
+    if body.backfill is not None:
+        ledger = ledger_of_line(ledger, body.backfill, pipeline.options)
     answers = approvals.answer(ledger, body.checkpoint, body.gate, approve=yes, by=by, note=body.note)
     verbs = {True: "approved", False: "rejected"}
     text = ", ".join(f"gate {answer.gate}: {verbs[answer.approve]} by {answer.by}" for answer in answers)
@@ -308,4 +311,5 @@ def _answer(ledger: Ledger, body: AskedAnswer, by: str, *, yes: bool) -> ActionA
         raise Rejected(
             f"somebody else has answered: {text}", help="nothing to do: the first answer counts", reason="ANSWERED"
         )
-    return ActionAnswer(told=f"Checkpoint {body.checkpoint}: {text}.")
+    whose = f" of backfill {body.backfill}" if body.backfill is not None else ""
+    return ActionAnswer(told=f"Checkpoint {body.checkpoint}{whose}: {text}.")

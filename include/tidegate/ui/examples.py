@@ -113,6 +113,8 @@ _BACKFILL = {
     "reached_at": "2026-03-01T10:10:06.000+00:00",
     "pending": 1,
     "behind_seconds": 31.5,
+    "held": None,
+    "stopped": "",
     "swapped": None,
     "refused": "",
     "compared": {

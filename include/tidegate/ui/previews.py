@@ -14,7 +14,7 @@ from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.approvals import awaits_person
 from tidegate.checkpoint.quarantine_requests import refuse_unknown_gate
 from tidegate.errors import Invalid, Rejected
-from tidegate.history.lines import LineStatus, line_statuses
+from tidegate.history.lines import LineStatus, ledger_of_line, line_statuses
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle import savepoint
@@ -110,7 +110,12 @@ def _dispose(pipeline: Known, ledger: Ledger, body: AskedSavepoint) -> Effects:
 
 
 def _approve(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Effects:
+    ledger = _answered(pipeline, ledger, body)
     entry, holding = approvals.answerable(ledger, body.checkpoint, body.gate)
+    if body.backfill is not None:
+        others = [each.gate for each in unanswered(entry) if each not in holding]
+        more = [f"First, gate {', '.join(others)} is to be answered, too."] if others else []
+        return [f"The backfill goes on with exactly the judged rows: {_staged(entry)}.", *more]
     effects = [f"Checkpoint {entry.id} completes, and exactly the judged rows are published: {_staged(entry)}."]
     aside = sum(verdict.quarantined for acked in entry.acks.values() for verdict in acked.ack.gates.values())
     effects += [f"{_count(aside)} to quarantine."] if aside else []
@@ -119,12 +124,23 @@ def _approve(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Effects:
 
 
 def _reject(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Effects:
+    ledger = _answered(pipeline, ledger, body)
     entry, _ = approvals.answerable(ledger, body.checkpoint, body.gate)
+    if body.backfill is not None:
+        return [
+            f"The backfill ends with its checkpoint {entry.id}, until somebody continues or discards it.",
+            "The pipeline goes on, and its tables stay as they are.",
+        ]
     return [
         f"Checkpoint {entry.id} is aborted, and no table gets its rows: {_staged(entry)}.",
         "The pipeline is suspended: no run plans a checkpoint until somebody resumes it.",
         "The next checkpoint reads the same input again. Resume can set aside what a gate would hold again.",
     ]
+
+
+def _answered(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Ledger:
+    """Return the log that has the checkpoint: the pipeline's, or that of a backfill."""
+    return ledger if body.backfill is None else ledger_of_line(ledger, body.backfill, pipeline.options)
 
 
 def _staged(entry: Entry) -> str:

@@ -196,6 +196,14 @@ class ComparedBackfill(BaseModel):
     problems: list[str] = Field(description="Why a swap would have been refused")
 
 
+class HeldBackfill(BaseModel):
+    """A checkpoint of a backfill that gates hold: `approve` and `reject` take it with the backfill's name."""
+
+    checkpoint: int = Field(description="A number of the backfill's own log")
+    gates: list[str]
+    why: str
+
+
 class BackfillAnswer(BaseModel):
     """A backfill, and how far it has come."""
 
@@ -204,7 +212,7 @@ class BackfillAnswer(BaseModel):
     by: str
     note: str
     at: str
-    state: str = Field(examples=["replaying", "caught up", "refused", "swapped"])
+    state: str = Field(examples=["replaying", "held", "stopped", "caught up", "refused", "swapped"])
     made: int = Field(description="Checkpoints that it has made itself")
     reached: int = Field(description="The pipeline's checkpoint all of whose input it has read")
     reached_at: str | None
@@ -212,6 +220,8 @@ class BackfillAnswer(BaseModel):
     behind_seconds: float | None = Field(description="The age of the oldest of these")
     swapped: int | None = Field(description="The entry that has swapped it in")
     refused: str = Field(description="Why it cannot go on; empty: it can")
+    held: HeldBackfill | None
+    stopped: str = Field(description="Why its last checkpoint was aborted; empty: it was not")
     compared: ComparedBackfill | None
 
 

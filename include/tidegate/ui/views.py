@@ -100,6 +100,10 @@ def _backfill(status: LineStatus) -> Json:
         "behind_seconds": age(status.oldest_pending),
         "swapped": status.swapped,
         "refused": status.refused,
+        "held": None
+        if status.held is None
+        else {"checkpoint": status.held.checkpoint, "gates": list(status.held.gates), "why": status.held.why},
+        "stopped": status.stopped,
         "compared": None
         if compared is None
         else {

@@ -10,6 +10,8 @@ from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import who
 from tidegate.cli.targets import open_target
+from tidegate.history.lines import ledger_of_line
+from tidegate.records.records import Answer
 
 __all__ = ["add_parser", "run"]
 
@@ -30,26 +32,49 @@ def add_parser(subparsers: Any) -> None:
             "the rows, with `tidegate resume --quarantine-all`.",
         ),
     ):
-        example = f"examples:\n  tidegate {name} orders 5\n  tidegate {name} orders 5 checked --note 'as agreed'"
+        example = (
+            f"examples:\n  tidegate {name} orders 5\n  tidegate {name} orders 5 checked --note 'as agreed'\n"
+            f"  tidegate {name} orders 5 --backfill new-prices"
+        )
         parser = subparsers.add_parser(name, help=help, description=description, epilog=example)
         parser.add_argument("pipeline", metavar="PIPELINE", help="a name, or MODULE:pipeline")
         parser.add_argument("id", type=checkpoint_id, metavar="ID", help="the checkpoint's number")
         parser.add_argument("gate", nargs="?", metavar="GATE", help="one gate; by default all that hold the checkpoint")
+        parser.add_argument(
+            "--backfill", metavar="NAME", help="it is a checkpoint of this backfill, not the pipeline's"
+        )
         parser.add_argument("--note", default="", metavar="TEXT", help="the reason, for the record")
 
 
 def run(args: argparse.Namespace, out: Output) -> int:
     target = open_target(args.pipeline, args.settings)
     approve = args.command == "approve"
-    answered = approvals.answer(target.ledger, args.id, args.gate, approve=approve, by=who(), note=args.note)
+    ledger = target.ledger
+    if args.backfill is not None:
+        ledger = ledger_of_line(ledger, args.backfill, dict(target.settings.storage_options))
+    answered = approvals.answer(ledger, args.id, args.gate, approve=approve, by=who(), note=args.note)
     answers = {answer.gate: {"approved": answer.approve, "by": answer.by, "note": answer.note} for answer in answered}
-    out.document({"pipeline": target.name, "checkpoint": args.id, "answers": answers})
+    out.document({"pipeline": target.name, "backfill": args.backfill, "checkpoint": args.id, "answers": answers})
     for answer in answered:
         out.line(f"Gate {answer.gate}: {'approved' if answer.approve else 'rejected'} by {answer.by}")
-    if all(answer.approve for answer in answered):
+    if args.backfill is not None:
+        _print_what_follows(args, answered, out)
+    elif all(answer.approve for answer in answered):
         out.line(f"Checkpoint {args.id} continues as soon as its run, or the next one, sees it.")
     else:
         out.line(f"Checkpoint {args.id} is aborted as soon as its run, or the next one, sees it; then the pipeline is")
         out.line(f"suspended. When its input or its rules are corrected:  {target.command('resume')}", "dim")
         out.line(f"To quarantine the held rows, and continue:  {target.command('resume')} --quarantine-all", "dim")
     return 0 if all(answer.approve is approve for answer in answered) else 1
+
+
+def _print_what_follows(args: argparse.Namespace, answered: list[Answer], out: Output) -> None:
+    """Of an answer to a backfill, which the pipeline never notices."""
+    name = args.backfill
+    if all(answer.approve for answer in answered):
+        out.line(f"Checkpoint {args.id} of backfill {name} continues as soon as its run sees it. If none is at work:")
+        out.line(f"tidegate backfill MODULE:PIPELINE --name {name}", "dim")
+        return
+    out.line(f"Checkpoint {args.id} of backfill {name} is aborted, and the backfill ends there. The pipeline goes on.")
+    out.line(f"With mended code or rules:  tidegate backfill MODULE:PIPELINE --name {name}", "dim")
+    out.line(f"Or not:  tidegate backfill MODULE:PIPELINE --discard {name}", "dim")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tidegate import seams
 from tidegate.backfill import replay
+from tidegate.checkpoint.approvals import awaits_person
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.records.names import part_of_run
 from tidegate.spark.session import reused_session
@@ -45,6 +46,8 @@ def _end_abandoned(task: Task, line: OpenLine) -> None:
     """End checkpoints of the line whose run is over, and those of this run: an earlier try of this task made them."""
     own = part_of_run(task.run, "")[:-1]
     for entry in line.own.ledger.view().still_open():
+        if awaits_person(entry):
+            continue  # it has all that it needs but an answer
         is_own = entry.plan.run.startswith(own)
         reason = "RUN_GONE" if is_own else task.give_up(entry.plan)
         if reason is not None:

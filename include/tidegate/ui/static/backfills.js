@@ -110,12 +110,50 @@ export function backfills(dag, about) {
             : "",
         ],
         ["Cannot go on", line.refused],
+        ["Stopped", line.stopped],
         ["Swapped in by", line.swapped && [`entry #${line.swapped}; its files are still to be cleaned up`]],
         ["Runs", outside(dagRunsPath(`${dag}__backfill`), `${dag}__backfill`)],
       ]),
+      line.held && heldBy(dag, line, about),
       change(line),
       actions(dag, line, about),
     ),
+  );
+}
+
+// The line's own: the pipeline's button would answer a checkpoint of the pipeline.
+function heldBy(dag, { name, held }, about) {
+  const button = (action, title, text) =>
+    h(
+      "button",
+      {
+        id: `act-${action}-${name}`,
+        class: action === "approve" ? "main" : "danger",
+        onclick: () =>
+          confirmAndPost({
+            title: `${title} checkpoint ${held.checkpoint} of backfill ${name}?`,
+            verb: title,
+            danger: action === "reject",
+            path: path(dag, action),
+            body: h("p", {}, text),
+            fields: [NOTE],
+            make: ({ note }) => ({ checkpoint: held.checkpoint, backfill: name, note }),
+          }),
+      },
+      title,
+    );
+  return h(
+    "div",
+    { class: "banner wait" },
+    h("p", {}, h("b", {}, `Its checkpoint ${held.checkpoint} is held by gate ${held.gates.join(", ")}.`)),
+    h("p", { class: "cause" }, held.why),
+    about.may.answer &&
+      h(
+        "div",
+        { class: "bar" },
+        button("approve", "Approve", "The backfill goes on with exactly the judged rows."),
+        button("reject", "Reject", "The backfill ends there. The pipeline never notices."),
+      ),
   );
 }
 

@@ -85,7 +85,7 @@ function drawn(dag, row, about, brokenRules) {
           ["Decided", row.decided && `${time(row.decided)} UTC`],
           ["Published", row.published && `${time(row.published)} UTC`],
           ["Base", step(row.base, `#${row.base}`)],
-          ["Back to", row.back_to !== null && !row.backfill && placeOf(row.back_to)],
+          ["Back to", row.backfill || row.back_to === null ? null : placeOf(row.back_to)],
           ["Backfill", row.backfill],
           ["It began after", row.backfill && placeOf(row.back_to)],
           ["Taken back by a rollback to", row.backfill && row.base && wayBack(row, about)],
