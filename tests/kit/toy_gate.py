@@ -96,7 +96,9 @@ class ToyGate(Gate):
         broken += [BrokenRule("not this one", "quarantine", rows=len(bad))] if bad else []
         good: Any = ToyFrame([row for row in toy_frame.rows if row not in bad])
         quarantined: Any = ToyFrame(bad)
-        return Judgement(len(toy_frame.rows), tuple(broken), split=(good, quarantined) if bad else None, frame=frame)
+        split = (good, quarantined) if bad else None
+        told = repr(sorted(toy_frame.rows))
+        return Judgement(len(toy_frame.rows), tuple(broken), split=split, frame=frame, rows_hash=told)
 
 
 class ToyQuarantine(ToySink, QuarantineSink):

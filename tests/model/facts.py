@@ -149,6 +149,8 @@ class LineFact(NamedTuple):
     """Its log: of each checkpoint the number, and the live entries that it has replayed."""
     clocks: tuple[int, ...] = ()
     """The time of each of these."""
+    approved: tuple[str, ...] = ()
+    """Who has approved each: a person, who has looked at it; or a number of the live log, whose approval it is."""
     dropped: frozenset[int] = frozenset()
     """The changes by hand that somebody has chosen to lose."""
     files: frozenset[int] = frozenset()

@@ -25,6 +25,9 @@ from tests.model.worlds import (
     LINE_FROM_NOTHING,
     LINE_FROM_SAVEPOINT,
     LINE_GAPS,
+    LINE_HELD,
+    LINE_HELD_MENDED,
+    LINE_HELD_RECORDED,
     LINE_RECORDED,
     LINE_SWAPPED_TWICE,
     LINE_TORN,
@@ -33,7 +36,17 @@ from tests.model.worlds import (
     TWO_LINES,
 )
 from tidegate.protocol import lines, rules
-from tidegate.protocol.lines import CaughtUp, FillUp, LineProgress, Refuse, Replay, ReplayCut, Swapped
+from tidegate.protocol.lines import (
+    Approved,
+    CaughtUp,
+    FillUp,
+    JudgedHold,
+    LineProgress,
+    Refuse,
+    Replay,
+    ReplayCut,
+    Swapped,
+)
 from tidegate.protocol.view import View, rolled_back_by
 from tidegate.records.records import Plan
 
@@ -141,6 +154,22 @@ def _cut_by_hand(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, dr
     return lines.on_cut(plans, base, recorded=recorded, drops=True)
 
 
+def _whatever_was_answered(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> object:
+    """The time limit counts as a person."""
+    return lines.on_hold(replays, held, {id: replace(each, by_person=True) for id, each in live.items()})
+
+
+def _whatever_the_rows(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> object:
+    """The same input is taken for the same rows."""
+    same = {id: replace(each, judged=replace(each.judged, rows=held.rows)) for id, each in live.items()}
+    return lines.on_hold(replays, held, same)
+
+
+def _whatever_is_covered(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> object:
+    """An approval of one is taken for one of several."""
+    return next((id for id in replays if id in live and live[id].by_person), None)
+
+
 LINE_RETIRED = replace(LINE, actors=(L1, PUBLISHER, DISCARD, RETIRER))
 
 LINE_MUTATIONS = [
@@ -166,6 +195,10 @@ LINE_MUTATIONS = [
     Mutation("merge recorded cuts", replace(LINE_RECORDED, on_cut=_larger_cut), "I9"),
     Mutation("take a change by hand for nothing", replace(LINE_AND_HAND, on_cut=_cut_by_hand), "changed by hand"),
     Mutation("lose a change by hand without a word", LINE_AND_HAND, "changed by hand"),
+    # holds
+    Mutation("carry what the time limit approved", replace(LINE_HELD_RECORDED, on_hold=_whatever_was_answered), "I10"),
+    Mutation("carry an approval of other rows", replace(LINE_HELD_MENDED, on_hold=_whatever_the_rows), "I10"),
+    Mutation("carry an approval to several", replace(LINE_HELD, on_hold=_whatever_is_covered), "I10"),
     # the swap's entry
     Mutation("take the next free id for the swap", LINE, "is open"),
     Mutation("swap with an open entry below", replace(LINE, on_swap=_whatever_is_open), "is open"),

@@ -11,7 +11,19 @@ from collections.abc import Callable, Iterator
 from tests.model import rollback
 from tests.model.facts import Content, Fact, LineFact, Log, Made, State, Swap, clock_of
 from tests.model.stepper import Step, Stepper, put
-from tests.model.world import END, PUBLISH, Pc, World, ask_cut, ask_discard, ask_replay, ask_swap, ask_swap_clock
+from tests.model.world import (
+    END,
+    PUBLISH,
+    Pc,
+    World,
+    ask_cut,
+    ask_discard,
+    ask_hold,
+    ask_replay,
+    ask_swap,
+    ask_swap_clock,
+    held_live,
+)
 from tidegate.protocol import rules
 from tidegate.protocol.lines import ChangedByHand, FillUp, LineProgress, Refuse, RemoveLine, Replay, ReplayCut, Swapped
 from tidegate.protocol.view import rolled_back_by
@@ -196,8 +208,29 @@ def replayed(
     dropped = fact.dropped | {id for id in ids if told and at.log[id - 1].by_hand}
     clocks = (*fact.clocks, clock)
     files = fact.files | {number}
-    lines = changed(at, line, checkpoints=(*before, (number, ids)), files=files, clocks=clocks, dropped=dropped)
-    yield f"completes checkpoint {number} of line {line}, of {ids}", at.go(("LR", line), lines=lines)
+    for approved in _approvals(at, ids):
+        if approved is None:
+            yield f"waits for a person at checkpoint {number} of line {line}, in vain", at.go(END)
+            continue
+        lines = changed(
+            at,
+            line,
+            checkpoints=(*before, (number, ids)),
+            files=files,
+            clocks=clocks,
+            approved=(*fact.approved, approved),
+            dropped=dropped,
+        )
+        by = f", approved by {approved}" if approved else ""
+        yield f"completes checkpoint {number} of line {line}, of {ids}{by}", at.go(("LR", line), lines=lines)
+
+
+def _approvals(at: Stepper, ids: tuple[int, ...]) -> list[str | None]:
+    """Who may approve what a gate holds; None: nobody does."""
+    if not any(held_live(at.world, id) for id in ids):
+        return [""]
+    carried = at.world.remembered(ask_hold, ids)
+    return [None, "a person"] if carried is None else [str(carried)]
 
 
 # -- swap (L4, L5) -----------------------------------------------------------------------------------------
@@ -470,6 +503,8 @@ def broken(world: World, before: State, after: State) -> Iterator[str]:
         return
     swapped = [(id, fact) for id, fact in enumerate(log, 1) if fact.swap is not None and fact.made is not None]
     yield from _clocks(log, after.lines)
+    for number, line in enumerate(after.lines):
+        yield from _approved_by_somebody(world, number, line)
     for id, fact in swapped:
         yield from _nothing_by_hand_is_lost(id, fact, log)
         if world.recorded:
@@ -489,6 +524,17 @@ def broken(world: World, before: State, after: State) -> Iterator[str]:
         alive = line.origin is not None and not line.tombstone
         if alive and not any(fact.swap.line == number for _, fact in swapped):  # type: ignore[union-attr]
             yield from _can_go_on(number, line, log)
+
+
+def _approved_by_somebody(world: World, number: int, line: LineFact) -> Iterator[str]:
+    """I10: whatever a gate holds in a line was approved by a person who has looked at the very same rows."""
+    for (_, ids), by in zip(line.checkpoints, line.approved, strict=True):
+        if not any(held_live(world, id) for id in ids) or by == "a person":
+            continue
+        if not by:
+            yield f"I10: nobody has approved {ids} of line {number}"
+        elif ids != (int(by),) or held_live(world, int(by)) != "a person":
+            yield f"I10: nobody has looked at {ids} of line {number}, which has the approval of {by}"
 
 
 def _clocks(log: Log, lines: tuple[LineFact, ...]) -> Iterator[str]:

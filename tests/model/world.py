@@ -24,7 +24,7 @@ from tests.model.facts import (
     view_of,
 )
 from tidegate.protocol import clock, lines, rules
-from tidegate.protocol.lines import LineProgress
+from tidegate.protocol.lines import Approved, JudgedHold, LineProgress
 from tidegate.protocol.view import Entry
 
 Pc = tuple[object, ...]
@@ -75,6 +75,9 @@ class World:
     """What time it is by the clock of whoever makes each entry; by default they all agree."""
     recorded: bool = False
     """Lines cut their input as it was recorded."""
+    holds: tuple[str, ...] = ()
+    """Who has approved each of the first checkpoints, which a gate has held: a person, or the time limit; empty: it was
+    not held. "new rows": by a person, and today's code makes other rows of the same input."""
     on_trigger: Callable[..., object] = rules.on_trigger
     on_job: Callable[..., object] = rules.on_job
     on_completion: Callable[..., object] = rules.on_completion
@@ -84,6 +87,7 @@ class World:
     on_swap: Callable[..., object] = lines.on_swap
     on_cut: Callable[..., object] = lines.on_cut
     on_discard: Callable[..., object] = lines.on_discard
+    on_hold: Callable[..., object] = lines.on_hold
     clock_of_plan: Callable[..., str] = clock.clock_of_plan
     clock_of_swap: Callable[..., str] = clock.clock_of_swap
     broken: frozenset[str] = frozenset()
@@ -173,6 +177,23 @@ def ask_replay(
 ) -> object:
     """L2."""
     return world.on_replay(view_of(world.shape, facts, first, elsewhere), line, *rollbacks)
+
+
+def ask_hold(world: World, ids: tuple[int, ...]) -> object:
+    """L9: whether the approval of a live checkpoint carries over to a line's that covers these."""
+
+    def judged(covered: tuple[int, ...], rows: str) -> JudgedHold:
+        return JudgedHold(declaration="the gate's", ranges=str(covered), rules="too many", rows=rows)
+
+    new = any(held_live(world, id) == "new rows" for id in ids)
+    answered = {id: held_live(world, id) for id in ids if held_live(world, id)}
+    live = {id: Approved(judged((id,), f"of {(id,)}"), by_person=by != "the time limit") for id, by in answered.items()}
+    return world.on_hold(ids, judged(ids, f"of {ids}{' anew' if new else ''}"), live)
+
+
+def held_live(world: World, id: int) -> str:
+    """Who has approved a live checkpoint; empty: no gate has held it."""
+    return world.holds[id - 1] if id <= len(world.holds) else ""
 
 
 def ask_cut(

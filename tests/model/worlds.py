@@ -61,6 +61,9 @@ LINE_GAPS = replace(LINE, shape=TWO_JOBS)
 TWO_LINES = replace(LINE, actors=(A1, L1, OTHER), line_count=2, max_ids=5, origins=(1, 2))
 
 LINE_RECORDED = replace(LINE, recorded=True, begun=3, max_ids=5, actors=(A1, L1, BACK))
+LINE_HELD = replace(LINE, begun=3, max_ids=5, holds=("", "a person", "the time limit"))
+LINE_HELD_RECORDED = replace(LINE_HELD, recorded=True)
+LINE_HELD_MENDED = replace(LINE_HELD_RECORDED, holds=("", "new rows", "a person"))
 LINE_AND_HAND = replace(LINE, actors=(A1, HAND, L1), max_ids=5)
 LINE_AND_HAND_RECORDED = replace(LINE_AND_HAND, recorded=True)
 
@@ -121,6 +124,13 @@ SMALL = [
     ),
     Exploration(
         "line, recorded cuts", LINE_RECORDED, 45_000, "run A, a line that cuts its input as it was recorded, a rollback"
+    ),
+    Exploration("line with holds", LINE_HELD, 1_300, "run A, a line whose checkpoints gates hold, as they held live's"),
+    Exploration(
+        "line with holds, recorded cuts", LINE_HELD_RECORDED, 600, "run A, a line whose holds may carry approvals"
+    ),
+    Exploration(
+        "line with holds, mended code", LINE_HELD_MENDED, 600, "run A, a line whose code makes other rows of one"
     ),
     Exploration("line and a change by hand", LINE_AND_HAND, 40_000, "run A, a change by hand, a line"),
     Exploration(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import count
 
+from tidegate.backfill.carried import approvals_of
 from tidegate.backfill.line import Cuts, OpenLine, changes_since, problems_of, without_shadow
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.unchanged import may_differ, unrepeatable
@@ -18,6 +20,7 @@ from tidegate.versions.python import UTC, parse_time
 
 __all__ = [
     "BEGINNING",
+    "approvals_text",
     "checkpoint_of",
     "existing_line",
     "free_name",
@@ -112,6 +115,14 @@ def stop_at(line: OpenLine, text: str) -> Entry:
     return entry
 
 
+def approvals_text(found: Json) -> Iterator[str]:
+    """Describe what becomes of the approvals that gates have had since a backfill's origin."""
+    if found["carry"]:
+        yield f"{found['carry']} of a person carry over where the code gives the same rows"
+    if found["asked_again"]:
+        yield f"{found['asked_again']} are asked for again: of the time limit, of other cuts, or of unknown rows"
+
+
 def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand: bool = False) -> Json:
     """Return what a backfill from checkpoint `origin` would read and change, what may differ though the code has not
     changed, and why it is impossible, if it is. Nothing is written."""
@@ -127,6 +138,9 @@ def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand
     problems = problems_of(live, origin, cuts, drops_by_hand=drops_by_hand)
     recorded = RecordedPlans(live.ledger, origin)
     last = live.ledger.view().last_completed
+    plans = recorded.counting() if any(gated.gate.policies & {"hold"} for gated in live.graph.gates) else []
+    approved = list(approvals_of(live.ledger, plans))
+    carry = [each for *each, may_carry in approved if may_carry and cuts == "recorded"]
     return {
         "pipeline": name,
         "from": origin,
@@ -143,6 +157,7 @@ def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand
             }
             for plan in recorded.by_hand()
         ],
+        "approvals": {"carry": len(carry), "asked_again": len(approved) - len(carry)},
         "may_differ": [*unrepeatable(live.graph), *may_differ(live, recorded, cuts)],
         "problems": problems,
         "possible": not problems,

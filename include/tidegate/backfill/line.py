@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from tidegate import seams
+from tidegate.backfill.carried import carried_answer
 from tidegate.backfill.recorded import RecordedPlans, side_files_of
-from tidegate.checkpoint import control
+from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.publishing import publish
 from tidegate.checkpoint.quarantine_requests import LiveQuarantine
@@ -42,6 +43,7 @@ from tidegate.protocol.lines import (
     on_replay,
 )
 from tidegate.protocol.rules import CreateEntry, WantedInterval
+from tidegate.protocol.verdicts import Undecided
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records.names import check_name
 from tidegate.records.records import Beginning, Blob, LineRecord, Pin, Plan
@@ -372,6 +374,21 @@ class LineCoordinator(Coordinator):
         base = view.get(plan.base)
         before = base.plan.replays if base is not None else []
         return super().adds_nothing(plan, view) and (not self.repeats_cuts or plan.replays == before)
+
+    def _carry_approvals(self, undecided: Undecided) -> bool:
+        """See Coordinator. What a person has approved in the pipeline is approved if nothing about it is different."""
+        entry, name = self.ledger.entry(undecided.id), self._live.ledger.pipeline
+        answered = False
+        for holding in undecided.holding if entry is not None else ():
+            assert entry is not None
+            carried = carried_answer(self._live.ledger, entry, holding)
+            if carried is not None:
+                id, answer = carried
+                said = f": {answer.note}" if answer.note else ""
+                note = f"the same rows as in checkpoint {id} of pipeline {name}{said}"[:1000]
+                approvals.carry(self.ledger, undecided.id, holding, by=answer.by, note=note)
+                answered = True
+        return answered
 
     def has_read_all(self) -> bool:
         """Return whether its checkpoints have noted all that they are to read: nothing is left, or nothing of that."""

@@ -19,10 +19,12 @@ from tidegate.records.records import Answer
 
 __all__ = [
     "HELD",
+    "TIME_LIMIT",
     "answer",
     "answer_overdue",
     "answerable",
     "awaits_person",
+    "carry",
     "deadline",
     "pending_approvals_text",
     "sync_answers",
@@ -61,6 +63,11 @@ def answerable(ledger: Ledger, id: int, gate: str | None) -> tuple[Entry, list[H
     if not waiting:
         _refuse(entry, gate)
     return entry, waiting
+
+
+def carry(ledger: Ledger, id: int, holding: Holding, *, by: str, note: str) -> Answer:
+    """Approve what was approved elsewhere. Return the answer that counts."""
+    return _create(ledger, id, holding, approve=True, by=by, note=note)
 
 
 def _create(ledger: Ledger, id: int, pending: Holding, *, approve: bool, by: str, note: str) -> Answer:

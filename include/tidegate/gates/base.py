@@ -111,6 +111,8 @@ class Judgement:
     the files hold only the other rows, and `results` is complete. None: all rows pass."""
     memory: Json = field(default_factory=dict)
     """Data for the gate's next judgement, if this checkpoint is completed. Keep it short."""
+    rows_hash: str = ""
+    """A hash of the judged rows as a multiset, if the gate knows it; else it is computed where it is needed."""
     why: str = ""
     """What is said beside the verdict, such as what was not judged."""
 

@@ -28,9 +28,11 @@ from tidegate.records.records import Pin, Plan
 __all__ = [
     "LINE_DISCARDED",
     "SWAP_INTERRUPTED",
+    "Approved",
     "CaughtUp",
     "ChangedByHand",
     "FillUp",
+    "JudgedHold",
     "LineProgress",
     "Refuse",
     "RemoveLine",
@@ -39,6 +41,7 @@ __all__ = [
     "Swapped",
     "on_cut",
     "on_discard",
+    "on_hold",
     "on_replay",
     "on_swap",
     "spared_for_lines",
@@ -188,6 +191,43 @@ def on_cut(plans: Sequence[Plan], base: Plan | None, *, recorded: bool, drops: b
     if recorded:  # what is dropped leaves no checkpoint behind: it goes with the next one
         covered = covered[: next((place for place, plan in enumerate(covered, 1) if not plan.is_by_hand), len(covered))]
     return ReplayCut(tuple(plan.id for plan in covered), clock_of_replay(covered[-1].time, base))
+
+
+# -- holds (L9) ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class JudgedHold:
+    """What a person is asked about: what one gate has found in one checkpoint's rows."""
+
+    declaration: str
+    """The gate's, as its fingerprint."""
+    ranges: str
+    """What was read, as the fingerprint of all ranges."""
+    rules: str
+    """The verdict per rule."""
+    rows: str
+    """The judged rows, as a hash of their multiset; empty: it is not known."""
+
+
+@dataclass(frozen=True)
+class Approved:
+    """What a live checkpoint was approved for."""
+
+    judged: JudgedHold
+    by_person: bool
+    """False: by the time limit, which has looked at nothing."""
+
+
+def on_hold(replays: Sequence[int], held: JudgedHold, live: Mapping[int, Approved]) -> int | None:
+    """Decide whether an approval of a live checkpoint is also one of a line's checkpoint that a gate holds. Return that
+    live checkpoint; None: somebody has to look at it.
+
+    replays: the live checkpoints that it covers. live: those among them that were approved at the same gate.
+    """
+    approved = live.get(replays[0]) if len(replays) == 1 else None
+    carries = approved is not None and approved.by_person and held.rows != "" and approved.judged == held
+    return replays[0] if carries else None
 
 
 def _is_open(view: View, id: int) -> bool:

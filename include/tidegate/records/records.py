@@ -515,6 +515,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     policy: Json
     results: Payload
     """The full findings, for display: for expectations, the result of Great Expectations itself."""
+    rows_hash: str = ""
+    """Of one that holds: a hash of the judged rows as a multiset. Empty: it is not known."""
 
 
 class Position(Struct, frozen=True, kw_only=True):

@@ -9,7 +9,16 @@ from typing import Any, get_args
 import msgspec
 
 from tidegate import seams
-from tidegate.backfill.choosing import BEGINNING, existing_line, free_name, no_backfill, origin_of, outlook, stop_at
+from tidegate.backfill.choosing import (
+    BEGINNING,
+    approvals_text,
+    existing_line,
+    free_name,
+    no_backfill,
+    origin_of,
+    outlook,
+    stop_at,
+)
 from tidegate.backfill.compare import compare, differing_rows, tables_of
 from tidegate.backfill.discard import discard, discard_by_name
 from tidegate.backfill.line import Cuts, OpenLine, begin
@@ -302,6 +311,8 @@ def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator,
     changed = [name for name in coordinator.graph.sinks if name not in kept]
     out.line(f"  replaces, later    {', '.join(changed) or 'no table'}, by one commit each")
     _tell_left_out(kept, out)
+    for text in approvals_text(found["approvals"]):
+        out.line(f"  approvals          {text}")
     for text in found["may_differ"]:
         out.line(f"May differ from what it was by the same code: {text}", "yellow")
     if args.drop_by_hand:

@@ -352,12 +352,16 @@ def _refuse_submit(task: Task) -> None:
 
 
 def _tell_outlook(task: Task, name: str, found: dict[str, Any], *, begun: bool) -> None:
+    from tidegate.backfill.choosing import approvals_text
+
     since = f"checkpoint {found['from']}" if found["from"] else "the beginning"
     log.info("Backfill %s of %s from %s %s", name, found["pipeline"], since, "continues" if begun else "can begin")
     log.info("  reads again        %s", ", ".join(task.coordinator.graph.sources))
     log.info("  replaces, later    %s, by one commit each", ", ".join(found["tables"]) or "no table")
     if found["left_as_they_are"]:
         log.info("  leaves as it is    %s", ", ".join(found["left_as_they_are"]))
+    for text in approvals_text(found["approvals"]):
+        log.info("  approvals          %s", text)
     for text in found["may_differ"]:
         log.info("  may differ from what it was by the same code: %s", text)
     for problem in found["problems"]:

@@ -32,6 +32,7 @@ from tidegate.sinks.prestaged import PrestagedRows
 from tidegate.sources.base import SourceContext
 from tidegate.spark.known import empty_like
 from tidegate.spark.materialize import materialize, release
+from tidegate.spark.rows_hash import rows_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -166,7 +167,10 @@ class GateRunner:
         released = self._back(stage, frame)
         if stage.gate.quarantines and (bad is not None or released is not None or self.staging.interval is not None):
             self._set_aside(stage, bad, frame, released)
-        self.verdicts[stage.name] = self._verdict(stage, judgement, released, chosen=chosen)
+        verdict = self._verdict(stage, judgement, released, chosen=chosen)
+        if verdict.outcome == "hold":
+            verdict = msgspec.structs.replace(verdict, rows_hash=_hash_of(judgement, frame))
+        self.verdicts[stage.name] = verdict
         # Rows that were quarantined as a whole do not update the gate's memory, nor do rejected ones.
         self._remember(stage, self.before.get(memory_key(stage.name), {}) if chosen else judgement.memory)
         seams.fault("S5.gate.after")
@@ -347,6 +351,16 @@ def _outcome(broken: Sequence[BrokenRule]) -> str:
     """Return the outcome that follows from broken rules, apart from rows that are set aside."""
     policies = {rule.policy for rule in broken}
     return "abort" if "abort" in policies else "hold" if "hold" in policies else "warn" if broken else "pass"
+
+
+def _hash_of(judgement: Judgement, frame: DataFrame) -> str:
+    """Return the hash of the judged rows, so that an approval of them is one of no others. Without it, a backfill asks
+    again."""
+    if judgement.rows_hash:
+        return judgement.rows_hash
+    with contextlib.suppress(Exception):  # of rows that cannot be hashed nobody can say that they are the same
+        return rows_hash((judgement.frame if judgement.frame is not None else frame).select(*frame.columns))
+    return ""
 
 
 def _all_aside(judgement: Judgement, frame: DataFrame) -> Judgement:

@@ -1,0 +1,76 @@
+"""Approvals that a person gave the pipeline and that hold for a line, too, since they are about the very same (L9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from tidegate.checkpoint.approvals import TIME_LIMIT
+from tidegate.gates.quarantine.table import QUARANTINE
+from tidegate.ledger.ledger import Ledger
+from tidegate.protocol.lines import Approved, JudgedHold, on_hold
+from tidegate.protocol.verdicts import Holding
+from tidegate.protocol.view import Entry
+from tidegate.records.codec import fingerprint
+from tidegate.records.records import Answer, Json, Plan, Verdict
+
+__all__ = ["approvals_of", "carried_answer"]
+
+
+def carried_answer(live: Ledger, entry: Entry, holding: Holding) -> tuple[int, Answer] | None:
+    """Return the approval of a live checkpoint that is one of this verdict of a line, too, and that checkpoint."""
+    answers: dict[int, Answer] = {}
+    approved: dict[int, Approved] = {}
+    for id in entry.plan.replays:
+        replayed = live.entry(id)
+        found = _approval(replayed, holding.gate) if replayed is not None and replayed.completed else None
+        if replayed is not None and found is not None:
+            verdict, answers[id] = found
+            approved[id] = Approved(_judged(replayed.plan, verdict), by_person=answers[id].by != TIME_LIMIT)
+    id_of = on_hold(entry.plan.replays, _judged(entry.plan, holding.verdict), approved)
+    return (id_of, answers[id_of]) if id_of is not None else None
+
+
+def approvals_of(live: Ledger, plans: Iterable[Plan]) -> Iterator[tuple[int, str, bool]]:
+    """Yield the approvals of live checkpoints: the checkpoint, the gate, and whether it may carry over, which is known
+    when the line has judged the same rows."""
+    for plan in plans:
+        entry = live.entry(plan.id)
+        gates = {name for acked in entry.acks.values() for name in acked.ack.gates} if entry is not None else set()
+        for gate in sorted(gates):
+            found = _approval(entry, gate) if entry is not None else None
+            if found is not None:
+                verdict, answer = found
+                yield plan.id, gate, answer.by != TIME_LIMIT and verdict.rows_hash != ""
+
+
+def _approval(entry: Entry, gate: str) -> tuple[Verdict, Answer] | None:
+    """Return what a gate had found when it held a checkpoint, and the approval that followed."""
+    answer = entry.answers.get(gate)
+    for acked in entry.acks.values():
+        verdict = acked.ack.gates.get(gate)
+        if verdict is None or verdict.outcome != "hold" or answer is None:
+            continue
+        return (verdict, answer) if answer.approve and answer.ack == acked.handle else None
+    return None
+
+
+def _judged(plan: Plan, verdict: Verdict) -> JudgedHold:
+    ranges: Json = {
+        name: [part.start, part.end]
+        for name, part in plan.sources.items()
+        if not (name.startswith(QUARANTINE) and part.empty)
+    }
+    rules: Json = {
+        "rows": verdict.rows,
+        "quarantined": verdict.quarantined,
+        "released": verdict.released,
+        "broken": [[rule.rule, rule.policy, rule.severity, rule.rows] for rule in verdict.broken],
+    }
+    return JudgedHold(
+        declaration=fingerprint({"gate": verdict.policy, "hold": msgspec.to_builtins(verdict.hold)}),
+        ranges=fingerprint(ranges),
+        rules=fingerprint(rules),
+        rows=verdict.rows_hash,
+    )
