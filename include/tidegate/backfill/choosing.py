@@ -9,6 +9,7 @@ from itertools import count
 from tidegate.backfill.carried import approvals_of
 from tidegate.backfill.line import Cuts, OpenLine, changes_since, problems_of, without_shadow
 from tidegate.backfill.recorded import RecordedPlans
+from tidegate.backfill.results import changed_results
 from tidegate.backfill.unchanged import may_differ, unrepeatable
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
@@ -159,6 +160,7 @@ def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand
         ],
         "approvals": {"carry": len(carry), "asked_again": len(approved) - len(carry)},
         "may_differ": [*unrepeatable(live.graph), *may_differ(live, recorded, cuts)],
+        "changed_results": list(changed_results(live)),
         "problems": problems,
         "possible": not problems,
     }

@@ -6,10 +6,14 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Field
+from deltalake.schema import PrimitiveType
 
-from tests.kit.delta import kv
+from tests.kit.delta import KV, kv
 from tests.kit.sinks import Published
+from tidegate.delta import open_table
 from tidegate.records.records import Json, Restored
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Publication
@@ -81,3 +85,22 @@ def test_rows_that_a_swap_brought_are_the_pipelines_own_and_can_be_retracted(tmp
     back = Publication(5, 2, "publisher-5", head.last, (), restore=Restored(how="retract", to=table._since), target=1)
     assert table.sink.go_back(back, head, table.context) is not None
     assert table.rows() == [(1, "row 1")], "also those that the line had made"
+
+
+WIDER = {**KV, "fields": [*KV["fields"], {"name": "note", "type": "string", "nullable": True, "metadata": {}}]}
+
+
+@pytest.mark.parametrize("sink", [DeltaUpsert("t", keys=["k"]), DeltaAppend("t")], ids=["upsert", "append"])
+def test_a_column_that_was_added_by_hand_since_the_origin_is_there_in_the_shadow(tmp_path: Path, sink: Any) -> None:
+    table = Shadowed(tmp_path, sink)
+    table.checkpoint(1, kv((0, "by 1")))
+    DeltaTable(str(tmp_path / "t")).alter.add_columns(Field("note", PrimitiveType("string")))
+    wider = pa.table({"k": [2], "v": ["by 2"], "note": ["new"]})
+    table.checkpoint(2, wider, WIDER)
+    line = table.begin_line(1)
+    shadow = open_table(line.location)
+    assert shadow is not None
+    assert [field["name"] for field in shadow.schema["fields"]] == ["k", "v", "note"]
+    line.checkpoint(2, pa.table({"k": [2], "v": ["by the line"], "note": ["again"]}), WIDER)
+    table.swap_in(3, line, how="discard")
+    assert table.rows() == [(0, "by 1", None), (2, "by the line", "again")]

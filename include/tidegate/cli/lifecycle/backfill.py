@@ -315,6 +315,8 @@ def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator,
         out.line(f"  approvals          {text}")
     for text in found["may_differ"]:
         out.line(f"May differ from what it was by the same code: {text}", "yellow")
+    for text in found["changed_results"]:
+        out.line(f"Is computed in another way: {text}", "yellow")
     if args.drop_by_hand:
         for change in found["by_hand"]:
             out.line(f"Is lost: what {change['by']} has changed by hand in checkpoint {change['checkpoint']}", "yellow")

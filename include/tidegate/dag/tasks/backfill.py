@@ -364,6 +364,8 @@ def _tell_outlook(task: Task, name: str, found: dict[str, Any], *, begun: bool) 
         log.info("  approvals          %s", text)
     for text in found["may_differ"]:
         log.info("  may differ from what it was by the same code: %s", text)
+    for text in found["changed_results"]:
+        log.warning("  is computed in another way: %s", text)
     for problem in found["problems"]:
         log.warning("  not possible: %s", problem)
 

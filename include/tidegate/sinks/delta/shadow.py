@@ -23,11 +23,13 @@ LINE = "line-"
 def seed_shadow(
     real: Snapshot, at: Snapshot | None, shadow: Location, stamp: CommitStamp, properties: Mapping[str, str]
 ) -> None:
-    """Make the shadow's table. at: the version whose rows it begins with; None: without rows."""
+    """Make the shadow's table, with the real one's columns as they are now: the swap leaves them so, too.
+
+    at: the version whose rows it begins with, in which later columns are null; None: without rows.
+    """
     files = [file.staged() for file in live_files(at)] if at is not None else []
     copy_files(real.location, shadow, [file.path for file in files])
-    schema = (at or real).schema
-    create(shadow, schema, files, stamp, partition_by=real.partition_by, properties=properties)
+    create(shadow, real.schema, files, stamp, partition_by=real.partition_by, properties=properties)
 
 
 def brought_files(shadow: Snapshot, at: Snapshot | None, real: Location) -> tuple[list[StagedFile], list[str]]:

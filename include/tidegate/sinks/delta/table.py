@@ -34,7 +34,7 @@ from tidegate.delta import (
     version_of,
 )
 from tidegate.delta.log.commits import PUBLISHING
-from tidegate.delta.log.schema import differences
+from tidegate.delta.log.schema import Difference, columns, differences, render
 from tidegate.errors import Corrupt, Invalid
 from tidegate.records import typed
 from tidegate.records.names import listed
@@ -329,7 +329,8 @@ class DeltaSink(ExactlyOnceSink):
             if any(change.kind in ("new", "missing") for change in unfit):
                 ways_out.append('set schema_evolution="add" for new columns')
             if any(change.kind == "type" for change in unfit):
-                ways_out = ["cast to the table's types in the last stage before the sink", *ways_out[1:]]
+                casts = ", ".join(_casts(unfit, snapshot.schema))
+                ways_out = [f"cast to the table's types in the last stage before the sink: {casts}", *ways_out[1:]]
                 ways_out.append("give the sink another path, whose table begins with the new types")
         if problems:
             url = self.delta_table(context).url
@@ -494,3 +495,9 @@ def staged_result(batch: StagedBatch, rows: int) -> Prepared:
     """Return the result of `prepare`."""
     files = [*batch.files, *batch.deletes]
     return Prepared(msgspec.to_builtins(batch), rows, sum(file.size for file in files), len(files))
+
+
+def _casts(changes: Iterable[Difference], table: Json) -> list[str]:
+    """Return what gives columns the types that the table has."""
+    types = {name: render(field["type"]) for name, field in columns(table).items()}
+    return [f"CAST({change.column} AS {types[change.column]})" for change in changes if change.kind == "type"]
