@@ -415,9 +415,9 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
     replay = eventually("the replay begins", lambda: next(iter(airflow.runs("mended__backfill")), None), 120)
     assert (replay.ended(), replay.run_id) == ("success", "backfill__1")
     followers = airflow.call("GET", "/dags/mended/dagRuns?run_type=backfill")["dag_runs"]
-    ended = [Run(airflow, "mended", each["dag_run_id"]).ended() for each in followers]
-    assert ended
-    assert set(ended) == {"success"}
+    followed = [Run(airflow, "mended", each["dag_run_id"]).ended() for each in followers]
+    assert followed
+    assert set(followed) == {"success"}
 
     page.goto(f"http://127.0.0.1:{airflow.port}/dags/mended/plugin/checkpoints")
     page.here = FRAME
