@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ from tests.dags.server import migrate
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.known_dags import put_dag
+from tests.ui.rights import PEOPLE
+from tidegate.records.names import backfill_dag
 
 ROLES = ("viewer", "user", "op", "admin")
 
@@ -55,6 +57,46 @@ def tokens(app: Any) -> dict[str, str]:
     return {
         role: get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=role, role=role.upper())) for role in ROLES
     }
+
+
+def right_asked_for(method: str, entity: Any, dag_id: str | None) -> str:
+    """The right that Airflow's auth manager is asked about."""
+    if dag_id in (backfill_dag("orders"), backfill_dag("quotes")):
+        return "backfill"
+    name = getattr(entity, "name", None)
+    return {
+        ("GET", None): "see",
+        ("GET", "RUN"): "runs",
+        ("GET", "XCOM"): "values",
+        ("POST", "RUN"): "trigger",
+        ("PUT", None): "edit",
+        ("PUT", "HITL_DETAIL"): "answer",
+        ("PUT", "TASK_INSTANCE"): "answer",
+    }[method, name]
+
+
+@pytest.fixture
+def be(client: Any, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Become somebody."""
+    from airflow.api_fastapi.app import get_auth_manager
+
+    manager = type(get_auth_manager())
+
+    def become(person: str) -> None:
+        has = PEOPLE[person]
+
+        def is_authorized_dag(self: Any, *, method: str, details: Any = None, access_entity: Any = None, **_: Any):
+            return right_asked_for(method, access_entity, details.id if details is not None else None) in has
+
+        monkeypatch.setattr(manager, "is_authorized_dag", is_authorized_dag)
+        monkeypatch.setattr(
+            manager, "get_authorized_dag_ids", lambda *_, **__: {"orders", "quotes"} if "see" in has else {"another"}
+        )
+        client.cookies.clear()
+        client.cookies.set("_token", tokens["viewer"])
+
+    yield become
+    client.cookies.clear()
 
 
 @pytest.fixture(scope="session")

@@ -74,6 +74,15 @@ def test_what_acts_must_come_from_airflows_own_pages(client, tokens, origin):
             assert ask(client, "POST", path_of(route), "admin", tokens, **headers) == 403, route.path
 
 
+@pytest.mark.parametrize("header", ["Bearer ", "Bearer", "bearer   ", "Bearer \t", "Basic abc", ""])
+def test_a_header_without_a_token_makes_a_browser_no_script(client, tokens, header):
+    """Airflow goes by the cookie then, which a browser sends from whatever page it shows."""
+    for route in flat(routes()):
+        if "POST" in route.methods:
+            status = ask(client, "POST", path_of(route), "admin", tokens, authorization=header)
+            assert status == 403, f"{route.path} with {header!r}: {status}"
+
+
 def test_no_route_holds_a_connection_to_airflows_database_while_it_reads_the_pipeline(client, tokens, monkeypatch):
     """Airflow's web server stands still while its pool is empty: twenty open pages were enough for that."""
     from airflow import settings

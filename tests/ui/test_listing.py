@@ -49,7 +49,7 @@ def listed(pipelines, budget_s: float = 60.0):
     from tidegate import seams
     from tidegate.ui.listing import list_pipelines
 
-    return list_pipelines(pipelines, seams.monotonic() + budget_s)
+    return list_pipelines(pipelines, seams.monotonic() + budget_s, lambda dag_id: True)
 
 
 def test_a_thousand_pipelines_are_listed_and_none_is_read_twice(declare, monkeypatch):

@@ -6,54 +6,13 @@ Airflow's auth manager says to each question that is asked of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.ui.rights import ACTS, LOOKS, OURS, PEOPLE, needs
 from tests.ui.routes import HOST, flat, path_of, routes
-from tidegate.records.names import backfill_dag
-
-
-def right_asked_for(method: str, entity: Any, dag_id: str | None) -> str:
-    """The right that Airflow's auth manager is asked about."""
-    if dag_id == backfill_dag("orders"):
-        return "backfill"
-    name = getattr(entity, "name", None)
-    return {
-        ("GET", None): "see",
-        ("GET", "RUN"): "runs",
-        ("GET", "XCOM"): "values",
-        ("POST", "RUN"): "trigger",
-        ("PUT", None): "edit",
-        ("PUT", "HITL_DETAIL"): "answer",
-        ("PUT", "TASK_INSTANCE"): "answer",
-    }[method, name]
-
-
-@pytest.fixture
-def be(client: Any, tokens: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Become somebody."""
-    from airflow.api_fastapi.app import get_auth_manager
-
-    manager = type(get_auth_manager())
-
-    def become(person: str) -> None:
-        has = PEOPLE[person]
-
-        def is_authorized_dag(self: Any, *, method: str, details: Any = None, access_entity: Any = None, **_: Any):
-            return right_asked_for(method, access_entity, details.id if details is not None else None) in has
-
-        monkeypatch.setattr(manager, "is_authorized_dag", is_authorized_dag)
-        monkeypatch.setattr(
-            manager, "get_authorized_dag_ids", lambda *_, **__: {"orders"} if "see" in has else {"another"}
-        )
-        client.cookies.clear()
-        client.cookies.set("_token", tokens["viewer"])
-
-    yield become
-    client.cookies.clear()
 
 
 def test_the_table_knows_every_action():

@@ -504,6 +504,7 @@ def _plan(
     config: Json = live.settings.record()
     return Plan(
         **stamp(seams.new_id()),
+        quotes_rows=False,
         id=answer.id,
         kind="restart",
         run=line.record.run,

@@ -455,6 +455,7 @@ def _plan(id: int, control: Control, run: str) -> Plan:
     """Return the plan of an entry without input, jobs or output."""
     return Plan(
         **stamp(seams.new_id()),
+        quotes_rows=False,
         id=id,
         kind="control",
         run=run,

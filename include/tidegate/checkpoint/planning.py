@@ -135,6 +135,7 @@ class Plans:
         stamped = stamp(seams.new_id())
         return Plan(
             **stamped,
+            quotes_rows=False,
             id=answer.id,
             clock=clock_of_plan(stamped["created"], base.plan if base is not None else None, by_hand=special.standing),
             kind=cast(Literal["scheduled", "manual"], kind),

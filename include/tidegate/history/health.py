@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
 from tidegate.checkpoint import approvals, control, skipping, troubles
 from tidegate.checkpoint.control import Suspended
 from tidegate.errors import TidegateError, Unavailable
+from tidegate.history.without_values import entry_without_rows, trouble_without_rows
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
@@ -112,6 +113,11 @@ class Observations:
     """Folders whose disk has no room left."""
     recent: tuple[Entry, ...] = ()
     """The last BEHIND completed checkpoints, oldest first, if the last one has left input waiting."""
+
+    def without_rows(self) -> Observations:
+        """Return the same without texts that may quote the values of rows."""
+        entries = tuple(map(entry_without_rows, self.view.entries))
+        return replace(self, view=replace(self.view, entries=entries), trouble=trouble_without_rows(self.trouble))
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from tidegate.history.row import HistoryRow
 from tidegate.history.selection import LONGEST, REPLACED, SORTS, UNDONE, HistoryFilter, HistoryRows
 from tidegate.history.table import COLUMNS, DETAILS, journal_of, live_row, rows_table
 from tidegate.history.view import CheckpointView, ListedCheckpoint
+from tidegate.history.without_values import details_without_rows
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records import typed
@@ -53,8 +54,10 @@ class HistoryPage:
 class CheckpointHistory:
     """One pipeline's history as of one moment: make a new one to see later checkpoints."""
 
-    def __init__(self, ledger: Ledger, options: Mapping[str, str]) -> None:
+    def __init__(self, ledger: Ledger, options: Mapping[str, str], *, with_values: bool = True) -> None:
+        """with_values: whoever asks may read rows. Texts of older versions, which may quote some, are for them only."""
         self.ledger = ledger
+        self.with_values = with_values
         self.journal: Journal = journal_of(ledger, options)
         self.problem = ""
         """Why the history's table is left out; empty: it is not."""
@@ -72,7 +75,7 @@ class CheckpointHistory:
             if known is None or known.shelf is not shelf or known.live != live:
                 known = _Found(shelf, live, HistoryRows(_joined(shelf.rows, rows_table(live, COLUMNS))))
                 _keep(key, known)
-        return known.all
+        return known.all if self.with_values else known.all.without_texts()
 
     def page(self, criteria: HistoryFilter) -> HistoryPage:
         """The rows of one page, without details."""
@@ -94,7 +97,10 @@ class CheckpointHistory:
         if row is None:
             return None
         columns = {name: _value(value) for name, value in row.items()}
-        return CheckpointView(**columns, details=self._details(id), kept=self.ledger.is_retained(id))
+        details = self._details(id)
+        if not self.with_values:
+            details = details_without_rows(details, quotes_rows=row["quotes_rows"] is not False)
+        return CheckpointView(**columns, details=details, kept=self.ledger.is_retained(id))
 
     def counts(self) -> dict[str, int]:
         """As Flink's overview counts."""

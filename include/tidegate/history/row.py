@@ -61,6 +61,8 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     """completed, aborted, rollback, swap, suspended …; open or held while it is not decided."""
     reason: str
     why: str
+    quotes_rows: bool | None
+    """False: neither `why` nor the details quote the value of a row. Null: an older version has written it."""
     by: str
     run: str
     attempt: str
@@ -258,6 +260,7 @@ def row_of(
         outcome=state_name(entry),
         reason=decision.reason if decision is not None and entry.control is None else "",
         why=_why(entry)[:TEXT],
+        quotes_rows=plan.quotes_rows,
         by=act.by if act is not None else "",
         run=plan.run,
         attempt=plan.attempt,

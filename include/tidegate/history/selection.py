@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from tidegate.errors import Invalid
 from tidegate.history.row import MEASURES
 from tidegate.history.table import COLUMNS
+from tidegate.history.without_values import rows_without_texts
 from tidegate.records.records import LINE_RUN, Json
 
 if TYPE_CHECKING:
@@ -100,6 +101,14 @@ class HistoryRows:
         self._ids = _numbers(rows["id"])
         self._answers: dict[Hashable, Any] = {}
         self._lock = threading.RLock()
+
+    def without_texts(self) -> HistoryRows:
+        """Return the same rows without texts that may quote values: who may not read those cannot search them
+        either."""
+        if not self.table.num_rows:
+            return self
+        plain = self.table.drop_columns(["state", "undone_by", "replaced_by"])
+        return self.kept("without texts", lambda: HistoryRows(rows_without_texts(plain)))
 
     def page(self, criteria: HistoryFilter) -> tuple[list[Json], int]:
         """Return the rows of a page, and how many there are in all that are like that."""

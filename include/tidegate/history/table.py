@@ -50,7 +50,7 @@ RACES = 5
 DETAILS: Final = "details"
 """The column that has the details, as JSON."""
 _TIMES = ("planned", "decided", "published", "watermark")
-_TYPES = {"int": "long", "float": "double", "str": "string", "CheckpointDetails": "string"}
+_TYPES = {"bool": "boolean", "int": "long", "float": "double", "str": "string", "CheckpointDetails": "string"}
 
 
 def _column(name: str, hint: Any) -> Json:

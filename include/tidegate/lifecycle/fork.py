@@ -384,6 +384,7 @@ def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineCon
     left = hooks_left_behind(to.graph, snapshot.entry)
     return Plan(
         **stamp(seams.new_id()),
+        quotes_rows=False,
         id=snapshot.entry.id,
         kind="fork",
         run=f"fork:{claimed.uid}",

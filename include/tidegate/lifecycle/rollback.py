@@ -231,6 +231,7 @@ def _plan(answer: rules.CreateEntry, proposal: Proposal, record: Rollback, run: 
     target_plan = proposal.target.plan
     return Plan(
         **stamp(seams.new_id()),
+        quotes_rows=False,
         id=answer.id,
         kind="restart",
         run=run,

@@ -759,6 +759,8 @@ class Plan(Record, frozen=True, kw_only=True):
     code_fingerprint: str
     planning_s: float | None = None
     """How long the trigger took, until it wrote this. None: written by a version that did not record it."""
+    quotes_rows: bool = True
+    """False: no text in the entry's records quotes the value of a row. Versions that quoted some did not record it."""
 
     @property
     def time(self) -> str:
@@ -1094,6 +1096,8 @@ class Trouble(Record, frozen=True, kw_only=True):
     help: str
     unplanned: int = 0
     """The number of runs in a row that ended and could not plan a checkpoint."""
+    quotes_rows: bool = True
+    """False: no text quotes the value of a row. Versions that quoted some did not record it."""
 
 
 class Declined(Record, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ all routes, roles and methods.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -16,16 +17,28 @@ from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires
 from fastapi import Depends, HTTPException, Request
 
 from tidegate.records.names import backfill_dag
-from tidegate.ui.pipelines import is_known, tagged
+from tidegate.ui.pipelines import Known, is_known, known, tagged
 from tidegate.versions.airflow import answering, conf, team_of, teams_of
 
-__all__ = ["ANSWER", "BACKFILL", "EDIT", "LOGGED_IN", "READ", "TRIGGER", "VALUES", "Readable"]
+__all__ = [
+    "ANSWER",
+    "BACKFILL",
+    "EDIT",
+    "LOGGED_IN",
+    "READ",
+    "TRIGGER",
+    "VALUES",
+    "Readable",
+    "known_to",
+    "may_read_rows",
+]
 
 
 def same_origin(request: Request) -> None:
     """Refuse requests from other sites. A browser sends Airflow's cookie with those as well, and says where they come
     from; a client that sends a token in a header is no browser."""
-    if request.headers.get("authorization", "").lower().startswith("bearer "):
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():  # without one, Airflow takes the cookie
         return
     origin = urlsplit(request.headers.get("origin", ""))
     hosts = {request.headers.get("host"), request.headers.get("x-forwarded-host")} - {None}
@@ -60,6 +73,19 @@ LOGGED_IN = [Depends(get_user)]
 READ = [Depends(get_user), Depends(requires_access_dag("GET", DagAccessEntity.RUN))]
 VALUES = [*READ, Depends(requires_access_dag("GET", DagAccessEntity.XCOM))]
 """What quotes rows."""
+
+
+def may_read_rows(user: GetUserDep, dag_id: str) -> bool:
+    """Whether the user may read rows of the DAG's pipeline: Airflow's right to what its tasks exchange."""
+    details = DagDetails(id=dag_id, **team_of(dag_id))
+    entity = DagAccessEntity.XCOM
+    return get_auth_manager().is_authorized_dag(method="GET", access_entity=entity, details=details, user=user)
+
+
+def known_to(pipeline: Annotated[Known, Depends(known)], user: GetUserDep) -> Known:
+    """The pipeline of a route's DAG, as the user may see it."""
+    return replace(pipeline, may_read_rows=may_read_rows(user, pipeline.dag_id))
+
 
 _OURS = [Depends(get_user), Depends(same_origin)]
 TRIGGER = [*_OURS, Depends(requires_access_dag("POST", DagAccessEntity.RUN))]

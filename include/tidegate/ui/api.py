@@ -18,12 +18,14 @@ from fastapi.routing import APIRoute
 from tidegate import seams
 from tidegate.history.query import LONGEST, SORTS, HistoryFilter
 from tidegate.history.row import MEASURES, PLOTTED
+from tidegate.history.without_values import manifest_without_rows
+from tidegate.records.masking import MASK
 from tidegate.records.records import Act, Acted, ShownKind, State
 from tidegate.ui import shapes, views
-from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, may
+from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, known_to, may, may_read_rows
 from tidegate.ui.listing import BUDGET_S, list_pipelines
 from tidegate.ui.own_airflow import notices
-from tidegate.ui.pipelines import Known, known, known_pipelines
+from tidegate.ui.pipelines import Known, known_pipelines
 from tidegate.ui.rows import quarantined, stream_samples, table_samples
 from tidegate.ui.shapes import answers
 
@@ -63,7 +65,7 @@ def _encoding(endpoint: Callable[..., Any], headers: Mapping[str, str]) -> Calla
 
 router = APIRouter(route_class=AnswerRoute)
 
-Of = Annotated[Known, Depends(known)]
+Of = Annotated[Known, Depends(known_to)]
 Id = Annotated[int, Path(ge=1, le=99_999_999, description="A checkpoint's number")]
 Numbered = Annotated[int, Query(ge=1, le=99_999_999, description="A checkpoint's number")]
 
@@ -82,12 +84,12 @@ def me(user: GetUserDep) -> dict[str, Any]:
 
 
 @router.get("/pipelines", dependencies=LOGGED_IN, **answers(shapes.PipelinesAnswer))
-def pipelines(readable: Readable) -> dict[str, Any]:
+def pipelines(readable: Readable, user: GetUserDep) -> dict[str, Any]:
     """All pipelines whose runs the user may see: health, last completed checkpoint and its age, failures in a row, lag,
     owner and tags. With very many, the first answers do not know all of them yet."""
     until = seams.monotonic() + BUDGET_S
     found, has_all = known_pipelines(readable, until)
-    rows, is_current = list_pipelines(found, until)
+    rows, is_current = list_pipelines(found, until, lambda dag_id: may_read_rows(user, dag_id))
     told = [{"what": each.what, "help": each.help, "stops": each.stops} for each in notices()]
     return {"pipelines": rows, "total": len(rows), "complete": has_all and is_current, "notices": told}
 
@@ -138,11 +140,13 @@ def checkpoint(pipeline: Of, id: Id) -> dict[str, Any]:
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/manifest", dependencies=READ, **answers(shapes.ManifestAnswer))
 def manifest(pipeline: Of, id: Id) -> dict[str, Any]:
-    """The manifest as it is stored; null if there is none (any more)."""
+    """The manifest as it is stored; null if there is none (any more). Who may not read rows gets it without positions
+    and files, which have the least and greatest value of each column."""
     entry = pipeline.ledger().entry(id)
     if entry is None or entry.manifest is None:
         return {"manifest": None}
-    return {"manifest": msgspec.to_builtins(entry.manifest)}
+    whole = pipeline.may_read_rows
+    return {"manifest": msgspec.to_builtins(entry.manifest) if whole else manifest_without_rows(entry.manifest)}
 
 
 @router.get("/dags/{dag_id}/checkpoints/{id}/gates/{gate}", dependencies=VALUES, **answers(shapes.Findings))
@@ -259,9 +263,15 @@ def rollback(pipeline: Of, to: Numbered) -> dict[str, Any]:
 @router.get("/dags/{dag_id}/audit", dependencies=READ, **answers(shapes.Audit))
 def audit(pipeline: Of, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50) -> dict[str, Any]:
     """The actions that users have taken on these pages, newest first."""
-    return {"acts": [_act(act, acted) for act, acted in pipeline.ledger().acts(limit)]}
+    acts = pipeline.ledger().acts(limit)
+    return {"acts": [_act(act, acted, with_values=pipeline.may_read_rows) for act, acted in acts]}
 
 
-def _act(act: Act, acted: Acted | None) -> dict[str, Any]:
+def _act(act: Act, acted: Acted | None, *, with_values: bool) -> dict[str, Any]:
+    """with_values: with the values that somebody has corrected rows to."""
     outcome = {"done": acted.done, "told": acted.told} if acted is not None else {"done": None, "told": ""}
-    return {"at": act.created, "by": act.by, "action": act.action, "asked": act.asked, **outcome}
+    asked, corrected = act.asked, act.asked.get("correct")
+    if isinstance(corrected, Mapping) and not with_values:
+        asked = asked | {"correct": dict.fromkeys(corrected, MASK)}
+        outcome["told"] = "" if acted is None or acted.done else MASK
+    return {"at": act.created, "by": act.by, "action": act.action, "asked": asked, **outcome}

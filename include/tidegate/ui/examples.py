@@ -14,6 +14,7 @@ _ROW: dict[str, Any] = dict.fromkeys(MEASURES) | {
     "outcome": "completed",
     "reason": "",
     "why": "",
+    "quotes_rows": False,
     "by": "",
     "run": "airflow:orders:scheduled__2026-03-01T10:11:00+00:00",
     "attempt": "00f1e2d3c4b5a697",

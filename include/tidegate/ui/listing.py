@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from tidegate import seams
 from tidegate.errors import TidegateError, reported_error
+from tidegate.history import health as condition
 from tidegate.history.metrics import READ_AGE, Metric, figures, metrics
 from tidegate.history.query import view_of
 from tidegate.history.selection import ENDED
@@ -32,8 +33,18 @@ __all__ = ["BUDGET_S", "list_pipelines", "metrics_of"]
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-_Row = tuple[Json, str | None]
-"""A row of the list, and when its last checkpoint was decided."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row of the list."""
+
+    document: Json
+    without_rows: Json | None = None
+    """The same for those who may not read rows, if it differs."""
+    decided: str | None = None
+    """When the last checkpoint was."""
+
 
 BUDGET_S = 0.5
 """A request reads ledgers no longer than this."""
@@ -120,10 +131,15 @@ class InTurn(Generic[T]):
         )
 
 
-def list_pipelines(pipelines: Sequence[Known], until: float) -> tuple[list[Json], bool]:
-    """Return a row for each of them, and whether all of them are as they are now."""
+def list_pipelines(
+    pipelines: Sequence[Known], until: float, may_read_rows: Callable[[str], bool]
+) -> tuple[list[Json], bool]:
+    """Return a row for each of them, and whether all of them are as they are now.
+
+    may_read_rows: whether whoever asks may read rows of a DAG's pipeline. It is only called where that matters.
+    """
     complete = _list.update(pipelines, until)
-    return [_document(pipeline) for pipeline in pipelines], complete
+    return [_document(pipeline, may_read_rows) for pipeline in pipelines], complete
 
 
 def metrics_of(pipelines: Sequence[Known], until: float) -> dict[str, list[Metric]]:
@@ -159,14 +175,16 @@ def _reported(pipeline: Known, error: Exception) -> TidegateError:
     return reported_error(error, "the log of Airflow's web server has the traceback; please report it")
 
 
-def _document(pipeline: Known) -> Json:
+def _document(pipeline: Known, may_read_rows: Callable[[str], bool]) -> Json:
     named: Json = {"dag": pipeline.dag_id, "pipeline": pipeline.card.pipeline}
     named |= {"owner": pipeline.owner, "tags": list(pipeline.tags)}
     row = _rows.get(pipeline.dag_id)
     if row is None:
         return named | _UNKNOWN
-    document, decided = row.told
-    return named | document | {"age_seconds": views.age(decided)}
+    told, document = row.told, row.told.document
+    if told.without_rows is not None and not may_read_rows(pipeline.dag_id):
+        document = told.without_rows
+    return named | document | {"age_seconds": views.age(told.decided)}
 
 
 def _changed(pipeline: Known) -> tuple[int, ...]:
@@ -189,21 +207,25 @@ def _read(pipeline: Known) -> tuple[_Row, bool]:
     """A pipeline that cannot be read, for whatever reason, does not keep the others from being shown."""
     try:
         ledger = pipeline.ledger()
-        observed, document = views.look_and_tell(pipeline, ledger)
+        observed = condition.look(ledger, pipeline, lambda plan: None)
+        document = views.told_of(pipeline, observed)
+        hidden = views.told_of(pipeline, observed.without_rows())
         last = _last_completed(pipeline, ledger, observed.view)
         undecided = list(observed.view.still_open())
-        document |= {
+        counted = {
             "last_completed": views.short(last),
             "lag_seconds": last.lag_seconds if last is not None else None,
             "failures": sum(_failed(entry) for entry in observed.view.entries if entry.id > (last.id if last else 0)),
             "in_progress": len(undecided),
         }
-        return (document, last.decided if last is not None else None), document["state"] in _STANDING
+        other = hidden | counted if hidden != document else None
+        decided = last.decided if last is not None else None
+        return _Row(document | counted, other, decided), document["state"] in _STANDING
     except Exception as error:
         report = _reported(pipeline, error)
         damaged = {"state": "damaged", "good": False, "said": report.what, "cause": "", "remedy": [report.help]}
         damaged |= {"failures": 0, "in_progress": 0}
-        return (damaged, None), False
+        return _Row(damaged), False
 
 
 def _failed(entry: Entry) -> bool:

@@ -44,6 +44,8 @@ class Known:
     owner: str = ""
     """As Airflow has it; so are the tags, without our own."""
     tags: tuple[str, ...] = ()
+    may_read_rows: bool = False
+    """Whether the user who asks may."""
 
     @property
     def tolerable_failed_checkpoints(self) -> int:
@@ -70,8 +72,8 @@ class Known:
         return open_ledger(self.card.root, self.card.pipeline, self.options)
 
     def past(self) -> CheckpointHistory:
-        """Its history."""
-        return CheckpointHistory(self.ledger(), self.options)
+        """Its history, as the user may see it."""
+        return CheckpointHistory(self.ledger(), self.options, with_values=self.may_read_rows)
 
 
 _cards: dict[str, tuple[str, Card | None]] = {}

@@ -42,6 +42,7 @@ __all__ = [
     "row_of_run",
     "samples",
     "short",
+    "told_of",
     "way_back",
 ]
 
@@ -58,14 +59,15 @@ def overview(pipeline: Known) -> Json:
     ledger = history.ledger
     named = sorted(savepoint.savepoints(ledger), key=lambda found: found.pin.created)
     undecided = history.page(HistoryFilter(states=("open", "held"), sort="id")).rows
-    view = ledger.view()
+    observed, told = look_and_tell(pipeline, ledger)
+    view = (observed if pipeline.may_read_rows else observed.without_rows()).view
     return {
         "dag": pipeline.dag_id,
         "pipeline": pipeline.card.pipeline,
         "started": ledger.begun() is not None,
         "by_interval": pipeline.card.by_interval,
         "gates": list(pipeline.card.gates),
-        "condition": look_and_tell(pipeline, ledger)[1],
+        "condition": told,
         "suspended": msgspec.to_builtins(control.suspended(view, pipeline.card.tolerable_failed_checkpoints)),
         "counts": history.counts(),
         "latest": {
@@ -400,10 +402,15 @@ def _document(view: CheckpointView | None) -> Json | None:
 def look_and_tell(pipeline: Known, ledger: Ledger) -> tuple[condition.Observations, Json]:
     """Return what is seen of the pipeline, and its health as the API tells it."""
     observed = condition.look(ledger, pipeline, lambda plan: None)
+    return observed, told_of(pipeline, observed if pipeline.may_read_rows else observed.without_rows())
+
+
+def told_of(pipeline: Known, observed: condition.Observations) -> Json:
+    """Return the pipeline's health as the API tells it."""
     health = condition.condition(observed, _say(pipeline.card.pipeline))
     document = {"state": health.state, "good": health.good, "said": health.said, "cause": health.cause}
     document |= {"remedy": list(health.remedy), "entry": health.entry, "reason": health.reason}
-    return observed, document | _whose(pipeline, observed, health)
+    return document | _whose(pipeline, observed, health)
 
 
 def _whose(pipeline: Known, observed: condition.Observations, health: condition.Health) -> Json:

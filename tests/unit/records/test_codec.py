@@ -70,6 +70,12 @@ def test_the_bytes_of_each_record_are_fixed(name):
     assert decode(golden, type(SAMPLES[name]), "x") == SAMPLES[name]
 
 
+@pytest.mark.parametrize("name", ["plan", "trouble"])
+def test_a_record_of_an_older_version_may_quote_rows(name):
+    older = {field: value for field, value in fields(name).items() if field != "quotes_rows"}
+    assert decode(as_bytes(older), type(SAMPLES[name]), "x").quotes_rows
+
+
 @EACH
 def test_a_record_is_text_with_format_first_that_a_person_can_read(name):
     text = encode(SAMPLES[name]).decode()
@@ -170,6 +176,7 @@ def test_each_missing_field_is_refused(name):
         "states",
         "unplanned",
         "notified",
+        "quotes_rows",
         "memory",
         "gates",
         "pins",
