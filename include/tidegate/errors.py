@@ -7,12 +7,29 @@
     ├── Rejected      wait or stop: a limit, a gate or a person says "not now" or "no"
     └── Corrupt       restore: a record or table differs from what was written
 
-Every error says what happened, what was expected and what to do next.
+Every error says what happened, what was expected and what to do next. Everybody who may see a pipeline reads that, in
+causes, logs and notifications, so it quotes no value of a row: it says where to look. `quoted` has the value, for those
+who may read rows.
 """
 
 from __future__ import annotations
 
-__all__ = ["ENVIRONMENT", "Corrupt", "Fenced", "Invalid", "Rejected", "TidegateError", "Unavailable", "reported_error"]
+import traceback
+from collections.abc import Iterator
+
+__all__ = [
+    "ENVIRONMENT",
+    "Corrupt",
+    "Fenced",
+    "Invalid",
+    "Rejected",
+    "TidegateError",
+    "Unavailable",
+    "name_of",
+    "quoted_by",
+    "reported_error",
+    "trace_without_values",
+]
 
 
 ENVIRONMENT = frozenset(
@@ -45,16 +62,18 @@ class TidegateError(Exception):
     expected: what would have been right, if `what` does not make that clear.
     help: the next step for the reader.
     reason: a stable code in capitals, for records, statistics and tests.
+    quoted: what it would quote of rows. No record, log or str() has it; under Airflow it is an XCom of the task.
     """
 
     kind = "error"
     default_reason = "ERROR"
 
-    def __init__(self, what: str, *, expected: str = "", help: str = "", reason: str = "") -> None:
+    def __init__(self, what: str, *, expected: str = "", help: str = "", reason: str = "", quoted: str = "") -> None:
         self.what = what
         self.expected = expected
         self.help = help
         self.reason = reason or self.default_reason
+        self.quoted = quoted
         super().__init__(what)
 
     @property
@@ -71,11 +90,13 @@ class TidegateError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), self.what, self.expected, self.help, self.reason)
+        return _rebuild, (type(self), self.what, self.expected, self.help, self.reason, self.quoted)
 
 
-def _rebuild(cls: type[TidegateError], what: str, expected: str, help: str, reason: str) -> TidegateError:
-    return cls(what, expected=expected, help=help, reason=reason)
+def _rebuild(
+    cls: type[TidegateError], what: str, expected: str, help: str, reason: str, quoted: str = ""
+) -> TidegateError:
+    return cls(what, expected=expected, help=help, reason=reason, quoted=quoted)
 
 
 class Invalid(TidegateError):
@@ -123,5 +144,40 @@ def reported_error(error: Exception, help: str) -> TidegateError:
     """
     if isinstance(error, TidegateError):
         return error
-    summary = f"{type(error).__name__}: {error}".splitlines()[0]
-    return TidegateError(f"{summary}: this should not happen", help=help, reason="UNEXPECTED")
+    what = f"{name_of(error)}: this should not happen"
+    return TidegateError(what, help=help, reason="UNEXPECTED", quoted=quoted_by(error))
+
+
+_OF_CODE = (ImportError, NameError, NotImplementedError, SyntaxError)
+"""What Python raises of code alone. The message of any other exception may quote a row."""
+
+
+def name_of(error: BaseException) -> str:
+    """Return an exception's type, the place where it was raised, and its message if that cannot quote a row."""
+    if isinstance(error, TidegateError):
+        return error.what
+    message = " ".join(str(error).split()) if isinstance(error, _OF_CODE) else ""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
+    return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
+
+
+def quoted_by(error: BaseException) -> str:
+    """Return what an exception says, for those who may read rows."""
+    if isinstance(error, TidegateError):
+        return error.quoted
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+def trace_without_values(error: BaseException) -> str:
+    """Return the traceback of an exception and of its causes, the first one first, without what may quote a row."""
+    return "\nThis led to:\n".join(reversed(list(_traces(error))))
+
+
+def _traces(error: BaseException) -> Iterator[str]:
+    seen: set[int] = set()
+    last: BaseException | None = error
+    while last is not None and id(last) not in seen:
+        seen.add(id(last))
+        yield "".join(traceback.format_tb(last.__traceback__)) + name_of(last)
+        last = last.__cause__ or (None if last.__suppress_context__ else last.__context__)

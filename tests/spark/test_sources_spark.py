@@ -103,7 +103,8 @@ def test_a_malformed_json_record_fails_by_name_and_line_whatever_is_asked_for(
     for query in (frame, frame.select("country"), frame.where("amount > 0"), frame.groupBy().count()):
         error = refusal(query)
         assert error.reason == "MALFORMED_RECORD"
-        assert f"malformed record in {landing}/b d%.json, line 3: {bad}" in error.what
+        assert error.what.endswith(f"malformed record in {landing}/b d%.json, line 3")
+        assert error.quoted.startswith(bad)
         assert "on_corrupt='keep'" in error.help
 
 
@@ -119,7 +120,9 @@ def test_what_follows_an_object_on_its_line_is_not_lost_in_silence(
     source = Files("landing/*.json", schema="id long, amount double")
     frame = read(spark, source, context)
     for query in (frame, frame.select("amount"), frame.where("amount is not null"), frame.groupBy().count()):
-        assert f"a.json, line 2: {bad}" in refusal(query).what
+        error = refusal(query)
+        assert error.what.endswith("a.json, line 2")
+        assert error.quoted.startswith(bad)
     kept = read(spark, Files("landing/*.json", schema="id long", on_corrupt="keep"), context)
     assert rows(kept.where("_corrupt_record is not null")) == [(None, bad)]
     assert rows(kept.where("_corrupt_record is null")) == [(1, None)]
@@ -181,7 +184,8 @@ def test_a_value_that_would_be_changed_on_the_way_in_is_refused(
     frame = read(spark, Files("landing/*.json", schema=EXACT), context)
     for query in (frame, frame.select("id"), frame.groupBy().count()):
         error = refusal(query)
-        assert f"a value that its column cannot hold in {landing}/b.json: {told}" in error.what
+        assert error.what.endswith(f"a value that its column cannot hold in {landing}/b.json")
+        assert error.quoted.startswith(told)
         assert "timestamp_millis" in error.help
     kept = read(spark, Files("landing/*.json", schema=EXACT, on_corrupt="keep"), context)
     assert kept.where("_corrupt_record is not null").select("id").collect() == [(2,)]
@@ -221,7 +225,8 @@ def test_decimals_of_38_digits_and_those_in_maps_are_not_rounded_either(
     assert (read_back[0].by, read_back[0].o[0].m) == ({"EUR": Decimal("1.50")}, Decimal(7))
     (landing / "b.json").write_text(f"{bad}\n")
     frame = read(spark, Files("landing/*.json", schema=WHOLE), context)
-    assert f"a value that its column cannot hold in {landing}/b.json: {told}" in refusal(frame).what
+    assert refusal(frame).what.endswith(f"a value that its column cannot hold in {landing}/b.json")
+    assert refusal(frame).quoted.startswith(told)
     kept = read(spark, Files("landing/*.json", schema=WHOLE, on_corrupt="keep"), context)
     assert (kept.count(), kept.where("_corrupt_record is not null").count()) == (len(good) + 1, 1)
 
@@ -233,12 +238,15 @@ def test_a_csv_value_that_would_be_changed_is_refused_and_so_are_bytes_that_are_
     (landing / "a.csv").write_text("Zürich,1.10\n")
     assert rows(read(spark, Files("landing/*.csv", schema=schema), context)) == [("Zürich", Decimal("1.10"))]
     (landing / "b.csv").write_text("x,1.005\n")
-    assert "b.csv: m 1.005" in refusal(read(spark, Files("landing/*.csv", schema=schema), context)).what
+    error = refusal(read(spark, Files("landing/*.csv", schema=schema), context))
+    assert error.what.endswith("b.csv")
+    assert error.quoted.startswith("m 1.005")
     (landing / "b.csv").write_bytes("x,1\nGenève,2\n".encode("latin-1"))
     frame = read(spark, Files("landing/*.csv", schema=schema), context)
     for query in (frame, frame.select("m"), frame.groupBy().count()):
         error = refusal(query)
-        assert f"record that is not UTF-8 in {landing}/b.csv, line 2: Gen" in error.what
+        assert error.what.endswith(f"record that is not UTF-8 in {landing}/b.csv, line 2")
+        assert error.quoted.startswith("Gen")
         assert "'encoding': 'ISO-8859-1'" in error.help
     kept = read(spark, Files("landing/*.csv", schema=schema, on_corrupt="keep"), context)
     assert [row.m for row in kept.where("_corrupt_record is not null").collect()] == [Decimal("2.00")]
@@ -316,7 +324,9 @@ def test_csv_records_with_too_many_too_few_or_wrong_values_are_malformed(
     arguments: dict[str, Any] = {"schema": "id long, n int, s string", "options": {"header": True}}
     frame = read(spark, Files("landing/*.csv", **arguments), context)
     for query in (frame, frame.select("s"), frame.where("id = 1"), frame.groupBy().count()):
-        assert f"a.csv, line 3: {bad}" in refusal(query).what
+        error = refusal(query)
+        assert error.what.endswith("a.csv, line 3")
+        assert error.quoted.startswith(bad)
     frame = read(spark, Files("landing/*.csv", on_corrupt="keep", **arguments), context)
     assert rows(frame.where("_corrupt_record is not null")) == [(*kept, bad)]
     assert frame.count() == 2
@@ -337,6 +347,7 @@ def test_a_long_record_is_cut_in_the_message(spark: SparkSession, context: Sourc
     error = refusal(read(spark, Files("landing/*.json", schema="id long"), context))
     assert "line 1" in error.what
     assert len(str(error)) < 1500
+    assert len(error.quoted) < 1000
 
 
 def test_compressed_files_and_multi_line_records(spark: SparkSession, context: SourceContext, landing: Path) -> None:
@@ -346,7 +357,7 @@ def test_compressed_files_and_multi_line_records(spark: SparkSession, context: S
     assert rows(read(spark, Files("landing/*.json*", "json", schema="id long"), context)) == [(1,), (2,), (3,), (4,)]
     (landing / "d.json.gz").write_bytes(gzip.compress(b'{"id": 1}\nbad\n'))
     error = refusal(read(spark, Files("landing/d.json.gz", schema="id long"), context))
-    assert "d.json.gz, line 2: bad" in error.what
+    assert error.what.endswith("d.json.gz, line 2")
     (landing / "m.txt").write_text('[\n{"id": 5},\n{"id":\n6}\n]')
     source = Files("landing/*.txt", "json", schema="id long", options={"multiLine": True})
     assert rows(read(spark, source, context)) == [(5,), (6,)]

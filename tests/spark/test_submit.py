@@ -133,7 +133,8 @@ def test_a_stage_that_fails_is_told_as_everywhere(made: Made):
     with pytest.raises(AirflowFailException) as failed:  # and not one that is retried
         run.task("job_main")
     told = str(failed.value)
-    assert "STAGE_FAILED: stage 'seen' failed: ValueError: this stage is broken" in told
+    assert "STAGE_FAILED: stage 'seen' failed: ValueError (" in told
+    assert "this stage is broken" not in told, "it may quote a row"
     assert f"{made.dag_file}, line " in told
     assert not list(made.folder.glob("**/*.parquet"))
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tidegate import seams
-from tidegate.errors import Fenced, Invalid, Rejected, TidegateError
+from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, name_of, quoted_by
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.protocol import rules
 from tidegate.protocol.view import View
@@ -26,9 +26,9 @@ LONGEST = 4000
 
 
 @contextlib.contextmanager
-def recording_errors(ledger: Ledger, run: str, step: str) -> Iterator[None]:
+def recording_errors(ledger: Ledger, run: str, step: str, *, sees_rows: bool = True) -> Iterator[None]:
     """Record an error raised in the block. Fenced and Rejected are no trouble: others lead, or there is nothing to
-    do."""
+    do. sees_rows: what runs there has rows in hand, which an unexpected exception may quote."""
     try:
         yield
     except (Fenced, Rejected):
@@ -37,17 +37,18 @@ def recording_errors(ledger: Ledger, run: str, step: str) -> Iterator[None]:
         record_error(ledger, run, step, error)
         raise
     except Exception as error:
-        record_error(ledger, run, step, unforeseen(error))
+        record_error(ledger, run, step, unforeseen(error, sees_rows=sees_rows))
         raise
 
 
-def unforeseen(error: Exception) -> TidegateError:
+def unforeseen(error: Exception, *, sees_rows: bool) -> TidegateError:
     """Return an unexpected exception as a TidegateError, so that it replaces the error recorded before it."""
     message = " ".join(str(error).split())
     invalid = Invalid(
-        f"{type(error).__name__}{': ' if message else ''}{message}",
+        name_of(error) if sees_rows else f"{type(error).__name__}{': ' if message else ''}{message}",
         help="the log of the task that met it shows where; correct what it names. It is tried again as `restart` says",
         reason="UNFORESEEN",
+        quoted=quoted_by(error),
     )
     invalid.__cause__ = error
     return invalid
@@ -71,6 +72,7 @@ def record_error(ledger: Ledger, run: str, step: str, error: TidegateError) -> N
             what=error.what[:LONGEST],
             expected=error.expected[:LONGEST],
             help=error.help[:LONGEST],
+            quotes_rows=False,
         )
         ledger.hint_trouble(trouble)
 

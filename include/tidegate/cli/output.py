@@ -80,6 +80,8 @@ class Output:
         """Report an error: what happened, what was expected, what to do. On the error stream, and in the document."""
         self.document({"error": error_document(error)})
         self.problem(str(error))
+        if error.quoted and self.err.isatty():  # not for a log, which others read
+            print(f"  Quoted: {clean(error.quoted)}", file=self.err, flush=True)
 
     def problem(self, text: str) -> None:
         """Print a text on the error stream, with the program's name before it."""

@@ -119,11 +119,12 @@ def _refuse_contradictions(
         return
     samples = [str(python_rows(rows.select(keys).slice(row, 1))[0])[:_SAMPLE_WIDTH] for row in different[:_SAMPLES]]
     raise Invalid(
-        f"{len(different)} rows contradict another row with the same key, such as {', '.join(samples)}",
+        f"{len(different)} rows contradict another row with the same key",
         expected="one row for each key in a checkpoint"
         + (f", or different values of {', '.join(order_by)}" if order_by else ""),
         help="name more columns in order_by, so that the last row of a key is known"
         if order_by
         else "give the sink order_by=[…], or let a stage before it keep one row for each key",
         reason="DUPLICATE_KEYS",
+        quoted=f"such as {', '.join(samples)}",
     )

@@ -17,7 +17,7 @@ from tidegate.checkpoint.compatibility import declined_error
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
-from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
+from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable, name_of
 from tidegate.execution.analysis import analyse, declaration_error
 from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late, opened
 from tidegate.execution.finish import end_lower, finish, nothing_planned, suspended_by, tell_said
@@ -199,7 +199,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
     run, began = schedule.new_run(), seams.monotonic()
     while not schedule.stop():
         try:
-            with troubles.recording_errors(coordinator.ledger, run, "planning"):
+            with troubles.recording_errors(coordinator.ledger, run, "planning", sees_rows=False):
                 triggered = _triggered(coordinator, run, schedule, observer)
         except Rejected as error:
             if error.reason == "SUSPENDED":
@@ -277,7 +277,7 @@ def _one(
         error = failed
     except Exception as unforeseen:  # a fault of ours: end the checkpoint all the same, then let it be seen
         with contextlib.suppress(TidegateError):
-            coordinator.abort(plan.id, "JOB_FAILED", repr(unforeseen), counts=True)
+            coordinator.abort(plan.id, "JOB_FAILED", name_of(unforeseen), counts=True)
             suspended_by(coordinator, plan.id)
         raise
     with troubles.recording_errors(coordinator.ledger, plan.run, "deciding and publishing"):

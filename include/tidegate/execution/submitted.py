@@ -14,7 +14,6 @@ import runpy
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import msgspec
 
 from tidegate import seams
-from tidegate.errors import Invalid, TidegateError
+from tidegate.errors import Invalid, TidegateError, name_of, trace_without_values
 from tidegate.execution.job.gates import warm_gates
 from tidegate.execution.job.run_job import run_job
 from tidegate.execution.opening import open_coordinator
@@ -53,11 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _work(typed.decode(Path(folder, REQUEST_FILE).read_bytes(), DriverRequest), folder)
     except Exception as error:
         if not isinstance(error, TidegateError):
-            traceback.print_exc()
+            print(trace_without_values(error), file=sys.stderr, flush=True)
         temporary = folder / f"{ERROR_FILE}.tmp"
         temporary.write_bytes(msgspec.json.encode(DriverFailure.of(error)))
         temporary.replace(folder / ERROR_FILE)
-        print(f"The job failed: {error}", flush=True)
+        failure = error if isinstance(error, TidegateError) else name_of(error)
+        print(f"The job failed: {failure}", flush=True)
         sys.exit(1)
     sys.exit(0)
 

@@ -96,7 +96,12 @@ class Database:
 
     def _explain(self, error: Exception, doing: str) -> TidegateError:
         said, code = self._masked(str(error)), getattr(error, "sqlstate", None) or ""
-        what = f"connection {self.connection!r}: {doing} failed: {said}"
+        plain = _without_values(said, code)
+        refusal = self._refusal(f"connection {self.connection!r}: {doing} failed: {plain}", said, code)
+        refusal.quoted = said if plain != said else ""
+        return refusal
+
+    def _refusal(self, what: str, said: str, code: str) -> TidegateError:
         if code.startswith(_TRY_AGAIN):
             return Unavailable(
                 what,
@@ -155,6 +160,14 @@ class Database:
             if name not in _SHOWN and value:
                 line = line.replace(value, MASK)
         return without_logins(line)
+
+
+def _without_values(said: str, code: str) -> str:
+    """Return what PostgreSQL says without what may be a value of a row: errors about data quote it, and functions and
+    triggers say what their authors like."""
+    if code.startswith("22"):
+        return re.sub(r'".*"', '"…"', said)
+    return "a function or trigger refuses it" if code.startswith("P0") else said
 
 
 def connection_problems(connection: object) -> list[str]:

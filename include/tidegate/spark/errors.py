@@ -1,4 +1,4 @@
-"""Translates Spark's errors into tidegate's five kinds, without Java.
+"""Translates Spark's errors into tidegate's five kinds, without Java, and without values of rows.
 
 Unavailable: the server, the connection or the session is lost, or something that Spark needs did not answer.
 Invalid: the data, the plan or the user's own code is wrong; the same input fails again.
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.sources.files.malformed import malformed_record
+from tidegate.spark.conditions import is_about_data, without_values
 
 __all__ = ["code_of_error", "translate", "translated"]
 
@@ -47,6 +48,15 @@ _SQL_PART = re.compile(r"== SQL \(line \d+, position \d+\) ==\n([^\n]+)\n[ ^]+")
 _MISSING_CLASS = re.compile(r"ClassNotFoundException|NoClassDefFoundError|No FileSystem for scheme")
 _OUR_ERROR = re.compile(r"tidegate\.errors\.(Corrupt|Fenced|Invalid|Rejected|Unavailable): (.+)")
 _KINDS = {kind.__name__: kind for kind in (Corrupt, Fenced, Invalid, Rejected, Unavailable)}
+_OF_CODE = re.compile(r"(?:\w+\.)*(?:ImportError|ModuleNotFoundError|NameError|NotImplementedError|SyntaxError)\b")
+"""What Python raises of code alone. The message of any other exception may quote a row."""
+_OF_SYSTEM = re.compile(
+    r"IOException|File|Socket|Connect|Timeout|Host|Route|Ssl|SSL|Access|Class|Path|RpcEnv|RpcTimeout"
+)
+_ABOUT_CODE = ("Analysis", "InvalidPlan", "Parse", "Pickle", "PySpark", "Session", "TempTable", "Unsupported")
+"""Exceptions of pyspark about code; others are about data."""
+_OWN = "tidegate: "
+"""How messages of tidegate's own begin in which SQL fails."""
 _GRPC = re.compile(r"<_\w*Rpc\w* of RPC|\s*(?:status|debug_error_string|details) = |>\s*$")
 _DETAILS = re.compile(r'\A\s*<_\w*Rpc\w* of RPC [^\n]*\n(?:[^\n]*\n)?\s*details = "([^"]+)"')
 _CAUSE = re.compile(r"^(?:Caused by: )?[\w.$]*\b(\w+(?:Exception|Error)): (.+)$", re.MULTILINE)
@@ -99,13 +109,13 @@ def _lost(text: str, code: str) -> TidegateError | None:
         )
     if _TOO_LARGE.search(text):
         return Invalid(
-            f"A result or plan is too large for the driver: {_first(text)}",
+            f"A result or plan is too large for the driver: {_said(text)}",
             help="Do not collect large results, or raise the limit that is named.",
             reason="SPARK_LIMIT",
         )
     if _TLS.search(text):
         return Invalid(
-            f"The Spark server and this process do not agree on TLS: {_first(text)}",
+            f"The Spark server and this process do not agree on TLS: {_said(text)}",
             expected="a server with a certificate that this machine trusts, where the URL has a token or use_ssl=true",
             help="Put a proxy with TLS before the server, or run it on this machine (`tidegate spark serve`) and write "
             "sc://localhost:port/;token=…: only to this machine is a token sent without TLS.",
@@ -115,10 +125,10 @@ def _lost(text: str, code: str) -> TidegateError | None:
         return Unavailable("The Spark server did not answer in time.", help=_RETRY, reason="SPARK_NO_ANSWER")
     if code in ("UNAVAILABLE", "ABORTED") or _LOST.search(text):
         return Unavailable(
-            f"The Spark server or the session in it is gone: {_first(text)}", help=_RETRY, reason="SPARK_LOST"
+            f"The Spark server or the session in it is gone: {_said(text)}", help=_RETRY, reason="SPARK_LOST"
         )
     if code == "CANCELLED" or _CANCELLED.search(text):
-        return Unavailable(f"Spark cancelled the job: {_first(text)}", help=_RETRY, reason="SPARK_CANCELLED")
+        return Unavailable(f"Spark cancelled the job: {_said(text)}", help=_RETRY, reason="SPARK_CANCELLED")
     return None
 
 
@@ -132,12 +142,12 @@ def _short_of(text: str) -> TidegateError | None:
         )
     if worker := _WORKER_LOST.search(text):
         return Unavailable(
-            f"Spark lost a worker: {_first(text[worker.start() :])}",
+            f"Spark lost a worker: {_said(text[worker.start() :])}",
             help=_RETRY + " If it happens again, workers may need more memory.",
             reason="SPARK_WORKER_LOST",
         )
     if _STORAGE.search(text) and not _condition(text):
-        return Unavailable(f"Storage did not answer: {_first(text)}", help=_RETRY, reason="STORAGE")
+        return Unavailable(f"Storage did not answer: {_said(text)}", help=_RETRY, reason="STORAGE")
     return None
 
 
@@ -154,12 +164,14 @@ def _users_code(error: BaseException, text: str) -> TidegateError | None:
     ours = _OUR_ERROR.fullmatch(last)
     if ours:  # a function of tidegate's, or one that raises our errors on purpose
         return _KINDS[ours[1]](ours[2], reason="USER_CODE")
+    message = last if _OF_CODE.match(last) else last.partition(":")[0]
     frames = [f for f in _PYTHON_FRAME.findall(trace) if "/pyspark/" not in f[0]]
     location = f" ({frames[-1][0]}, line {frames[-1][1]}, in {frames[-1][2]})" if frames else ""
     return Invalid(
-        f"A Python function that ran in Spark failed: {last}{location}",
+        f"A Python function that ran in Spark failed: {message}{location}",
         help="Correct the function or the data that it cannot take.",
         reason="USER_CODE",
+        quoted=last,
     )
 
 
@@ -171,15 +183,22 @@ def _users(error: BaseException, text: str) -> TidegateError | None:
     which = f" (file {file[1]})" if file else ""
     condition = _condition(text)
     if condition and not condition[0].startswith(_SPARK_FAULT):
-        refusal = _short(f"[{condition[0]}] {condition[1]}")
+        quoted = _short(f"[{condition[0]}] {condition[1]}")
+        refusal = _short(f"[{condition[0]}] {_message(*condition, text)}")
         return Invalid(
             f"Spark refuses: {refusal}" + ("" if file and file[1] in refusal else which),
             help="Correct the data, or the stage that reads it.",
             reason=condition[0].replace(".", "_"),
+            quoted=quoted if quoted != refusal else "",
         )
     vague = type(error).__name__ in ("UnknownException", "SparkException", "SparkConnectGrpcException")
     if isinstance(error, PySparkException) and not vague:
-        return Invalid(f"Spark refuses: {_first(text)}", help="Correct the stage or the setting that is named.")
+        of_code = type(error).__name__.startswith(_ABOUT_CODE)
+        return Invalid(
+            f"Spark refuses: {_first(text) if of_code else type(error).__name__}",
+            help="Correct the stage or the setting that is named." if of_code else "Correct the data, or the stage.",
+            quoted="" if of_code else _first(text),
+        )
     if "S3AFileSystem not found" in text:
         return Invalid(
             "Spark cannot read s3:// URLs: it lacks Hadoop's file system for them",
@@ -194,12 +213,13 @@ def _users(error: BaseException, text: str) -> TidegateError | None:
             f"Spark cannot read a file: {_deepest(text)}{which}",
             help="Restore the file, or leave it out.",
             reason="FAILED_READ_FILE",
+            quoted=_quoted(text),
         )
     return None
 
 
 def _unknown(text: str) -> Unavailable:
-    return Unavailable(f"Spark failed: {_deepest(text)}", help=_RETRY, reason="SPARK_FAILED")
+    return Unavailable(f"Spark failed: {_deepest(text)}", help=_RETRY, reason="SPARK_FAILED", quoted=_quoted(text))
 
 
 def _is_of_spark(error: BaseException) -> bool:
@@ -242,7 +262,33 @@ def _first(text: str) -> str:
     return _short(next((line for line in lines if line), "no message"))
 
 
+def _message(condition: str, first_line: str, text: str) -> str:
+    """Return a condition's message without values of rows."""
+    start = text.rfind(f"[{condition}]") + len(condition) + 2
+    whole = text[start:].strip()
+    if first_line.startswith(_OWN) or not is_about_data(condition, whole):
+        return first_line
+    return without_values(condition, whole)
+
+
+def _said(text: str) -> str:
+    """Return the first message, if it is not one about data, which may quote a row."""
+    condition = _condition(text)
+    if condition and is_about_data(*condition):
+        return f"[{condition[0]}] {_message(*condition, text)}"
+    return _first(text)
+
+
 def _deepest(text: str) -> str:
+    """Return the innermost exception: of those of storage and systems with its message, which names no row."""
+    causes = _CAUSE.findall(text)
+    if not causes:
+        return _said(text)
+    name, message = causes[-1]
+    return _short(f"{name}: {message}" if _OF_SYSTEM.search(name) else name)
+
+
+def _quoted(text: str) -> str:
     causes = _CAUSE.findall(text)
     return _short(f"{causes[-1][0]}: {causes[-1][1]}") if causes else _first(text)
 

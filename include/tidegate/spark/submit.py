@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_by
 from tidegate.records import typed
 from tidegate.spark.conf import SparkSettings, properties, server_conf
 from tidegate.spark.installation import spark_home
@@ -64,19 +64,26 @@ class DriverFailure(msgspec.Struct, forbid_unknown_fields=True):
     expected: str = ""
     help: str = ""
     reason: str = ""
+    quoted: str = ""
 
     @classmethod
     def of(cls, error: Exception) -> DriverFailure:
         """Return an error's record, so that the task can raise it again."""
         if isinstance(error, TidegateError):
-            return cls(error.kind, error.what, error.expected, error.help, error.reason)
-        return cls("", repr(error))
+            return cls(error.kind, error.what, error.expected, error.help, error.reason, error.quoted)
+        return cls("", name_of(error), quoted=quoted_by(error))
 
     def error(self) -> Exception:
         """Return the same error again."""
         if self.kind not in _KINDS:
-            return RuntimeError(f"the submitted job failed: {self.what}")
-        return _KINDS[self.kind](self.what, expected=self.expected, help=self.help, reason=self.reason)
+            return Unavailable(
+                f"the submitted job failed: {self.what}",
+                help="the task's log shows where. It is tried again as `restart` says",
+                reason="UNFORESEEN",
+                quoted=self.quoted,
+            )
+        kind = _KINDS[self.kind]
+        return kind(self.what, expected=self.expected, help=self.help, reason=self.reason, quoted=self.quoted)
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,7 @@ def _conf(settings: SparkSettings, scratch: Path, python_path: str) -> dict[str,
 
 
 def _variables(settings: SparkSettings) -> dict[str, str]:
-    variables = environment(settings)
+    variables = {"TIDEGATE_SPARK_ROWS_LOG_LEVEL": "off"} | environment(settings)  # Airflow logs what the driver says
     # The hook calls spark-submit by its name.
     return variables | {"PATH": os.pathsep.join([str(spark_home() / "bin"), variables.get("PATH", os.defpath)])}
 

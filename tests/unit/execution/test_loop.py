@@ -180,7 +180,9 @@ def test_a_fault_of_ours_ends_the_checkpoint_and_is_seen(one, world):
     with pytest.raises(ZeroDivisionError):
         one.run(checkpoints=3)
     decision = world.ledger.decision(1)
-    assert (decision.outcome, decision.counts, decision.detail) == ("aborted", True, "ZeroDivisionError('ours')")
+    assert (decision.outcome, decision.counts) == ("aborted", True)
+    assert decision.detail.startswith("ZeroDivisionError (")
+    assert "ours" not in decision.detail, "what it says may quote a row"
 
 
 def test_a_fault_of_ours_is_seen_even_if_the_checkpoint_cannot_be_ended(one, world, monkeypatch):

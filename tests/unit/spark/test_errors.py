@@ -8,6 +8,7 @@ from pyspark.errors.exceptions.connect import (
     PythonException,
     SparkConnectGrpcException,
     SparkException,
+    SparkRuntimeException,
     UnknownException,
 )
 
@@ -137,7 +138,10 @@ def test_what_grpc_says_is_told_without_its_wrapping():
 def test_a_users_function_is_told_with_its_line():
     told = translate(python_error("ValueError: cannot take 0"))
     assert isinstance(told, Invalid)
-    assert told.what.endswith("failed: ValueError: cannot take 0 (/jobs/orders.py, line 12, in clean)")
+    assert told.what.endswith("failed: ValueError (/jobs/orders.py, line 12, in clean)"), "it may quote a row"
+    assert told.quoted == "ValueError: cannot take 0"
+    told = translate(python_error("NameError: name 'amuont' is not defined"))
+    assert "NameError: name 'amuont' is not defined (/jobs" in told.what
 
 
 def test_a_users_function_that_speaks_of_connections_has_not_lost_ours():
@@ -164,6 +168,47 @@ def test_what_is_not_sparks_passes():
 
 def test_what_is_sparks_keeps_its_cause():
     error = UnknownException("java.lang.IllegalStateException: what?")
-    with pytest.raises(Unavailable, match="Spark failed: IllegalStateException: what") as caught, translated():
+    with pytest.raises(Unavailable, match=r"Spark failed: IllegalStateException\n") as caught, translated():
         raise error
     assert caught.value.__cause__ is error
+    assert caught.value.quoted == "IllegalStateException: what?", "what a class that nobody knows says may quote a row"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (
+            '[CAST_INVALID_INPUT] The value \'O\'Brien\nSECRET\' of the type "STRING" cannot be cast to "INT" '
+            "because it is malformed. Correct the value as per the syntax, or change its target type. Use `try_cast` "
+            "to tolerate malformed input and return NULL instead. SQLSTATE: 22018",
+            '[CAST_INVALID_INPUT] The value … of the type "STRING" cannot be cast to "INT" because it is malformed.',
+        ),
+        (
+            "[CAST_INVALID_INPUT] In other words: SECRET. SQLSTATE: 22018",
+            "The value … of the type … cannot be cast to …",
+        ),
+        ("[NEW_IN_SPARK_9] The value SECRET is bad. SQLSTATE: 22018", "[NEW_IN_SPARK_9] its text is left out"),
+        ("[NEW_IN_SPARK_9] The value SECRET is bad.", "[NEW_IN_SPARK_9] its text is left out"),
+        ("[USER_RAISED_EXCEPTION] customer SECRET SQLSTATE: P0001", "[USER_RAISED_EXCEPTION] …"),
+        (
+            "[DIVIDE_BY_ZERO] Division by zero. Use `try_divide` SECRET SQLSTATE: 22012",
+            "[DIVIDE_BY_ZERO] Division by zero.",
+        ),
+        (
+            "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint small (id < 5) violated by row with values:\n"
+            " - id : SECRET SQLSTATE: 23001",
+            "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint … … violated by row with values: …",
+        ),
+    ],
+)
+def test_a_condition_about_data_is_told_without_the_data(text: str, what: str):
+    told = translate(SparkRuntimeException(text))
+    assert isinstance(told, Invalid)
+    assert what in told.what
+    assert "SECRET" not in f"{told}{told!r}"
+
+
+def test_a_condition_about_code_quotes_the_code():
+    told = translate(AnalysisException("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `amuont` … SQLSTATE: 42703"))
+    assert "A column `amuont`" in told.what
+    assert told.quoted == ""

@@ -77,7 +77,10 @@ def test_what_the_driver_tells_is_raised_again(tmp_path: Path):
         again = submission.error("")
         assert (type(again), str(again), getattr(again, "reason", "")) == (Rejected, str(refused), "SUSPENDED")
         (submission.folder / ERROR_FILE).write_bytes(msgspec.json.encode(DriverFailure.of(KeyError("x"))))
-        assert "KeyError('x')" in str(submission.error(""))
+        unforeseen = submission.error("")
+        assert "the submitted job failed: KeyError" in str(unforeseen)
+        assert "'x'" not in str(unforeseen), "it may be a value"
+        assert "KeyError: 'x'" in unforeseen.quoted
         (submission.folder / ERROR_FILE).unlink()
         assert type(submission.error("Error: no such option")) is Invalid
         assert type(submission.error("")) is Unavailable

@@ -193,6 +193,7 @@ def refuse_unpublished(entry: Entry, report: Report) -> None:
                 f"checkpoint {entry.id} is completed, but sink {table!r} could not be published to: {error.what}",
                 help="nothing is lost: each later run tries again",
                 reason=error.reason,
+                quoted=error.quoted,
             ) from error
 
 

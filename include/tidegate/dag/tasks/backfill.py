@@ -262,6 +262,7 @@ class SwapStep(BackfillStep):
                 f"the swap is decided, but sink {table!r} could not be published to: {error.what}",
                 help="nothing is lost: it is tried again now, and by each run of the pipeline",
                 reason=error.reason,
+                quoted=error.quoted,
             ) from error
         discard(line, wanted.by)
         return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}

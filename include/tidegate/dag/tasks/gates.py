@@ -15,7 +15,6 @@ from airflow.sdk import Param
 from tidegate.dag.links import LINKS
 from tidegate.dag.tasks.operators import Step
 from tidegate.errors import Fenced, Rejected
-from tidegate.gates.examples import examples_of
 from tidegate.records.records import RecordedRule, Verdict
 from tidegate.versions.airflow import HAS_QUESTIONS, AirflowFailException
 
@@ -116,9 +115,7 @@ class GateOperator(Step):
             ti_id=task.context["ti"].id,
             options=[APPROVE, REJECT],
             subject=f"Gate {self.gate} holds checkpoint {entry.id} of {self.pipeline.name}",
-            body=question(
-                self.gate, entry.id, verdict, self.pipeline.name, task.coordinator.ledger.unpack(verdict.results)
-            ),
+            body=question(self.gate, entry.id, verdict, self.pipeline.name),
             params={"note": note.serialize()},
         )
 
@@ -199,22 +196,20 @@ def _failed(gate: str, id: int, verdict: Verdict) -> str:
     )
 
 
-def question(gate: str, id: int, verdict: Verdict, pipeline: str, results: Any) -> str:
-    """Return the text of the question: counts, rules, samples and consequences, as Markdown."""
+def question(gate: str, id: int, verdict: Verdict, pipeline: str) -> str:
+    """Return the text of the question: counts, rules and consequences, as Markdown. Not everybody who may answer may
+    read rows: values are on the checkpoint's page."""
     rows = "\n".join(
         f"| {_cell(e.rule)} | {e.severity} | {'' if e.rows is None else f'{e.rows:,}'} | {_cell(e.why)} | {e.policy} |"
         for e in verdict.broken
     )
-    told = {each.rule for each in verdict.broken}
-    found = examples_of(results) if isinstance(results, dict) else {}
-    samples = "\n".join(f"- {_cell(rule)}: {_cell(', '.join(each))}" for rule, each in found.items() if rule in told)
     limit = verdict.hold.limit_s if verdict.hold is not None else None
     default = verdict.hold.default if verdict.hold is not None else "reject"
     until = "It waits until somebody answers." if limit is None else f"After {limit:g} s without an answer: {default}."
     parts = [
         f"**{verdict.rows:,}** rows judged, **{verdict.quarantined:,}** to be set aside.",
         f"| rule | severity | rows | what was found | policy |\n| --- | --- | --- | --- | --- |\n{rows}",
-        f"Some of the values:\n\n{samples}" if samples else "",
+        f"Some of the values that broke them are on the page of checkpoint {id}.",
         f"**Approve**: exactly what was judged is published. **Reject**: checkpoint {id} is aborted and pipeline "
         f"{pipeline} is suspended until `tidegate resume {pipeline}`, or, with all of these rows set aside, `tidegate "
         f"resume {pipeline} --quarantine-all`. {until}",

@@ -24,7 +24,7 @@ from tidegate.dag.names import COMPLETE, TRIGGER, job_task
 from tidegate.dag.tasks import reasons
 from tidegate.dag.tasks.following import follow, followed
 from tidegate.dag.tasks.task import Cancelled, Task, end_anyway
-from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
+from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable, trace_without_values
 from tidegate.execution.deadline import DeadlinePassed, cancel_in_time, job_deadline, job_is_late, opened
 from tidegate.execution.job.readiness import PASSED_BY
 from tidegate.records.records import Ack, Plan
@@ -83,6 +83,8 @@ class Step(BaseOperator):
 
     shallow_copy_attrs = ("pipeline",)
     operator_extra_links = LINKS[:1]
+    sees_rows = True
+    """Whether an unexpected exception may quote one."""
 
     def __init__(self, *, pipeline: Pipeline, project: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -113,18 +115,25 @@ class Step(BaseOperator):
             yield task
         except TidegateError as error:
             if task is not None:
-                task.failed(str(error), of_environment=error.of_environment)
+                task.failed(str(error), of_environment=error.of_environment, quoted=error.quoted)
                 self.note(task, error)
-            raise self.as_airflow(error, task) from error
+            raise self._without_values(self.as_airflow(error, task), error) from None
         except AirflowException:
             raise
         except Exception as unforeseen:
+            told = troubles.unforeseen(unforeseen, sees_rows=self.sees_rows)
             if task is not None:
-                task.failed(repr(unforeseen))
-                self.note(task, troubles.unforeseen(unforeseen))
-            raise
+                task.failed(told.what, quoted=told.quoted)
+                self.note(task, told)
+            raise self._without_values(AirflowException(f"{told.reason}: {told.what}"), unforeseen) from None
         finally:
             over.set()
+
+    def _without_values(self, refusal: AirflowException, error: Exception) -> AirflowException:
+        """Log where an error was raised. Airflow would log its causes as well, whose messages may quote rows."""
+        if not isinstance(refusal, AirflowSkipException):
+            log.error("Where it failed, without what may quote rows:\n%s", trace_without_values(error))
+        return refusal
 
     def cancels(self, cancel: Callable[[], None] | None) -> None:
         """Say what is to be called if the task is told to end. None: nothing runs in Spark any more."""
@@ -221,6 +230,7 @@ class TriggerOperator(Step):
     """Ends what is dead, publishes what is owed, and fixes which input belongs to this run's checkpoint."""
 
     ui_color = "#d6eaf8"
+    sees_rows = False
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Small references only: data never goes through Airflow."""
@@ -377,6 +387,7 @@ class CompleteOperator(Step):
                 f"checkpoint {id} is completed, but sink {table!r} could not be published to: {error.what}",
                 help="nothing is lost: it is tried again now, and by each later run",
                 reason=error.reason,
+                quoted=error.quoted,
             ) from error
 
     def _completed(self, task: Task, id: int) -> dict[str, Any]:

@@ -136,12 +136,14 @@ class Task:
             log.warning("Cannot tell whether the run of checkpoint %s continues: %r", plan.id, error)
             return None
 
-    def failed(self, why: str, *, of_environment: bool = False) -> None:
+    def failed(self, why: str, *, of_environment: bool = False, quoted: str = "") -> None:
         """Record for `complete` why this task failed. Only people read the text; `of_environment` decides whether the
-        failure counts against the pipeline."""
+        failure counts against the pipeline. quoted: values of rows, which nobody else reads than whoever may read
+        XComs."""
         with contextlib.suppress(Exception):
             self.context["ti"].xcom_push("failure", why[:2000])
             self.context["ti"].xcom_push("of_environment", of_environment)
+            self.context["ti"].xcom_push("quoted", quoted[:2000] or None)
 
     def note(self, step: str, error: TidegateError) -> None:
         """Record the error as the pipeline's last one, as a hint for people. Not if another process is in charge

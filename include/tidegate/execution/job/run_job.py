@@ -28,7 +28,7 @@ from tidegate.checkpoint.manifests import all_below
 from tidegate.checkpoint.publishing.publish import refuse_damaged
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
-from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_by
 from tidegate.execution.analysis import analyse, declaration_error
 from tidegate.execution.by_hand import ByHand, no_rows_of
 from tidegate.execution.job import readiness
@@ -144,14 +144,14 @@ def _changed_code_told(coordinator: Coordinator, id: int) -> Iterator[None]:
         entry = coordinator.ledger.entry(id)
         if entry is None or entry.plan.code_fingerprint == coordinator.graph.code_fingerprint():
             raise
-        message = " ".join(str(error).split())
         raise Invalid(
             f"the pipeline's code has changed since checkpoint {id} was planned, and cannot continue with what the "
-            f"other code has begun: {type(error).__name__}{': ' if message else ''}{message}",
+            f"other code has begun: {name_of(error)}",
             expected="the code that has planned it, until it is decided",
             help="nothing is lost: the checkpoint is aborted, and the next one takes its input with today's code; if "
             "that fails, too, correct the code",
             reason="CODE_CHANGED",
+            quoted=quoted_by(error),
         ) from error
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidegate.errors import Invalid, TidegateError, Unavailable
+from tidegate.errors import Invalid, TidegateError, Unavailable, name_of, quoted_by
 from tidegate.pipeline.graph.graph import Graph, Node, OperatorNode, StageNode
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.pipeline.selection import sql_of
@@ -111,9 +111,10 @@ def call_stage(stage: StageNode, frames: Sequence[DataFrame]) -> object:
         if (sql := sql_of(stage.function)) is not None:
             help = f"correct its SQL, which computes columns row by row: {sql}"
         raise Invalid(
-            f"stage {stage.name!r} failed: {translated.what if translated else f'{type(error).__name__}: {error}'}",
+            f"stage {stage.name!r} failed: {name_of(translated or error)}",
             help=help,
             reason="STAGE_FAILED",
+            quoted=quoted_by(translated or error),
         ) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -279,15 +280,21 @@ def _with_samples_after(rows: Iterator[pa.Table], add_samples: Callable[[], None
     add_samples()
 
 
+_COUNTS = re.compile(r"\Aexpect_table_|unique_value_count|proportion_of")
+"""Expectations about counts and names. Others observe values of rows, such as the greatest one."""
+
+
 def _broken_rule(finding: RuleFinding, policy: Policy) -> BrokenRule:
     details, info = finding.result["result"], finding.result["exception_info"]
     if info["raised_exception"]:
-        why = f"could not be judged: {str(info['exception_message']).strip().splitlines()[0]}"
+        why = "could not be judged; its findings say why"
     elif finding.bad is not None:
         why = f"{finding.bad} of {details.get('element_count')} rows break it"
         why += f", {finding.rule.mostly:g} must keep it" if finding.rule.mostly < 1 else ""
-    elif details.get("observed_value") is not None:
+    elif details.get("observed_value") is not None and _COUNTS.search(finding.rule.type):
         why = f"found {details['observed_value']!r}"
+    elif details.get("observed_value") is not None:
+        why = "does not hold; its findings have what was found"
     else:
         why = "does not hold"
     return BrokenRule(finding.rule.name, policy, finding.rule.severity, finding.bad, why[:300])

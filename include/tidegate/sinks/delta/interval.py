@@ -174,11 +174,11 @@ def refuse_outside(
         if count := pc.sum(outside).as_py() or 0:
             example = python_value(values.filter(outside)[0])
             raise Invalid(
-                f"sink {context.sink!r}: {count} rows have a {column!r} outside of interval {interval}, such as "
-                f"{example}",
+                f"sink {context.sink!r}: {count} rows have a {column!r} outside of interval {interval}",
                 expected=f"{inside.low} <= {column} < {inside.high} in every row",
                 help="filter or correct them in a stage before the sink",
                 reason="OUTSIDE_INTERVAL",
+                quoted=f"such as {example}",
             )
 
 

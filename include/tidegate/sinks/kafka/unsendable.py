@@ -123,15 +123,15 @@ def refuse_ambiguous_keys(part: StagedPart, location: Location, sink: str) -> No
     several = counted.filter(pc.greater(counted.field("counts"), 1))
     if len(several):
         example = several[0].as_py()
-        raise _ambiguous(
-            sink, f"{example['counts']:,} rows have the key {example['values'].decode(errors='replace')!r}"
-        )
+        key = f"the key {example['values'].decode(errors='replace')!r}"
+        raise _ambiguous(sink, f"{example['counts']:,} rows have the same key", quoted=key)
 
 
-def _ambiguous(sink: str, what: str) -> Invalid:
+def _ambiguous(sink: str, what: str, quoted: str = "") -> Invalid:
     return Invalid(
         f"sink {sink!r}: in one checkpoint {what}, of a stream that replaces rows",
         expected="one row for each key",
         help="name all columns that identify a row in key=…, such as those by which it is aggregated",
         reason="DUPLICATE_KEYS",
+        quoted=quoted,
     )

@@ -1,4 +1,4 @@
-"""Malformed records: found while Spark reads, and reported with file, line and text.
+"""Malformed records: found while Spark reads, and reported with file and line. Their text is for whoever may read rows.
 
 Spark's own modes are not enough. DROPMALFORMED loses rows. FAILFAST looks only at the columns that a query
 happens to need, after filters that it happened to push down, so that the same file passes today and fails
@@ -30,7 +30,7 @@ __all__ = ["MISFIT", "fail_at_malformed", "flag_malformed", "free_name", "malfor
 
 MARK: Final = "TIDEGATE_MALFORMED "
 SAMPLE: Final = 256
-"""Characters of a record in an error. Records may hold data that does not belong in a log."""
+"""Characters of a record that an error quotes."""
 
 LINES_SEARCHED: Final = 2_000_000
 
@@ -140,9 +140,10 @@ def note(record: str, columns: list[Field], source: str, why: str = "", at: str 
     )
 
 
-def message(source: str, at: str, why: str, record: str, parsed: str) -> str:
-    """Return the message of a failure that Python finds, not SQL: see `note`."""
+def message(source: str, at: str, why: str, record: str, parsed: str, plain: str = "") -> str:
+    """Return the message of a failure that Python finds, not SQL: see `note`. plain: what is wrong, without a value."""
     told = {"source": source, "file": "", "at": at, "why": why, "record": record[:SAMPLE], "sha": "", "parsed": parsed}
+    told["plain"] = plain
     return MARK + json.dumps(told)
 
 
@@ -163,13 +164,14 @@ def malformed_record(report: str) -> Invalid | None:
     else:
         line = _line_number(path, sha)
         place, causes = f"in {path}{f', line {line}' if line else ''}", CAUSES
-    place += f": {record}{cut}" if record else ""
+    place += f": {plain}" if (plain := fields.get("plain")) else ""
     problem, expected, help = causes[fields.get("why", "")]
     return Invalid(
         f"source {fields['source']!r}: {problem} {place}",
-        expected=expected or f"a record that fits the schema; understood was {parsed}",
+        expected=expected or "a record that fits the schema",
         help=f"{help}; or keep such records in a column of their own with on_corrupt='keep'",
         reason="MALFORMED_RECORD",
+        quoted=f"{record}{cut}\nUnderstood was {parsed}",
     )
 
 

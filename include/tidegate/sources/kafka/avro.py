@@ -43,10 +43,12 @@ _TIMEOUT_S: Final = 10.0
 
 
 class Undecodable(Exception):
-    """A value that is not what it should be. why: one of `SENT_CAUSES`."""
+    """A value that is not what it should be. why: one of `SENT_CAUSES`. plain: the text without the value, if it has
+    it."""
 
-    def __init__(self, text: str, why: str = "") -> None:
+    def __init__(self, text: str, why: str = "", plain: str = "") -> None:
         self.why = why
+        self.plain = plain or text
         super().__init__(text)
 
 
@@ -159,7 +161,9 @@ def _decoder(
                         raise ValueError(message(source, place, "tombstone", "", ""))
                 except Undecodable as error:
                     if not keep:
-                        raise ValueError(message(source, place, error.why, str(error), str(error))) from None
+                        raise ValueError(
+                            message(source, place, error.why, str(error), str(error), error.plain)
+                        ) from None
                     text = base64.b64encode(value or b"").decode()
                 rows.append(row)
                 corrupt.append(text)
@@ -198,7 +202,7 @@ def _field(value: Any, kind: pa.DataType, name: str) -> Any:
     try:
         return fitting(value, kind)
     except (TypeError, ValueError, ArithmeticError):
-        raise Undecodable(f"{name} {str(value)[:100]!r} is no {kind}", MISFIT) from None
+        raise Undecodable(f"{name} {str(value)[:100]!r} is no {kind}", MISFIT, f"{name} is no {kind}") from None
 
 
 def fitting(value: Any, kind: pa.DataType) -> Any:
