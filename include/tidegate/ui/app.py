@@ -20,6 +20,7 @@ from tidegate.history.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.ui import actions, api, pages
 from tidegate.ui.access import LOGGED_IN, Readable
 from tidegate.ui.listing import BUDGET_S, metrics_of
+from tidegate.ui.load import Line
 from tidegate.ui.pipelines import known_pipelines
 
 __all__ = ["ERRORS", "error_answer", "make_app", "router"]
@@ -44,6 +45,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorAnswer, "description": "What was asked for makes no sense here"},
     404: {"model": ErrorAnswer, "description": "There is no such pipeline, checkpoint, gate or row"},
     409: {"model": ErrorAnswer, "description": "Not now, or not any more"},
+    429: {"model": ErrorAnswer, "description": "Too many requests of yours wait for an answer"},
     503: {"model": ErrorAnswer, "description": "Storage does not answer, or something is damaged"},
 }
 
@@ -101,6 +103,7 @@ def make_app() -> FastAPI:
     app.include_router(pages.router, include_in_schema=False)
     app.add_exception_handler(TidegateError, error_answer)
     app.add_exception_handler(HTTPException, _refusal)
+    app.add_middleware(Line)
     app.add_middleware(Guard)
     return app
 
