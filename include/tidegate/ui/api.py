@@ -25,7 +25,7 @@ from tidegate.ui import shapes, views
 from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, known_to, may, may_read_rows
 from tidegate.ui.listing import BUDGET_S, list_pipelines
 from tidegate.ui.own_airflow import notices
-from tidegate.ui.pipelines import Known, known_pipelines
+from tidegate.ui.pipelines import Known, known_pipelines, run_states
 from tidegate.ui.rows import quarantined, stream_samples, table_samples
 from tidegate.ui.shapes import answers
 
@@ -262,14 +262,27 @@ def rollback(pipeline: Of, to: Numbered) -> dict[str, Any]:
 
 @router.get("/dags/{dag_id}/audit", dependencies=READ, **answers(shapes.Audit))
 def audit(pipeline: Of, limit: Annotated[int, Query(ge=1, le=LONGEST)] = 50) -> dict[str, Any]:
-    """The actions that users have taken on these pages, newest first."""
+    """The actions that users have taken on these pages, newest first. One that a run does is done when that is."""
     acts = pipeline.ledger().acts(limit)
-    return {"acts": [_act(act, acted, with_values=pipeline.may_read_rows) for act, acted in acts]}
+    states = run_states({act.run for act, acted in acts if act.run and acted is not None and acted.done})
+    whole = pipeline.may_read_rows
+    return {"acts": [_act(act, acted, states.get(act.run, ""), with_values=whole) for act, acted in acts]}
 
 
-def _act(act: Act, acted: Acted | None, *, with_values: bool) -> dict[str, Any]:
+_AFTER_RUN = {
+    "failed": (False, "It has failed, and its log tells why: nothing was changed, unless it says so."),
+    "queued": (None, "It has not begun yet."),
+    "running": (None, "It is at work."),
+}
+"""Whether an action is done that a run does, by the run's state, and what is told of it."""
+
+
+def _act(act: Act, acted: Acted | None, run_state: str, *, with_values: bool) -> dict[str, Any]:
     """with_values: with the values that somebody has corrected rows to."""
-    outcome = {"done": acted.done, "told": acted.told} if acted is not None else {"done": None, "told": ""}
+    outcome: dict[str, Any] = {"done": None, "told": ""}
+    if acted is not None:
+        done, more = _AFTER_RUN.get(run_state, (acted.done, ""))
+        outcome = {"done": done, "told": f"{acted.told} {more}".strip()}
     asked, corrected = act.asked, act.asked.get("correct")
     if isinstance(corrected, Mapping) and not with_values:
         asked = asked | {"correct": dict.fromkeys(corrected, MASK)}

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow.models.dag import DagModel, DagTag
+from airflow.models.dagrun import DagRun
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.utils.session import create_session
 from sqlalchemy import and_, func, select
@@ -29,7 +30,7 @@ from tidegate.pipeline.card import Card, read_card
 from tidegate.records.names import BACKFILL
 from tidegate.records.place import is_url
 
-__all__ = ["Known", "is_known", "is_paused", "known", "known_pipelines", "tagged"]
+__all__ = ["Known", "is_known", "is_paused", "known", "known_pipelines", "run_states", "tagged"]
 
 TAG = "tidegate"
 """Every DAG that `build_dag` has made carries it."""
@@ -155,6 +156,21 @@ def is_known(dag_id: str) -> bool:
     """Whether Airflow has read a DAG of this id, and has it still."""
     with create_session(scoped=False) as session:
         return session.scalar(select(DagModel.dag_id).where(DagModel.dag_id == dag_id, ~DagModel.is_stale)) is not None
+
+
+def run_states(names: Set[str]) -> dict[str, str]:
+    """Return the states of runs, by the names that the ledger has for them. One that Airflow has deleted has none."""
+    runs = {name: tuple(name.split(":", 2)[1:]) for name in names if name.count(":") > 1}
+    if not runs:
+        return {}
+    with create_session(scoped=False) as session:
+        found = select(DagRun.dag_id, DagRun.run_id, DagRun.state).where(
+            DagRun.run_id.in_({run_id for _, run_id in runs.values()})
+        )
+        states = {
+            (dag_id, run_id): str(getattr(state, "value", state)) for dag_id, run_id, state in session.execute(found)
+        }
+    return {name: states[run] for name, run in runs.items() if run in states}
 
 
 def is_paused(dag_id: str) -> bool:

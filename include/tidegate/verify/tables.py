@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 
 from tidegate.checkpoint.located import located
+from tidegate.checkpoint.publishing.table_mismatch import gone_error
 from tidegate.checkpoint.superseded_acks import superseded_attempts
-from tidegate.delta import Location, StagedFile, missing_files
+from tidegate.delta import Location, StagedFile, missing_files, open_table
 from tidegate.delta.log.checkpoints import put_aside, torn_checkpoints
 from tidegate.delta.log.files import read_commit
 from tidegate.errors import Corrupt, TidegateError
@@ -144,6 +145,10 @@ def _versions_of(subject: Subject, sink: str, location: Location, versions: dict
                 return Finding(subject.name, check, "bad", wrong, advice)
     except TidegateError as error:
         return Finding(subject.name, check, "cannot tell", error.what, error.help)
+    if missing and max(versions) in missing and open_table(location) is None:
+        last = max(versions)
+        gone = gone_error(sink, location.url, versions[last][0], last, subject.ledger.settled() or None)
+        return Finding(subject.name, check, "bad", gone.what, gone.help)
     if missing and max(versions) in missing:
         return Finding(subject.name, check, "bad", f"{location.url} has no version {max(versions)} any more", advice)
     if missing:

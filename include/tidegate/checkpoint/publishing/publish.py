@@ -20,7 +20,7 @@ from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.located import relative_paths
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.checkpoint.publishing.seen_tables import leave_hint, take_hint
-from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
+from tidegate.checkpoint.publishing.table_mismatch import TABLE_GONE, find_gone, mismatch_error
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -104,7 +104,7 @@ def publish_pending(pipeline: PipelineContext, view: View | None = None, uid: st
     publish = _publish_intervals if last.plan.by_interval else _publish_tables
     for table, error in publish(pipeline, view, tables, report).items():
         advice = way_out(pipeline, view, table) if rules.still_owed(view, table) else ""
-        if advice not in error.help:
+        if advice not in error.help and error.reason != TABLE_GONE:
             error.help = f"{error.help}; {advice}" if error.help else advice
         report.stuck[table] = error
     _write_hints(pipeline, report)
@@ -337,9 +337,16 @@ class _Publishing:
             return answer
         # Others may have published and moved the log's hint on since the head was read.
         if head.last in self.contradicted:
+            self._refuse_gone(head, view)
             raise mismatch_error(self.pipeline, view, self.sinking, head.last, answer.why)
         self.contradicted = [head.last]
         return None
+
+    def _refuse_gone(self, head: Head, view: View) -> None:
+        """Raise Corrupt if the table was there, and is not any more."""
+        error = find_gone(self.pipeline, view, self.sinking, head)
+        if error is not None:
+            raise error
 
     def is_done(self, heads: Mapping[str, Head], view: View) -> bool:
         """Publish the next entry, by a view of the log that is newer than the head. Return whether there is none
@@ -356,7 +363,9 @@ class _Publishing:
             published = act(publication, head, self.context)
         except TidegateError:
             # Others may have published it since the head was read, and retention may have removed the staged files.
-            if self.head().last == head.last:
+            now = self.head()
+            if now.last == head.last:
+                self._refuse_gone(now, view)  # with a table that somebody has deleted, what was staged in it is gone
                 raise
             return False
         if published is None:

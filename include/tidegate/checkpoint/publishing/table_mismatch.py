@@ -1,4 +1,4 @@
-"""The error for a table that contradicts the log: for the trigger, publishers and `check`."""
+"""The error for a table that contradicts the log: for the trigger, publishers, rollbacks and `check`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,53 @@ from typing import TYPE_CHECKING
 from tidegate.checkpoint.located import located
 from tidegate.errors import Corrupt, Invalid, TidegateError
 from tidegate.protocol.view import Entry, View
+from tidegate.records.records import PublishedTable
+from tidegate.sinks.base import Head
 from tidegate.sinks.transactional import TransactionalSink
 
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import SinkNode
 
-__all__ = ["mismatch_error"]
+__all__ = ["TABLE_GONE", "begin_anew", "find_gone", "gone_error", "mismatch_error"]
+
+TABLE_GONE = "TABLE_GONE"
+
+
+def begin_anew(table: str, to: int | None) -> str:
+    """Return what to do about a table that is gone. to: the last completed checkpoint, if there is a way back."""
+    put_back = "put it back from a copy, all of it"
+    if to is None or "." in table:  # a state or a quarantine
+        return put_back
+    return (
+        f"{put_back}; or, if its rows are not needed, let it begin anew: `tidegate rollback MODULE:PIPELINE --to {to} "
+        f"--leave {table}`, then resume the pipeline if it is suspended"
+    )
+
+
+def gone_error(sink: str, uri: str, id: int, version: int, to: int | None) -> Corrupt:
+    """Return the error for a table that was published to, and is not there any more: deleted by hand, for example."""
+    return Corrupt(
+        f"table {sink!r}, {uri}, is gone: checkpoint {id} was published there, as version {version}",
+        expected="the table as tidegate left it",
+        help=begin_anew(sink, to),
+        reason=TABLE_GONE,
+    )
+
+
+def find_gone(pipeline: PipelineContext, view: View, sinking: SinkNode, head: Head) -> Corrupt | None:
+    """Return the error if there was a table where there is none now. None: there is one, or nothing was ever published
+    there."""
+    if head.version is not None:
+        return None
+    location, last = sinking.sink.delta_table(pipeline.context(sinking.name)), view.last_completed
+    target = location.url if location is not None else sinking.sink.target(pipeline.place)
+    to = last.id if last is not None and not last.plan.by_interval else None
+    for entry in reversed(view.entries):
+        table = _published_table(pipeline, entry, sinking.name)
+        if table is not None and table.is_delta and table.uri == target:
+            return gone_error(sinking.name, target, entry.id, table.version, to)
+    return None
 
 
 def mismatch_error(
@@ -51,9 +91,14 @@ def mismatch_error(
     )
 
 
-def _published_uri(pipeline: PipelineContext, entry: Entry, table: str) -> str | None:
-    """Return the table's location as published for readers."""
+def _published_uri(pipeline: PipelineContext, entry: Entry, name: str) -> str | None:
+    table = _published_table(pipeline, entry, name)
+    return table.uri if table is not None else None
+
+
+def _published_table(pipeline: PipelineContext, entry: Entry, table: str) -> PublishedTable | None:
+    """Return the table as published for readers, at its present location."""
     published = pipeline.ledger.published(entry.id) if entry.completed else None
     if published is None or table not in published.tables:
         return None
-    return located(published, pipeline.ledger, pipeline.place).tables[table].uri
+    return located(published, pipeline.ledger, pipeline.place).tables[table]
