@@ -34,12 +34,16 @@ ENV PATH=/opt/tidegate/.venv/bin:$PATH \
     PYTHONPATH=/opt/tidegate \
     PYTHONUNBUFFERED=1 \
     TZ=UTC \
+    TIDEGATE_ROOT=/var/lib/tidegate/ledger \
+    TIDEGATE_DATA=/var/lib/tidegate/data \
+    XDG_STATE_HOME=/var/lib/tidegate/state \
     AIRFLOW_HOME=/var/lib/tidegate/airflow \
     AIRFLOW__CORE__DAGS_FOLDER=/opt/tidegate/dags \
     AIRFLOW__CORE__PLUGINS_FOLDER=/opt/tidegate/plugins \
     AIRFLOW__CORE__LOAD_EXAMPLES=False \
     AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE=False
-# The code is root's and read-only; records, logs and Airflow's files go to the volume, which only the user can read.
+# The code is root's and read-only; records, tables, the folder of Spark's server, logs and Airflow's files go to the
+# volume, which only the user can read.
 USER 1000
 VOLUME /var/lib/tidegate
 ENTRYPOINT ["/bin/sh", "-c", "umask 077 && exec \"$@\"", "tidegate"]

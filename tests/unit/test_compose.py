@@ -64,6 +64,15 @@ def test_the_image_is_built_in_stages_and_runs_as_nobody_special(file):
     assert not re.search(r"^(ADD|COPY --chown)", text, re.MULTILINE), "the code is root's"
 
 
+@pytest.mark.parametrize("file", ["Dockerfile", "include/tidegate/cli/project/templates/project/Dockerfile"])
+def test_all_that_the_images_user_writes_lies_on_its_volume(file):
+    text = (ROOT / file).read_text().rpartition("\nFROM ")[2]
+    volume = re.search(r"^VOLUME (\S+)", text, re.MULTILINE)[1]
+    variables = dict(re.findall(r"(\w+)=(\S+)", text))
+    for name in ("TIDEGATE_ROOT", "TIDEGATE_DATA", "XDG_STATE_HOME", "AIRFLOW_HOME"):
+        assert variables[name].startswith(f"{volume}/"), name
+
+
 def test_the_image_has_nothing_that_only_developers_need():
     """tools/setup.sh installs the default groups but for these."""
     text = (ROOT / "Dockerfile").read_text()

@@ -13,6 +13,7 @@ opens its own.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -170,11 +171,22 @@ def spark_settings(settings: Settings, job: str | None = None) -> SparkSettings:
         conf=stores | dict(spark.conf) | own,
         idle_timeout=spark.idle_timeout,
         start_timeout=spark.start_timeout,
-        home=settings.project.absolute() / ".tidegate" / "spark",
+        home=server_home(settings.project.absolute()),
         master=spark.master,
         memory=memory,
         python_path=(settings.project.absolute(),),
     )
+
+
+def server_home(project: Path) -> Path:
+    """Return the folder of the project's embedded server: in the project, where people look for its log; if this user
+    may not write there, as in an image whose code is root's, among the user's own files, with a name of its own."""
+    folder = project / ".tidegate"
+    if os.access(folder if folder.is_dir() else project, os.W_OK | os.X_OK) or not project.is_dir():
+        return folder / "spark"
+    state = os.environ.get("XDG_STATE_HOME", "")
+    own = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
+    return own / "tidegate" / f"{project.name}-{hashlib.sha256(bytes(project)).hexdigest()[:12]}" / "spark"
 
 
 def reused_session(settings: Settings) -> ReusedSession:
