@@ -122,7 +122,7 @@ class Story:
         self.abort("ENVIRONMENT_FAILED", "Java is missing\n  Help: install Java 17")
 
     def fill_the_disk(self) -> None:
-        self.monkeypatch.setattr(health, "_is_full", lambda folder: True)
+        self.monkeypatch.setattr(health, "_room_if_full", lambda folder: 0)
 
     def skip_input(self) -> None:
         self.world.source = Skipping(self.world.feed, 3, 0)
@@ -137,6 +137,7 @@ class Story:
 
     def refuse_publishing(self) -> None:
         self.world.weather.stuck.add("b")
+        self.monkeypatch.setattr(health, "PUBLISHING_S", 0.0)  # so much later
         self.world.decided(run("unpublished"), rows=1)
         with suppress(TidegateError):
             self.world.publish()

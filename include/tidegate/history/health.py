@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
+from tidegate import seams
 from tidegate.checkpoint import approvals, control, skipping, troubles
 from tidegate.checkpoint.control import Suspended
 from tidegate.errors import TidegateError, Unavailable
@@ -19,6 +20,7 @@ from tidegate.history.without_values import entry_without_rows, trouble_without_
 from tidegate.ledger.ledger import Ledger
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
+from tidegate.records.moments import moment_of
 from tidegate.records.place import is_url
 from tidegate.records.records import Decision, Plan, Range, Trouble
 
@@ -60,9 +62,10 @@ STATES = {
     "well": "its last checkpoint is completed and published",
     "behind": "it completes checkpoints, but input has waited at a source after each of the last ones",
     "losing": "its last checkpoint left out rows behind a gate that came too late, or have no time",
-    "working": "a checkpoint is open, and somebody works at it",
+    "working": "a checkpoint is open, or is being published, and somebody works at it",
     "held": "a gate waits for a person",
     "late": "a checkpoint is open beyond its timeout: the next run ends it",
+    "paused": "a checkpoint is open, and Airflow has paused the DAG: no further task of it begins",
     "orphaned": "a checkpoint is open whose process has died: the next run ends it",
     "unpublished": "a completed checkpoint is not on all tables yet: the next run publishes it",
     "failed": "its last checkpoint was aborted, which is tolerated: the next run continues",
@@ -78,8 +81,12 @@ STATES = {
 
 BEHIND = 5
 """After so many checkpoints in a row that have left input waiting, it does not keep up."""
+PUBLISHING_S = 60.0
+"""For so long after its decision a checkpoint may be on its way to its tables: whoever has decided it publishes it."""
 SPARE_BYTES = 16 << 20
 """With less room than this a disk counts as full: a checkpoint's records and a small file may still fit, no more."""
+NO_ROOM_BYTES = 64 << 10
+"""With less than this not even a checkpoint's records fit."""
 
 
 class HealthLimits(Protocol):
@@ -102,6 +109,8 @@ class Observations:
     tolerable: int
     owed: frozenset[int] = frozenset()
     """Completed entries that are not on all tables yet."""
+    publishing: frozenset[int] = frozenset()
+    """Those of them that have just been decided, by a process that lives as far as anybody knows."""
     trouble: Trouble | None = None
     gone: frozenset[int] = frozenset()
     """Open entries whose process has died."""
@@ -111,6 +120,10 @@ class Observations:
     """Of an interval pipeline: what its intervals leave out."""
     full: tuple[str, ...] = ()
     """Folders whose disk has no room left."""
+    room: int = 0
+    """How many bytes the fullest of these disks has left."""
+    paused: bool = False
+    """Airflow has paused the DAG. Only its web server knows."""
     recent: tuple[Entry, ...] = ()
     """The last BEHIND completed checkpoints, oldest first, if the last one has left input waiting."""
 
@@ -146,21 +159,27 @@ Command = Callable[..., str]
 """How a user calls a command about the pipeline: verb and words to text."""
 
 
-def look(ledger: Ledger, limits: HealthLimits, gone: Callable[[Plan], str | None]) -> Observations:
+def look(
+    ledger: Ledger, limits: HealthLimits, gone: Callable[[Plan], str | None], *, paused: bool = False
+) -> Observations:
     """Read all that the answer depends on."""
     view = ledger.view()
     open_ones = list(view.still_open())
-    owed = (e.id for e in view.entries if e.completed and e.id > view.settled and ledger.published(e.id) is None)
+    owed = [e for e in view.entries if e.completed and e.id > view.settled and ledger.published(e.id) is None]
+    full = {folder: free for folder in local_folders(limits) if (free := _room_if_full(folder)) is not None}
     return Observations(
         pipeline=ledger.pipeline,
         view=view,
         tolerable=limits.tolerable_failed_checkpoints,
-        owed=frozenset(owed),
+        owed=frozenset(entry.id for entry in owed),
+        publishing=frozenset(entry.id for entry in owed if _just_decided(entry) and not gone(entry.plan)),
         trouble=ledger.trouble(),
         gone=frozenset(entry.id for entry in open_ones if gone(entry.plan)),
         late=frozenset(entry.id for entry in open_ones if not approvals.awaits_person(entry) and _late(ledger, entry)),
         gaps=skipping.gaps(ledger, view),
-        full=tuple(folder for folder in local_folders(limits) if _is_full(folder)),
+        full=tuple(full),
+        room=min(full.values(), default=0),
+        paused=paused,
         recent=_recent(ledger, view),
     )
 
@@ -191,9 +210,15 @@ def local_folders(limits: HealthLimits) -> list[str]:
     return [folder for folder in dict.fromkeys((limits.root, limits.data)) if not is_url(folder)]
 
 
-def _is_full(folder: str) -> bool:
+def _just_decided(entry: Entry) -> bool:
+    decided = moment_of(entry.decision.created) if entry.decision is not None else None
+    return decided is not None and (seams.now() - decided).total_seconds() < PUBLISHING_S
+
+
+def _room_if_full(folder: str) -> int | None:
+    """Return how many bytes a disk has left that counts as full; None: it does not, or is not there."""
     free = free_bytes(folder)
-    return free is not None and free < SPARE_BYTES
+    return free if free is not None and free < SPARE_BYTES else None
 
 
 def free_bytes(folder: str) -> int | None:
@@ -218,8 +243,8 @@ def condition(observed: Observations, command: Command | None = None) -> Health:
     )
     if health is not None and not health.good:
         return health
-    continues = health or _losing(observed, say) or _behind(observed) or _well(observed)
-    return _failed(observed, say) or _skipping(observed) or continues
+    at_work = health or _publishing(observed) or _losing(observed, say)
+    return _failed(observed, say) or _skipping(observed) or at_work or _behind(observed) or _well(observed)
 
 
 def told(text: str) -> tuple[str, str, tuple[str, ...]]:
@@ -243,14 +268,27 @@ def _disk(observed: Observations) -> Health | None:
     if not observed.full:
         return None
     folders = ", ".join(observed.full)
+    is_full = observed.room < NO_ROOM_BYTES or _met_full_disk(observed)
+    said = "cannot continue: a disk is full" if is_full else "may not be able to continue: a disk is nearly full"
+    room = "no room" if observed.room < NO_ROOM_BYTES else f"{observed.room / (1 << 20):.1f} MiB"
+    needed = "too little to write a checkpoint" if is_full else "a checkpoint that needs more than that fails"
     return Health(
         "disk full",
-        f"Pipeline {observed.pipeline} cannot continue: a disk is full",
-        f"The disk that holds {folders} has less than {SPARE_BYTES >> 20} MiB left: too little to write a checkpoint.",
+        f"Pipeline {observed.pipeline} {said}",
+        f"The disk that holds {folders} has {room} left: {needed}.",
         (f"make room on the disk that holds {folders}; nothing is lost, the next run continues by itself",),
         entry=next((entry.id for entry in observed.view.still_open()), None),
         reason="DISK_FULL",
     )
+
+
+def _met_full_disk(observed: Observations) -> bool:
+    """Return whether the last thing that was tried has failed for want of room."""
+    trouble = observed.trouble
+    if trouble is not None and troubles.is_current(trouble, observed.view, observed.owed):
+        return trouble.reason == "DISK_FULL"
+    last = observed.view.entries[-1] if observed.view.entries else None
+    return last is not None and last.aborted and last.decision is not None and "disk is full" in last.decision.detail
 
 
 def _suspended(observed: Observations, say: Command) -> Health | None:
@@ -338,9 +376,10 @@ def _tried_again(observed: Observations) -> bool:
 
 
 def _unpublished(observed: Observations, say: Command) -> Health | None:
-    if not observed.owed:
+    overdue = observed.owed - observed.publishing
+    if not overdue:
         return None
-    id = min(observed.owed)
+    id = min(overdue)
     return Health(
         "unpublished",
         f"Pipeline {observed.pipeline} has completed checkpoint {id}, which is not on all tables yet",
@@ -348,6 +387,15 @@ def _unpublished(observed: Observations, say: Command) -> Health | None:
         (f"run the pipeline: the next run publishes it first; if that fails, {say('doctor')} tells why",),
         id,
     )
+
+
+def _publishing(observed: Observations) -> Health | None:
+    """Somebody is at it: it takes a moment from each decision until all tables have it."""
+    if not observed.publishing:
+        return None
+    id = min(observed.publishing)
+    said = f"Pipeline {observed.pipeline} is at work on checkpoint {id}, which is completed: it is being published"
+    return Health("working", said, entry=id)
 
 
 def _open(observed: Observations, say: Command) -> Health | None:
@@ -368,6 +416,18 @@ def _open(observed: Observations, say: Command) -> Health | None:
             ),
             entry.id,
             "RUN_GONE",
+        )
+    if observed.paused:
+        return Health(
+            "paused",
+            f"Pipeline {observed.pipeline} has an open checkpoint, {entry.id}, and Airflow has paused its DAG",
+            f"Tasks that are at work end, and no other one begins; {waits}.",
+            (
+                "unpause the DAG: its run continues, or, if the timeout is over, the next one ends this checkpoint and "
+                "takes its input again; nothing is lost",
+            ),
+            entry.id,
+            "DAG_PAUSED",
         )
     if entry.id in observed.late:
         return Health(

@@ -100,6 +100,8 @@ class Figures:
     restored: CheckpointView | None
     """The last rollback."""
     now: datetime
+    forked: str | None = None
+    """When it began from a savepoint or a checkpoint of another pipeline, if it did."""
     lines: tuple[LineStatus, ...] = ()
     """Backfills that are not over."""
 
@@ -116,7 +118,9 @@ def figures(
     observed = look(ledger, limits, is_gone)
     last, restored = past.last_completed(), past.newest("rollback")
     lines = tuple(line_statuses(ledger, options))
-    return Figures(observed, condition(observed), past.counts(), last, restored, now, lines)
+    begun = ledger.begun()
+    forked = begun.created if begun is not None and begun.origin is not None else None
+    return Figures(observed, condition(observed), past.counts(), last, restored, now, forked, lines)
 
 
 def metrics(found: Figures) -> list[Metric]:
@@ -133,7 +137,7 @@ def _counts(found: Figures) -> Iterator[Metric]:
     yield Metric("numberOfFailedCheckpoints", counts["failed"])
     yield Metric("numberOfInProgressCheckpoints", counts["in_progress"])
     yield Metric("heldCheckpoints", counts["held"])
-    restored = found.restored.decided if found.restored is not None else None
+    restored = found.restored.decided if found.restored is not None else found.forked
     yield Metric("lastCheckpointRestoreTimestamp", _epoch_ms(restored) if restored is not None else -1)
 
 

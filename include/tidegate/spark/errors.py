@@ -16,7 +16,7 @@ from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, U
 from tidegate.sources.files.malformed import malformed_record
 from tidegate.spark.conditions import is_about_data, without_values
 
-__all__ = ["code_of_error", "translate", "translated"]
+__all__ = ["code_of_error", "full_disk", "translate", "translated"]
 
 _LIMIT = 400
 # Checked in this order, on everything that the error and its causes say.
@@ -88,8 +88,17 @@ def translate(error: BaseException) -> TidegateError | None:
     if not code and not _is_of_spark(error):
         return None
     text = _everything(error)
-    translated = malformed_record(text) or _users_code(error, text) or _lost(text, code) or _short_of(text)
-    return translated or _users(error, text) or _unknown(text)
+    translated = malformed_record(text) or _users_code(error, text) or full_disk(text) or _lost(text, code)
+    return translated or _short_of(text) or _users(error, text) or _unknown(text)
+
+
+def full_disk(text: str) -> TidegateError | None:
+    """Translate what a full disk leads to. It is the cause of lost connections and workers that are named with it."""
+    if not _DISK_FULL.search(text):
+        return None
+    return Unavailable(
+        "The disk is full.", help="Make room, or point spark.local.dir to another disk.", reason="DISK_FULL"
+    )
 
 
 def code_of_error(error: BaseException) -> tuple[list[tuple[str, int]], list[str]]:
@@ -136,10 +145,6 @@ def _short_of(text: str) -> TidegateError | None:
     """Translate errors that mean that Spark lacks something that may be available at the next attempt."""
     if _NO_ROOM.search(text):
         return Unavailable("Spark ran out of memory.", help="Raise spark.memory.", reason="SPARK_MEMORY")
-    if _DISK_FULL.search(text):
-        return Unavailable(
-            "The disk is full.", help="Make room, or point spark.local.dir to another disk.", reason="DISK_FULL"
-        )
     if worker := _WORKER_LOST.search(text):
         return Unavailable(
             f"Spark lost a worker: {_said(text[worker.start() :])}",

@@ -16,7 +16,6 @@ from typing import Generic, TypeVar
 
 from tidegate import seams
 from tidegate.errors import TidegateError, reported_error
-from tidegate.history import health as condition
 from tidegate.history.metrics import READ_AGE, Metric, figures, metrics
 from tidegate.history.query import view_of
 from tidegate.history.selection import ENDED
@@ -207,7 +206,7 @@ def _read(pipeline: Known) -> tuple[_Row, bool]:
     """A pipeline that cannot be read, for whatever reason, does not keep the others from being shown."""
     try:
         ledger = pipeline.ledger()
-        observed = condition.look(ledger, pipeline, lambda plan: None)
+        observed = views.look_at(pipeline, ledger)
         document = views.told_of(pipeline, observed)
         hidden = views.told_of(pipeline, observed.without_rows())
         last = _last_completed(pipeline, ledger, observed.view)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,7 +12,9 @@ import msgspec
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.located import tables_now
+from tidegate.checkpoint.publishing.table_mismatch import gone_error
 from tidegate.config import KEYS
+from tidegate.delta import Location, open_table
 from tidegate.errors import Rejected
 from tidegate.history import health as condition
 from tidegate.history.details import CheckpointDetails
@@ -26,9 +29,9 @@ from tidegate.lifecycle import savepoint
 from tidegate.protocol.verdicts import unanswered
 from tidegate.records.moments import moment_of
 from tidegate.records.names import BACKFILL
-from tidegate.records.place import Place
+from tidegate.records.place import Place, is_url
 from tidegate.records.records import Json, Verdict, sum_of
-from tidegate.ui.pipelines import Known
+from tidegate.ui.pipelines import Known, is_paused
 from tidegate.ui.rows import origins, stream_samples
 
 __all__ = [
@@ -38,6 +41,7 @@ __all__ = [
     "configuration",
     "graph",
     "look_and_tell",
+    "look_at",
     "overview",
     "row_of_run",
     "samples",
@@ -366,6 +370,7 @@ def way_back(pipeline: Known, to: int) -> Json:
         )
     tables = _tables(pipeline, history, target)
     last = history.newest(*COUNTED)
+    _refuse_gone(pipeline, tables, to, last)
     versions = {name: table.version for name, table in last.details.tables.items()} if last is not None else {}
     return {
         "to": to,
@@ -386,6 +391,16 @@ def way_back(pipeline: Known, to: int) -> Json:
     }
 
 
+def _refuse_gone(pipeline: Known, tables: Json, to: int, last: CheckpointView | None) -> None:
+    """Refuse a way back to tables that somebody has deleted: the run would only find that out."""
+    for name, table in sorted(tables.items()):
+        uri = table["uri"]
+        is_place = bool(table["log_hash"]) and (is_url(uri) or os.path.isabs(uri))
+        if is_place and open_table(Location(uri, pipeline.options)) is None:
+            error = gone_error(name, table["uri"], to, table["version"], last.id if last is not None else None)
+            raise Rejected(error.what, expected=error.expected, help=error.help, reason=error.reason)
+
+
 def _tables(pipeline: Known, history: CheckpointHistory, view: CheckpointView) -> Json:
     """Where a checkpoint's tables stood, at the places where they lie now: a project may have been moved since."""
     tables: Json = msgspec.to_builtins(view.details.tables)
@@ -401,8 +416,13 @@ def _document(view: CheckpointView | None) -> Json | None:
 
 def look_and_tell(pipeline: Known, ledger: Ledger) -> tuple[condition.Observations, Json]:
     """Return what is seen of the pipeline, and its health as the API tells it."""
-    observed = condition.look(ledger, pipeline, lambda plan: None)
+    observed = look_at(pipeline, ledger)
     return observed, told_of(pipeline, observed if pipeline.may_read_rows else observed.without_rows())
+
+
+def look_at(pipeline: Known, ledger: Ledger) -> condition.Observations:
+    """Return what is seen of the pipeline from here: the web server cannot tell whether a process elsewhere lives."""
+    return condition.look(ledger, pipeline, lambda plan: None, paused=is_paused(pipeline.dag_id))
 
 
 def told_of(pipeline: Known, observed: condition.Observations) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 
 import pytest
 
@@ -53,6 +54,22 @@ def test_the_other_commands_tell_where_it_comes_from(shop, tidegate):
     assert (row["id"], row["state"], row["kind"]) == (2, "completed", "fork")
     findings = tidegate("doctor", "shop:trial", "--json").json["findings"]
     assert [each for each in findings if each["area"] == "trial" and each["state"] == "bad"] == []
+
+
+def test_the_moment_of_its_restoration_is_that_of_the_fork(shop, tidegate):
+    """As Flink counts it: a start from a savepoint restores, as a rollback does."""
+    tidegate(*FORK)
+    began = datetime.fromisoformat(Run("trial").ledger.identity().created)
+
+    def restored(pipeline):
+        told = tidegate("metrics", pipeline, "--json").json["pipelines"][pipeline]
+        return next(each["value"] for each in told if each["name"] == "lastCheckpointRestoreTimestamp")
+
+    assert restored("trial") == round(began.timestamp() * 1000)
+    assert restored("orders") == -1
+    assert Run("trial").checkpoint() == 3
+    assert tidegate("rollback", "shop:trial", "--to", "2", "--yes").code == 0
+    assert restored("trial") > round(began.timestamp() * 1000)
 
 
 def test_scenario_14_two_forks_of_a_savepoint_that_is_disposed_of_need_nothing_of_the_old_one(shop, folder, tidegate):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -10,10 +11,11 @@ import pytest
 from tests.kit.limits import Limits
 from tests.kit.loop import DEAD, Loop
 from tests.kit.toy_world import ToyWorld
+from tidegate import seams
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Fenced, Invalid, Rejected, Unavailable
 from tidegate.execution.runs import abandoned_reason
-from tidegate.history.health import BEHIND, condition, look, told
+from tidegate.history.health import BEHIND, PUBLISHING_S, condition, look, told
 from tidegate.records.records import Lag
 
 
@@ -24,6 +26,9 @@ def world(tmp_path):
 
 def seen(world, tolerable=0):
     return condition(observed_of(world, tolerable))
+
+
+LIMITS = type("Limits", (), {"tolerable_failed_checkpoints": 0, "root": "s3://a", "data": "s3://a"})
 
 
 def observed_of(world, tolerable=0):
@@ -49,9 +54,49 @@ def test_from_new_to_well(world):
     world.work(id)
     assert "it waits to be decided" in seen(world).said
     world.coordinator().complete(id)
-    assert (seen(world).state, seen(world).good) == ("unpublished", False)
+    assert (seen(world).state, seen(world).good) == ("working", True), "whoever has decided it publishes it"
+    assert "is being published" in seen(world).said
     world.coordinator().publish()
     assert (seen(world).state, seen(world).good, seen(world).cause) == ("well", True, "")
+
+
+def test_what_nobody_publishes_is_told_when_its_process_has_died_or_a_minute_has_passed(world, monkeypatch):
+    world.decided("first", rows=1)
+    assert seen(world).state == "working"
+    dead = look(world.ledger, LIMITS, lambda plan: "its process is gone")
+    assert (condition(dead).state, condition(dead).good) == ("unpublished", False)
+    later = seams.now() + timedelta(seconds=PUBLISHING_S)
+    with seams.installed(replace(seams.current(), now=lambda: later)):
+        assert (seen(world).state, seen(world).good) == ("unpublished", False)
+
+
+def test_an_open_checkpoint_of_a_paused_dag_waits_for_somebody_to_unpause_it(world):
+    """However late it is: a longer timeout would change nothing."""
+    world.feed_more(1)
+    id = world.trigger("first")
+    world.age(id, 10_000)
+    assert seen(world).state == "late"
+    paused = condition(look(world.ledger, LIMITS, lambda plan: None, paused=True))
+    assert (paused.state, paused.good, paused.entry) == ("paused", False, id)
+    assert "unpause the DAG" in paused.remedy[0]
+    assert "timeout" not in paused.said
+    world.coordinator().abort(id, "CANCELLED", "by hand")
+    assert condition(look(world.ledger, LIMITS, lambda plan: None, paused=True)).state != "paused"
+
+
+@pytest.mark.parametrize(("room", "says"), [(4 << 20, "may not be able to continue"), (0, "cannot continue")])
+def test_a_disk_with_little_room_is_not_called_full_before_it_is(world, room, says):
+    """Where 4 MiB are left, the last checkpoint has just been completed."""
+    world.checkpoint("first", rows=1)
+    found = replace(look(world.ledger, LIMITS, lambda plan: None), full=("/data",), room=room)
+    health_now = condition(found)
+    assert (health_now.state, health_now.good) == ("disk full", False)
+    assert says in health_now.said
+    assert ("4.0 MiB" in health_now.cause) is bool(room)
+    trouble = Unavailable("no room", reason="DISK_FULL")
+    note(world, "second", trouble)
+    met = replace(look(world.ledger, LIMITS, lambda plan: None), full=("/data",), room=room)
+    assert "cannot continue" in condition(met).said, "something has failed for it"
 
 
 def with_lags(world, *amounts, unit="rows"):

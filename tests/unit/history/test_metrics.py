@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
 from tests.kit.prometheus import parsed
 from tests.simulation.toy_backfill import Endless
+from tidegate import seams
 from tidegate.backfill import begin
 from tidegate.checkpoint import control, troubles
 from tidegate.errors import Invalid
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.details import CheckpointDetails, GateDetails, JobDetails, SourceDetails, StateSize
-from tidegate.history.health import Observations, condition
+from tidegate.history.health import PUBLISHING_S, Observations, condition
 from tidegate.history.lines import line_statuses
 from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
@@ -88,11 +90,11 @@ def test_the_last_completed_one_is_measured(world):
 def test_what_needs_a_person_is_seen(world):
     world.checkpoint("one", rows=3)
     world.decided("two", rows=3)
-    assert [numbers(world)[name,] for name in ("unpublishedCheckpoints", "unpublishedTables", "needsAttention")] == [
-        1,
-        2,
-        1,
-    ]
+    names = ("unpublishedCheckpoints", "unpublishedTables", "needsAttention")
+    assert [numbers(world)[name,] for name in names] == [1, 2, 0], "it is being published"
+    later = seams.now() + timedelta(seconds=PUBLISHING_S)
+    with seams.installed(replace(seams.current(), now=lambda: later)):
+        assert [numbers(world)[name,] for name in names] == [1, 2, 1], "nobody has come to do it"
     world.coordinator().publish()
     world.feed_more(3)
     world.coordinator().abort(world.trigger("fails"), "JOB_FAILED", "boom", counts=True)

@@ -212,3 +212,15 @@ def test_a_condition_about_code_quotes_the_code():
     told = translate(AnalysisException("[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `amuont` … SQLSTATE: 42703"))
     assert "A column `amuont`" in told.what
     assert told.quoted == ""
+
+
+def test_a_full_disk_is_told_as_that_and_not_by_the_connections_that_it_breaks():
+    """Spark's own log then begins with warnings about those."""
+    warning = "WARN TransportChannelHandler: Exception in connection from /127.0.0.1:4040: Connection reset by peer"
+    for text in (
+        f"{warning}\njava.io.IOException: No space left on device",
+        f"Broken pipe\n{warning}\nDisk quota exceeded",
+    ):
+        told = translate(SparkException(text))
+        assert isinstance(told, Unavailable)
+        assert (told.reason, told.what) == ("DISK_FULL", "The disk is full.")

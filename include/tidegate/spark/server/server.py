@@ -31,6 +31,7 @@ from pathlib import Path
 from tidegate import seams
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.spark.conf import STARTS, SparkSettings, on_loopback, server_conf
+from tidegate.spark.errors import full_disk
 from tidegate.spark.installation import file_identity, find_java, spark_home, spark_identity
 from tidegate.spark.server.client import check_answers, loopback
 from tidegate.spark.server.folder import Launch, ServerFolder, ServerState, private_folder
@@ -157,6 +158,8 @@ def _start_watchdog(folder: ServerFolder, settings: SparkSettings, watch: int) -
 def start_failed(folder: ServerFolder) -> TidegateError:
     """Return why the server ended before it was ready, from its log."""
     lines = _log_of(folder)
+    if (full := full_disk("\n".join(lines))) is not None:
+        return full
     complaints = [line.strip() for line in lines if _COMPLAINT.search(line) and not line.startswith(("\t", " "))]
     wrong = [line for line in complaints if _WRONG_INPUT.search(line)]
     kind = Invalid if wrong else Unavailable

@@ -239,6 +239,7 @@ const TONES = {
   warn: "warn",
   stopped: "warn",
   orphaned: "warn",
+  paused: "warn",
 };
 // A checkpoint's state, and what has undone it: a rollback, or the swap of a backfill, each with a link to it.
 export function stateOf(row) {

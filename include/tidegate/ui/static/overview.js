@@ -69,7 +69,7 @@ export function origin(rule) {
   );
 }
 
-const WAITS = ["held", "suspended", "stopped", "late", "orphaned", "unpublished"];
+const WAITS = ["held", "suspended", "stopped", "late", "orphaned", "paused", "unpublished"];
 
 export function banner(dag, condition, broken = []) {
   const kind = condition.good ? "" : WAITS.includes(condition.state) ? "wait" : "wrong";

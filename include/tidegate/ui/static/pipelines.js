@@ -11,6 +11,7 @@ const TROUBLE = [
   "suspended",
   "held",
   "orphaned",
+  "paused",
   "late",
   "unpublished",
   "behind",
