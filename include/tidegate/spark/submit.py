@@ -157,7 +157,7 @@ def _conf(settings: SparkSettings, scratch: Path, python_path: str) -> dict[str,
 
 
 def _variables(settings: SparkSettings) -> dict[str, str]:
-    variables = {"TIDEGATE_SPARK_ROWS_LOG_LEVEL": "off"} | environment(settings)  # Airflow logs what the driver says
+    variables = {"SPARK_ROWS_LOG_LEVEL": "off"} | environment(settings)  # Airflow logs what the driver says
     # The hook calls spark-submit by its name.
     return variables | {"PATH": os.pathsep.join([str(spark_home() / "bin"), variables.get("PATH", os.defpath)])}
 
