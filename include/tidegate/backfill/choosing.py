@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import count
 
 from tidegate.backfill.carried import approvals_of
@@ -25,6 +25,7 @@ __all__ = [
     "checkpoint_of",
     "existing_line",
     "free_name",
+    "nearest_start",
     "no_backfill",
     "origin_of",
     "outlook",
@@ -79,18 +80,34 @@ def _last_before(ledger: Ledger, moment: datetime) -> int:
     """Return the last checkpoint that counts and was completed before a moment."""
     rollbacks = ledger.rollbacks()
     for id in reversed(ledger.ids()):
-        decision = ledger.decision(id)
-        if decision is None or decision.manifest is None or rolled_back_by(id, rollbacks) is not None:
-            continue
-        if parse_time(decision.created) < moment:
+        completed = _completed(ledger, id, rollbacks)
+        if completed is not None and completed < moment:
             return id
+    nearest = nearest_start(ledger)
+    since = f"; the first that is goes back to {nearest:%Y-%m-%d %H:%M:%S} UTC" if nearest is not None else ""
     raise Invalid(
         f"pipeline {ledger.pipeline!r} has no checkpoint from before {moment:%Y-%m-%d %H:%M} UTC that is retained",
-        expected="one that is retained",
+        expected=f"one that is retained{since}",
         help=f"`tidegate list {ledger.pipeline}` shows the choices; --from {BEGINNING} computes everything again; the "
         "setting retain_per_day keeps one of each day from now on",
         reason="NO_SUCH_CHECKPOINT",
     )
+
+
+def nearest_start(ledger: Ledger) -> datetime | None:
+    """Return the first moment before which there is a checkpoint to begin after; None: there is none at all."""
+    rollbacks = ledger.rollbacks()
+    completed = (_completed(ledger, id, rollbacks) for id in ledger.ids())
+    first = next((moment for moment in completed if moment is not None), None)
+    return first.replace(microsecond=0) + timedelta(seconds=1) if first is not None else None
+
+
+def _completed(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) -> datetime | None:
+    """Return when a checkpoint was completed; None: it was not, or does not count any more."""
+    decision = ledger.decision(id)
+    if decision is None or decision.manifest is None or rolled_back_by(id, rollbacks) is not None:
+        return None
+    return parse_time(decision.created)
 
 
 def stop_at(line: OpenLine, text: str) -> Entry:

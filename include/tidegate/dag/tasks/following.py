@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from tidegate.dag.names import CONF_BACKFILL, TRIGGER
-from tidegate.errors import Rejected
+from tidegate.errors import Invalid, Rejected
 from tidegate.records.names import backfill_dag
 from tidegate.versions.airflow import AirflowException, AirflowFailException, AirflowSkipException
 from tidegate.versions.python import parse_time
@@ -23,6 +23,7 @@ from tidegate.versions.python import parse_time
 if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
     from tidegate.history.lines import LineStatus
+    from tidegate.ledger.ledger import Ledger
 
 __all__ = ["follow", "followed"]
 
@@ -51,6 +52,7 @@ def follow(step: Follower, task: Task) -> NoReturn:
         raise task.skip(f"backfill {name} is over: it was swapped in, or discarded, by {discarded.by}")
     dag_id = backfill_dag(step.dag_id)
     if not _is_there(dag_id, run_id):
+        refuse_too_early(ledger, str(told["from"]), dag_id)
         _start(dag_id, run_id, {"name": name, "from": str(told["from"]), "note": "Airflow's backfill"})
     record = ledger.line(name)
     status = line_status(ledger, record, task.coordinator.place.options) if record is not None else None
@@ -71,6 +73,30 @@ def follow(step: Follower, task: Task) -> NoReturn:
         )
     far = f"has read up to checkpoint {status.reached}, of {wanted}" if status is not None else "has not begun yet"
     step.wait_for_replay(task, f"backfill {name} {far}: run {run_id} of DAG {dag_id}", LOOK_S)
+
+
+def refuse_too_early(ledger: Ledger, since: str, dag_id: str) -> None:
+    """Refuse a first date before which no checkpoint is retained, before there is a run that could not begin either.
+
+    dag_id: the DAG for backfills, whose form can begin at the beginning. Airflow's own can name dates only.
+    """
+    from tidegate.backfill.choosing import BEGINNING, checkpoint_of, nearest_start
+
+    try:
+        checkpoint_of(ledger, since)
+    except Invalid as error:
+        if error.reason != "NO_SUCH_CHECKPOINT":
+            raise
+        nearest = nearest_start(ledger)
+        again = f"begin Airflow's backfill at {nearest:%Y-%m-%d %H:%M:%S} UTC or later" if nearest is not None else ""
+        whole = f"to compute everything again, trigger DAG {dag_id} with Begin after `{BEGINNING}`"
+        raise Rejected(
+            f"{error.what}: a backfill from that date on has nothing to begin after",
+            expected=error.expected,
+            help=f"{'; '.join(filter(None, (again, whole)))}. Nothing has been planned, and the pipeline itself is not "
+            "affected",
+            reason=error.reason,
+        ) from None
 
 
 def followed(task: Task) -> AirflowException:
