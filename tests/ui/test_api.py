@@ -7,11 +7,10 @@ import re
 import shutil
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from tests.kit.toy_world import ToyWorld
-from tests.ui.known_dags import put_table, set_aside, sets_aside
+from tests.ui.known_dags import set_aside, sets_aside
 from tests.ui.routes import flat, routes
 from tidegate.checkpoint import control
 from tidegate.history.details import CheckpointDetails, JobDetails, StateSize
@@ -158,39 +157,6 @@ def test_a_sink_that_is_called_as_its_operator_is_has_figures_of_its_own():
     assert (operator["rows"], operator["bytes"], operator["seconds"], operator["late"]) == (2385, 70_000, 2.0, 3)
     none = views._figures("revenue", "sink", CheckpointDetails(states={"state.revenue": size}))
     assert none["rows"] is None
-
-
-def test_a_way_back_to_a_table_that_somebody_has_deleted_is_refused_with_what_helps(get, act, world, tmp_path):
-    from deltalake import write_deltalake
-
-    id = world.checkpoint("airflow:orders:deleted", rows=1)
-    write_deltalake(str(tmp_path / "a"), pa.table({"id": [1]}))
-    put_table(world, id, "a", tmp_path / "a", 0)
-    assert get("/rollback", to=id)["tables"]["a"]["uri"] == str(tmp_path / "a")
-    shutil.rmtree(tmp_path / "a")
-    for refused in (get("/rollback", 409, to=id), act("rollback", 409, to=id, undone=[], preview=True)):
-        assert refused["error"]["reason"] == "TABLE_GONE"
-        assert f"--to {id} --leave a" in refused["error"]["help"]
-        assert "VACUUM" not in str(refused)
-    world.checkpoint("airflow:orders:after it", rows=1)
-
-
-@pytest.mark.parametrize(
-    ("state", "done", "told"),
-    [("queued", None, "not begun"), ("running", None, "at work"), ("failed", False, "failed")],
-)
-def test_an_action_is_done_when_the_run_is_that_does_it(get, act, ids, state, done, told):
-    from airflow.models.dagrun import DagRun
-    from airflow.utils.session import create_session
-
-    made = act("rollback", to=ids[2], undone=get("/rollback", to=ids[2])["undone"], note=state)
-    for end, is_done in ((state, done), ("success", True)):
-        with create_session() as session:
-            session.query(DagRun).filter_by(dag_id="orders", run_id=made["run_id"]).one().state = end
-        newest = get("/audit")["acts"][0]
-        assert newest["asked"]["note"] == state
-        assert newest["done"] is is_done
-        assert end == "success" or told in newest["told"]
 
 
 def test_a_rollback_is_shown_first_and_undoes_no_more_than_that(get, act, ids, world):
