@@ -144,8 +144,8 @@ def reported_error(error: Exception, help: str) -> TidegateError:
     """
     if isinstance(error, TidegateError):
         return error
-    what = f"{name_of(error)}: this should not happen"
-    return TidegateError(what, help=help, reason="UNEXPECTED", quoted=quoted_by(error))
+    summary = f"{type(error).__name__}: {error}".splitlines()[0]
+    return TidegateError(f"{summary}: this should not happen", help=help, reason="UNEXPECTED")
 
 
 _OF_CODE = (ImportError, NameError, NotImplementedError, SyntaxError)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tidegate import seams
-from tidegate.errors import TidegateError, reported_error
+from tidegate.errors import TidegateError, name_of
 from tidegate.history.metrics import READ_AGE, Metric, figures, metrics
 from tidegate.history.query import view_of
 from tidegate.history.selection import ENDED
@@ -168,10 +168,13 @@ def _read_metrics(pipeline: Known) -> tuple[list[Metric], bool]:
 
 
 def _reported(pipeline: Known, error: Exception) -> TidegateError:
-    """Return what to say of an error. The log gets the traceback of one that nobody has foreseen."""
-    if not isinstance(error, TidegateError):
-        log.error("Pipeline %s cannot be read", pipeline.card.pipeline, exc_info=error)
-    return reported_error(error, "the log of Airflow's web server has the traceback; please report it")
+    """Return what to say of an error. The log gets the traceback of one that nobody has foreseen: its message might quote
+    a row, and is for no page."""
+    if isinstance(error, TidegateError):
+        return error
+    log.error("Pipeline %s cannot be read", pipeline.card.pipeline, exc_info=error)
+    help = "the log of Airflow's web server has the traceback; please report it"
+    return TidegateError(f"{name_of(error)}: this should not happen", help=help, reason="UNEXPECTED")
 
 
 def _document(pipeline: Known, may_read_rows: Callable[[str], bool]) -> Json:
