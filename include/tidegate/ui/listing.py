@@ -168,8 +168,8 @@ def _read_metrics(pipeline: Known) -> tuple[list[Metric], bool]:
 
 
 def _reported(pipeline: Known, error: Exception) -> TidegateError:
-    """Return what to say of an error. The log gets the traceback of one that nobody has foreseen: its message might quote
-    a row, and is for no page."""
+    """Return what to say of an error. Of one that nobody has foreseen, the log gets the traceback: its message might
+    quote a row, and is for no page."""
     if isinstance(error, TidegateError):
         return error
     log.error("Pipeline %s cannot be read", pipeline.card.pipeline, exc_info=error)
