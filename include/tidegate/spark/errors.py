@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.sources.files.malformed import malformed_record
-from tidegate.spark.conditions import is_about_data, without_values
+from tidegate.spark.refusals.conditions import is_about_data, without_values
 
 __all__ = ["code_of_error", "full_disk", "translate", "translated"]
 

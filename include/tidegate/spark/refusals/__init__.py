@@ -1,0 +1,1 @@
+"""What Spark says when it refuses something, without the values of rows."""
