@@ -95,6 +95,7 @@ def declaration_error(errors: Sequence[TidegateError]) -> Invalid:
         expected="; ".join(dict.fromkeys(error.expected for error in errors if error.expected)),
         help="\n    ".join(dict.fromkeys(error.help for error in errors if error.help)),
         reason="BAD_DECLARATION",
+        quoted="\n".join(error.quoted for error in errors if error.quoted),
     )
 
 

@@ -46,7 +46,11 @@ def naming_stages(stages: Sequence[Node]) -> Iterator[None]:
         if not whose:
             raise
         raise Invalid(
-            f"{' or '.join(whose)}: {meaning.what}", expected=meaning.expected, help=meaning.help, reason=meaning.reason
+            f"{' or '.join(whose)}: {meaning.what}",
+            expected=meaning.expected,
+            help=meaning.help,
+            reason=meaning.reason,
+            quoted=meaning.quoted,
         ) from error
 
 
