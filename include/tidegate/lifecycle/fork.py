@@ -359,10 +359,10 @@ def _recorded(
     ledger.index_run(plan)
     ledger.create_decision(Decision(**stamp(seams.new_id()), id=plan.id, outcome="completed", manifest=sha))
     entry = to.real_entry(plan.id)
-    if entry is None:
+    if entry is None or not entry.completed:  # of a line that is being discarded, the decision is gone already
         _refuse_lost(ledger)
-    else:
-        ledger.sync_decision(plan.id)
+        return None
+    ledger.sync_decision(plan.id)
     return entry
 
 
