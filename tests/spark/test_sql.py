@@ -211,6 +211,61 @@ def test_in_three_checkpoints_it_gives_what_spark_gives_over_all_rows(tmp_path, 
             assert wanted, name
 
 
+ORDER, PAYMENT = "id long, country string, amount double, at timestamp", "id long, method string, at timestamp"
+WITHOUT_PARTNERS = {
+    # what is refused, and what its help says to write instead
+    "left": (
+        "SELECT o.id, o.at, p.id AS pid FROM orders o LEFT JOIN payments p ON o.id = p.id AND o.amount > 5",
+        "SELECT o.id, o.at, p.id AS pid FROM (SELECT *, CASE WHEN amount > 5 THEN id END AS id_if FROM orders) o "
+        "LEFT JOIN payments p ON o.id_if = p.id",
+    ),
+    "right": (
+        "SELECT o.id, o.at, p.id AS pid FROM orders o RIGHT JOIN payments p ON o.id = p.id AND p.method = 'card'",
+        "SELECT o.id, o.at, p.id AS pid FROM orders o RIGHT JOIN "
+        "(SELECT *, CASE WHEN method = 'card' THEN id END AS id_if FROM payments) p ON o.id = p.id_if",
+    ),
+    "full_of_left": (
+        "SELECT o.id, o.at, p.id AS pid FROM orders o FULL JOIN payments p ON o.id = p.id AND o.amount > 5",
+        "SELECT o.id, o.at, p.id AS pid FROM (SELECT *, CASE WHEN amount > 5 THEN id END AS id_if FROM orders) o "
+        "FULL JOIN payments p ON o.id_if = p.id",
+    ),
+    "full_of_right": (
+        "SELECT o.id, o.at, p.id AS pid FROM orders o FULL JOIN payments p ON o.id = p.id AND p.method = 'card'",
+        "SELECT o.id, o.at, p.id AS pid FROM orders o FULL JOIN "
+        "(SELECT *, CASE WHEN method = 'card' THEN id END AS id_if FROM payments) p ON o.id = p.id_if",
+    ),
+    "anti": (
+        "SELECT o.id, o.at, o.id AS pid FROM orders o LEFT ANTI JOIN payments p ON o.id = p.id AND o.amount > 5",
+        "SELECT o.id, o.at, o.id AS pid FROM (SELECT *, CASE WHEN amount > 5 THEN id END AS id_if FROM orders) o "
+        "LEFT ANTI JOIN payments p ON o.id_if = p.id",
+    ),
+    "left_of_both": (  # at and id tell each order from all others
+        "SELECT o.id, o.at, p.id AS pid FROM orders o LEFT JOIN payments p ON o.id = p.id AND p.at > o.at",
+        "SELECT o.id, o.at, j.pid FROM orders o LEFT JOIN (SELECT o.id AS oid, o.at AS oat, p.id AS pid FROM orders o "
+        "JOIN payments p ON o.id = p.id AND p.at > o.at) j ON o.id = j.oid AND o.at = j.oat",
+    ),
+}
+
+
+def test_what_a_refused_condition_is_to_be_written_as_gives_the_rows_that_spark_gives(tmp_path, spark):
+    """A filter in a SELECT around a stream, as the help once said, loses the rows that come without a partner."""
+    statements = {name: instead for name, (_, instead) in WITHOUT_PARTNERS.items()}
+    steps = [(ORDERS[:3], PAYMENTS[:1]), (ORDERS[3:6], PAYMENTS[1:4]), (ORDERS[6:], PAYMENTS[4:])]
+    pipeline = Pipeline("shop", watermark="1 min")
+    pipeline.source("orders", TestSource(ORDER, *(orders(step[0]) for step in steps)), event_time="at")
+    pipeline.source("payments", TestSource(PAYMENT, *(payments(step[1]) for step in steps)), event_time="at")
+    for name, statement in statements.items():
+        pipeline.sql(statement, name=name).sink(name, DeltaUpsert(name, keys=["id", "at", "pid"]))
+    spark.createDataFrame(orders(ORDERS), ORDER).createOrReplaceTempView("orders")
+    spark.createDataFrame(payments(PAYMENTS), PAYMENT).createOrReplaceTempView("payments")
+    with tidegate.testing.run(pipeline, tmp_path, spark=spark) as running:
+        assert len(running.until_idle()) == 3
+        for name, (refused, _) in WITHOUT_PARTNERS.items():
+            expected = [tuple(map(_plain, row)) for row in spark.sql(refused).collect()]
+            found = [tuple(_plain(row[each]) for each in ("id", "at", "pid")) for row in running.rows(name)]
+            assert sorted(found, key=str) == sorted(expected, key=str), name
+
+
 def _plain(value):
     """Spark's rows have no time zone, which is UTC."""
     return value.replace(tzinfo=None) if isinstance(value, datetime) else value

@@ -435,7 +435,24 @@ def test_what_a_statement_says_is_part_of_its_code(pipeline):
             "ON",
         ),
         (f"select o.id from orders o join {TUMBLE} p on o.id = p.id", "a window that is joined", "in parentheses"),
-        ("select o.id from orders o left join payments p on o.id = p.id and p.at > o.at", "this condition", "SELECT"),
+        ("select o.id from orders o left join payments p on o.id = p.id and p.at > o.at", "LEFT JOIN", "with JOIN in"),
+        ("select o.id from orders o right join payments p on o.id = p.id and p.at > o.at", "RIGHT JOIN", "row of p"),
+        ("select o.id from orders o full join payments p on o.id = p.id and p.at > o.at", "FULL JOIN", "inner JOIN"),
+        (
+            "select o.id from orders o left join payments p on o.id = p.id and o.country = 'AT'",
+            "this condition of a LEFT JOIN",
+            "CASE WHEN o.country = 'AT' THEN key END",
+        ),
+        (
+            "select o.id from orders o right join payments p on o.id = p.id and p.at > '2026'",
+            "this condition of a RIGHT JOIN",
+            "in a SELECT around p",
+        ),
+        (
+            "select o.id from orders o full join payments p on o.id = p.id and o.country = 'AT'",
+            "this condition of a FULL JOIN",
+            "a filter would lose rows",
+        ),
         ("select o.id from orders o join payments p on p.at > o.at", "without equal columns", "ON o.… = p.…"),
         (
             "select id, row_number() over (partition by id order by at) as n from orders",
@@ -460,7 +477,7 @@ def test_what_a_statement_says_is_part_of_its_code(pipeline):
         ),
         ("select country, count(*) as n from orders group by country with cube", "CUBE has no operator", "SELECT each"),
         ("select count(*) as n from orders group by all", "ALL has no operator", "name the keys"),
-        ("select count(*) as n from orders group by rollup(country)", "this key is no column", "group by"),
+        ("select count(*) as n from orders group by rollup(country)", "ROLLUP has no operator", "SELECT each"),
         (
             "select distinct n from (select country, id, count(*) as n from orders group by country, id)\n"
             "union all select distinct count(*) as n from orders group by country",

@@ -361,6 +361,9 @@ class _Compiler:
             each = written.unnest()
             if isinstance(each, exp.Literal) and not each.is_string and each.name in _places(tree):
                 each = tree.expressions[int(each.name) - 1].unalias()
+            if (kind := each.key.upper() if isinstance(each, exp.Rollup | exp.Cube | exp.GroupingSets) else "") != "":
+                help = "SELECT each grouping by itself, and combine them: UNION ALL"
+                raise self.query.refuse(written, f"{kind} has no operator", help)
             meaning = "" if isinstance(each, exp.Literal) or has_aggregate(each) else read.columns.meaning(each)
             own = read.columns.name(each)
             name = shown.get(meaning, own if len(getattr(each, "parts", "")) > 1 or own not in renamed else "")
@@ -472,9 +475,7 @@ class _Compiler:
             where = " AND ".join(f"({text(each)})" for each in of_right)
             right = right.where(where, name=self._uid("right-rows", tree, last=False))
         if rest and how != "inner":
-            raise self.query.refuse(
-                rest[0], f"this condition of a {how.upper()} JOIN", "put it into a SELECT around that stream"
-            )
+            raise self.query.refuse(rest[0], f"this condition of a {how.upper()} JOIN", _instead(rest[0], how, theirs))
         pairs = {mine: joined_name(theirs, name) for mine, name in on}
         copies: dict[str, str] = {}
         if how == "inner":
@@ -603,12 +604,40 @@ def _inline_rank(tree: Any) -> None:
         found.this.replace(exp.Subquery(this=select, alias=alias))
 
 
+def _instead(condition: exp.Expression, how: str, theirs: str) -> str:
+    """Return what to write instead of a condition in ON of a JOIN that is not inner.
+
+    It says which rows find another one, and rows that find none come all the same: a filter would lose them. A key that
+    is null finds none either.
+    """
+    from sqlglot import exp
+
+    sides = {each.parts[0].name for each in condition.find_all(exp.Column) if len(each.parts) > 1}
+    if len(sides) == 1:
+        (side,) = sides
+        return (
+            f"in a SELECT around {side}, add CASE WHEN {condition.sql('spark')[:_SHOWN]} THEN key END AS key_if, and "
+            "join by key_if in place of the key: a filter would lose rows that come without a partner"
+        )
+    if how == "full":
+        return "without a partner under it, rows cannot be told here: use an inner JOIN, or the streams' own join(…)"
+    of = theirs if how == "right" else "the left side"
+    return (
+        f"join under it with JOIN in a SELECT of its own, and {how.upper()} JOIN the result by what tells each row of "
+        f"{of} from all others: a filter would lose rows that come without a partner"
+    )
+
+
 def _is_about(condition: exp.Expression, alias: str) -> bool:
     """Return whether a condition is about the columns of one side only."""
     from sqlglot import exp
 
     columns = condition.find_all(exp.Column)
     return all(len(each.parts) > 1 and each.parts[0].name.lower() == alias.lower() for each in columns)
+
+
+_SHOWN = 60
+"""How much of a condition a help repeats."""
 
 
 @cache
