@@ -73,3 +73,15 @@ def test_no_key_of_another_system_is_such_a_text(spark):
     (problem,) = KafkaTopic("t", servers="s:1", key="name").form.problems(schema)
     assert "lower(`name`) COLLATE UTF8_BINARY" in problem
     assert KafkaTopic("t", servers="s:1").form.problems(schema) == []
+
+
+def test_a_column_named_as_the_distinct_values_are_kept_is_refused_by_its_name(spark, tmp_path):
+    """In the second checkpoint the values that are kept meet the rows: Spark could not tell the two apart."""
+    pipeline = Pipeline("names")
+    rows = pipeline.source("rows", TestSource("id int, name string, v int", FIRST, SECOND))
+    named = rows.select("name", "v AS _value0", "id AS _value1", name="named")
+    named.aggregate(by="name", kinds="count(distinct _value0)", uid="o").sink("sink", DeltaAppend("s", changelog=True))
+    with tidegate.testing.run(pipeline, tmp_path, spark=spark) as running:
+        with pytest.raises(Invalid, match="its input has '_value0', names of tidegate's own") as refused:
+            running.checkpoint()
+        assert refused.value.reason == "RESERVED_COLUMN"

@@ -220,6 +220,7 @@ class Aggregate(ExpiringOperator):
         refuse_own(rows, context, OURS)
         types = types_of(functions, rows, context)
         functions = self._counted([function.typed(types.results[function.name]) for function in functions], context)
+        refuse_own(rows, context, [name for of in _distinct_parts(functions).values() for name in value_names(of)])
         results = (function.result(types.results[function.name]) for function in functions)
         return functions, [*map(quoted, self.by), *results], types
 
