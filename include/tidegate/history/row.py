@@ -178,7 +178,10 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True):
     released: int | None
     verdict: str | None
     """The worst of its gates'."""
-    state_rows: Annotated[int | None, Measure("state rows", "rows", "rows that operators remember")]
+    state_rows: Annotated[
+        int | None,
+        Measure("stored state rows", "rows", "rows in the files of states: a key has one in each file not merged yet"),
+    ]
     state_bytes: Annotated[
         int | None, Measure("state size", "bytes", "the full size of all keyed states", plotted=True)
     ]
