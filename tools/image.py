@@ -74,7 +74,9 @@ def find_engine() -> list[str]:
     if shutil.which("docker") and subprocess.run(["docker", "info"], capture_output=True).returncode == 0:
         return ["docker"]
     if shutil.which("buildah"):
-        return ["buildah", *(["--storage-driver", "vfs"] if os.getuid() == 0 else [])]
+        if os.getuid() == 0:
+            os.environ.setdefault("STORAGE_DRIVER", "vfs")
+        return ["buildah"]
     sys.exit("image: no Docker answers, and there is no buildah.\n  Help: Debian: sudo apt-get install buildah")
 
 
