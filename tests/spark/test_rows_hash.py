@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.spark.rows_hash import rows_hash
+from tidegate.spark.row_id import rows_hash
 
 ROWS = [
     (1, "a", None, [1.5, None]),

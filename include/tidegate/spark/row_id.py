@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import itertools
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from tidegate.records.names import quoted
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructField
 
-__all__ = ["HALVES", "half_fields", "row_halves", "row_id", "with_row_ids"]
+__all__ = ["HALVES", "half_fields", "row_halves", "row_id", "rows_hash", "with_row_ids"]
 
 HALVES: Final = ("_tidegate_high", "_tidegate_low")
 """The columns with both halves of an id, before workers make its text of them: Spark takes longer for that than for
@@ -99,3 +100,11 @@ def _hashed(column: str, kind: DataType, depth: int = 0) -> str:
 def _text(text: str) -> str:
     """Return a text as SQL. What a letter behind a backslash means depends on a setting of the session."""
     return f"CAST(X'{text.encode().hex()}' AS STRING)" if "'" in text or "\\" in text else f"'{text}'"
+
+
+def rows_hash(frame: DataFrame) -> str:
+    """Return the hash of a frame's rows as a multiset, and of the names and types of its columns. One query."""
+    sums = [f"CAST(sum(CAST({half} AS DECIMAL(38, 0))) AS STRING)" for half in HALVES]
+    (row,) = frame.selectExpr(*row_halves(frame)).selectExpr("CAST(count(*) AS STRING)", *sums).collect()
+    columns = sorted(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema.fields)
+    return sha256("\n".join([*columns, *map(str, row)]).encode()).hexdigest()

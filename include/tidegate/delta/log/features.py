@@ -8,9 +8,10 @@ lengths; and to column-mapped tables, where Spark then reads our columns as null
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tidegate.delta.log.catalog import refuse_catalog
 from tidegate.errors import Invalid
 from tidegate.records.records import Json
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from tidegate.delta.log.snapshot import Snapshot
 
 __all__ = [
-    "CATALOG_TABLE",
-    "refuse_catalog",
     "refuse_unsafe",
     "required_columns",
     "spark_reasons",
@@ -38,11 +37,6 @@ _HARMLESS = {
     "v2Checkpoint",
 }
 """Features that a table may have: its settings and its schema show whether it uses those that matter."""
-
-CATALOG_TABLE = "CATALOG_TABLE"
-"""The reason of a refusal."""
-_CATALOG_FEATURES = {"catalogManaged", "catalogOwned", "catalogOwned-preview"}
-"""Features of tables whose log alone is not the truth: a catalog decides what is in them."""
 
 _FIELD_RULES = {
     "delta.invariants": "an invariant",
@@ -73,18 +67,6 @@ def spark_reasons_to_rewrite(snapshot: Snapshot) -> list[str]:
     if snapshot.has_deletion_vectors:
         reasons.append("deletion vectors, whose files delta-rs cannot name when it removes them")
     return reasons
-
-
-def refuse_catalog(url: str, features: Collection[str]) -> None:
-    """Raise Invalid for a table that a catalog manages, as Unity Catalog does."""
-    if managed := sorted(_CATALOG_FEATURES & set(features)):
-        raise Invalid(
-            f"{url} is managed by a catalog ({', '.join(managed)}): its log alone does not tell what is in it",
-            expected="a table whose log is the truth",
-            help="to read it, use a stage with Spark's catalog, or copy it to a table of its own; to publish, use a "
-            "table that no catalog manages",
-            reason=CATALOG_TABLE,
-        )
 
 
 def refuse_unsafe(snapshot: Snapshot, *, rewrites: bool) -> None:

@@ -12,8 +12,8 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.delta.files.access import Location, unavailable
+from tidegate.delta.log.catalog import CATALOG_TABLE
 from tidegate.delta.log.checkpoints import do_without_torn, torn_checkpoints
-from tidegate.delta.log.features import CATALOG_TABLE
 from tidegate.delta.log.files import (
     LOG,
     MOST_LISTED,

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.delta.files.access import Location, file_system, unavailable
-from tidegate.delta.log.features import refuse_catalog
+from tidegate.delta.log.catalog import refuse_catalog
 from tidegate.delta.log.files import LOG, Commit, DataFile, LogFile, list_log, read_commit, record_count
 from tidegate.errors import Invalid
 from tidegate.records.records import Json

@@ -32,7 +32,7 @@ from tidegate.sinks.prestaged import PrestagedRows
 from tidegate.sources.base import SourceContext
 from tidegate.spark.known import empty_like
 from tidegate.spark.materialize import materialize, release
-from tidegate.spark.rows_hash import rows_hash
+from tidegate.spark.row_id import rows_hash
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
