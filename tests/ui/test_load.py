@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tidegate.ui.load import AT_ONCE, IN_LINE, Line
+from tidegate.ui.load import AT_ONCE, IN_LINE, DearRequests
 
 
 class Work:
@@ -49,16 +49,16 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def story(tell: Callable[[Work, Line], Awaitable[None]]) -> None:
+def story(tell: Callable[[Work, DearRequests], Awaitable[None]]) -> None:
     async def run() -> None:
         work = Work()
-        await tell(work, Line(work))
+        await tell(work, DearRequests(work))
 
     asyncio.run(run())
 
 
 def test_of_one_persons_requests_one_is_worked_at_and_all_are_answered() -> None:
-    async def tell(work: Work, line: Line) -> None:
+    async def tell(work: Work, line: DearRequests) -> None:
         asked = [asyncio.create_task(ask(line, "viewer")) for _ in range(16)]
         await settled()
         assert work.at_work["viewer"] == 1
@@ -70,7 +70,7 @@ def test_of_one_persons_requests_one_is_worked_at_and_all_are_answered() -> None
 
 
 def test_somebody_elses_request_does_not_wait_for_them() -> None:
-    async def tell(work: Work, line: Line) -> None:
+    async def tell(work: Work, line: DearRequests) -> None:
         asked = [asyncio.create_task(ask(line, "viewer")) for _ in range(16)]
         await settled()
         asked.append(asyncio.create_task(ask(line, "operator")))
@@ -83,7 +83,7 @@ def test_somebody_elses_request_does_not_wait_for_them() -> None:
 
 
 def test_however_many_people_ask_the_process_works_at_few_at_once() -> None:
-    async def tell(work: Work, line: Line) -> None:
+    async def tell(work: Work, line: DearRequests) -> None:
         asked = [asyncio.create_task(ask(line, f"viewer {n}")) for n in range(20)]
         await settled()
         assert work.at_work["all"] == AT_ONCE
@@ -95,7 +95,7 @@ def test_however_many_people_ask_the_process_works_at_few_at_once() -> None:
 
 
 def test_who_sends_more_than_a_page_does_is_told_to_come_later_and_may() -> None:
-    async def tell(work: Work, line: Line) -> None:
+    async def tell(work: Work, line: DearRequests) -> None:
         asked = [asyncio.create_task(ask(line, "script")) for _ in range(IN_LINE)]
         await settled()
         status, headers = await ask(line, "script")
@@ -108,7 +108,7 @@ def test_who_sends_more_than_a_page_does_is_told_to_come_later_and_may() -> None
 
 
 def test_files_of_the_pages_wait_for_nothing() -> None:
-    async def tell(work: Work, line: Line) -> None:
+    async def tell(work: Work, line: DearRequests) -> None:
         asked = [asyncio.create_task(ask(line, "viewer")) for _ in range(3)]
         asked += [asyncio.create_task(ask(line, "viewer", "/static/1/app.js")) for _ in range(5)]
         await settled()
@@ -124,7 +124,7 @@ def test_a_request_that_fails_lets_the_next_one_in() -> None:
         async def fails(scope: Any, receive: Any, send: Any) -> None:
             raise ZeroDivisionError
 
-        line = Line(fails)
+        line = DearRequests(fails)
         for _ in range(IN_LINE + 1):
             try:
                 await ask(line, "viewer")
@@ -138,4 +138,4 @@ def test_the_whole_app_stands_behind_the_line(client: Any, tokens: dict[str, str
     """Where the pages are mounted in Airflow, paths of the API are those that wait."""
     from tidegate.ui.app import make_app
 
-    assert Line in [middleware.cls for middleware in make_app().user_middleware]
+    assert DearRequests in [middleware.cls for middleware in make_app().user_middleware]

@@ -20,7 +20,7 @@ from tidegate.history.prometheus import CONTENT_TYPE, prometheus_text
 from tidegate.ui import actions, api, pages
 from tidegate.ui.access import LOGGED_IN, Readable
 from tidegate.ui.listing import BUDGET_S, metrics_of
-from tidegate.ui.load import Line
+from tidegate.ui.load import DearRequests
 from tidegate.ui.pipelines import known_pipelines
 
 __all__ = ["ERRORS", "error_answer", "make_app", "router"]
@@ -103,7 +103,7 @@ def make_app() -> FastAPI:
     app.include_router(pages.router, include_in_schema=False)
     app.add_exception_handler(TidegateError, error_answer)
     app.add_exception_handler(HTTPException, _refusal)
-    app.add_middleware(Line)
+    app.add_middleware(DearRequests)
     app.add_middleware(Guard)
     return app
 

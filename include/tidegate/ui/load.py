@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-__all__ = ["AT_ONCE", "IN_LINE", "Line"]
+__all__ = ["AT_ONCE", "IN_LINE", "DearRequests"]
 
 AT_ONCE = 2
 """Requests of all people."""
@@ -26,7 +26,7 @@ IN_LINE = 24
 _API = "/api/v1/"
 
 
-class _Places:
+class _Occupied:
     """Who is in line, in one event loop."""
 
     def __init__(self) -> None:
@@ -35,19 +35,19 @@ class _Places:
         self.waiting: Counter[str] = Counter()
 
 
-class Line:
+class DearRequests:
     """Lets requests of the API in, one after the other. Files and pages are cheap, and pass."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, _Places] = WeakKeyDictionary()
+        self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, _Occupied] = WeakKeyDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on when it is its turn."""
         if scope["type"] != "http" or _API not in scope["path"]:
             await self.app(scope, receive, send)
             return
-        person, here = _person(scope), self._places.setdefault(asyncio.get_running_loop(), _Places())
+        person, here = _person(scope), self._places.setdefault(asyncio.get_running_loop(), _Occupied())
         if here.waiting[person] >= IN_LINE:
             await _TOO_MANY(scope, receive, send)
             return
