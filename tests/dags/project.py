@@ -111,7 +111,7 @@ seen = seen.gate(Even(), name="checked")
 
 MULTIPLIES = """
 if (HERE / "broken").exists():
-    raise ValueError("this stage is broken")
+    raise ValueError(f"this stage is {'broken'}")
 rows = rows.selectExpr("id", f"file * {int((HERE / 'factor').read_text())} AS file")
 """
 """A stage whose code has a bug for as long as the file `factor` says so."""

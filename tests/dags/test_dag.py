@@ -23,7 +23,7 @@ def made(project: Project, request: pytest.FixtureRequest) -> Made:
 
 FAILS_IF_TOLD = """
 if (HERE / "broken").exists():
-    raise ValueError("this stage is broken")
+    raise ValueError(f"this stage is {'broken'}")
 """
 
 

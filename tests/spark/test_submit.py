@@ -27,7 +27,7 @@ pytestmark = in_turn(1, of=4)
 
 STAGE = """
 if (HERE / "broken").exists():
-    raise ValueError("this stage is broken")
+    raise ValueError(f"this stage is {'broken'}")
 import os, time
 (HERE / f"at_work-{os.getpid()}").touch()
 while (HERE / "hold").exists():

@@ -93,9 +93,9 @@ def backfill_params() -> dict[str, Param]:
             description="Read so many times as much in a checkpoint as the sources' bounds allow.",
         ),
         "cuts": Param(
-            "",
-            type="string",
-            enum=["", "own", "recorded"],
+            None,
+            type=["null", "string"],
+            enum=[None, "own", "recorded"],
             title="Cuts",
             description="own: read as much at once as the sources' bounds allow. recorded: one checkpoint for each "
             "that the pipeline has made, with exactly its input, so that the same code gives the same rows. Empty: "
