@@ -433,15 +433,18 @@ def test_what_a_bug_made_is_computed_again_by_airflows_own_dialog_and_swapped_in
     page.has("swap", "tbody")
 
     at(page, "overview")
+    done(page, "act-suspend", note="to look at the result")
+    eventually("nothing is open", lambda: not list(made.ledger.view().still_open()), 120)
+    at(page, "overview")
     page.has("Latest swap", "main")
     page.has("before-airflow-1", "main")
-    with airflow.still():
-        eventually("nothing is open", lambda: not list(made.ledger.view().still_open()), 120)
-        before = len(airflow.runs("mended"))
-        page.click("#act-take-back")
-        page.has("Taken back: the swap of backfill airflow-1.", "dialog")
-        sent(page)
-        assert ended(airflow, before + 1) == "success"
+    before = {run.run_id for run in airflow.runs("mended")}
+    page.click("#act-take-back")
+    page.has("Taken back: the swap of backfill airflow-1.", "dialog")
+    sent(page)
+    eventually("it is taken back", lambda: made.entries[-1].rollback is not None and made.entries[-1].completed, 240)
+    (back,) = [run for run in airflow.runs("mended") if run.run_id not in before and run.run_id.startswith("manual")]
+    assert back.ended() == "success"
     at(page, "history")
     page.has("rollback", "tbody")
     assert 300 in {file for _, file in made.rows("latest")}, "as it was before the swap"
