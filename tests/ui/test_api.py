@@ -233,7 +233,13 @@ def test_rows_in_quarantine_are_shown_and_some_released_with_a_correction(get, a
     rows = set_aside(world, {"amount": [-1, -2, None]}, rules=["positive"])
     told = get("/quarantine/enough", limit=2)
     assert (told["total"], told["columns"], len(told["rows"])) == (3, ["amount"], 2)
-    assert told["rows"][0] == {"id": rows[0], "checkpoint": 1, "rules": ["positive"], "values": {"amount": "-1"}}
+    assert told["rows"][0] == {
+        "id": rows[0],
+        "checkpoint": 1,
+        "rules": ["positive"],
+        "stays": None,
+        "values": {"amount": "-1"},
+    }
     assert get("/quarantine/enough", offset=2)["rows"][0]["values"] == {"amount": None}
     assert get("/quarantine/enough", rule="none")["total"] == 0
     get("/quarantine/nobody", 404)
