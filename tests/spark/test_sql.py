@@ -54,6 +54,16 @@ STATEMENTS = {
         "LEFT JOIN payments z USING (id)",
         ["id", "at"],
     ),
+    "paid_between": (
+        "SELECT o.id, p.method, p.at FROM orders o JOIN payments p ON o.id = p.id "
+        "AND p.at > o.at - INTERVAL '20' SECOND AND p.at < o.at + INTERVAL '10' SECOND",
+        [],
+    ),
+    "paid_from_on": (
+        "SELECT o.id, p.method, p.at FROM orders o JOIN payments p ON o.id = p.id "
+        "AND o.at < p.at + INTERVAL '20' SECOND AND p.at <= o.at + INTERVAL '10' SECOND",
+        [],
+    ),
     "settled": (
         "SELECT o.id, o.at FROM orders o LEFT SEMI JOIN payments p ON o.id = p.id "
         "AND p.at BETWEEN o.at - INTERVAL '5' SECOND AND o.at + INTERVAL '1' MINUTE",

@@ -335,6 +335,63 @@ def test_what_a_statement_says_is_part_of_its_code(pipeline):
 
 
 @pytest.mark.parametrize(
+    ("condition", "filtered"),
+    [
+        ("p.at >= o.at - INTERVAL '5' MINUTE AND p.at <= o.at + INTERVAL '1' HOUR", None),
+        (
+            "p.at > o.at - INTERVAL '5' MINUTE AND p.at < o.at + INTERVAL '1' HOUR",
+            "(`p__at` > `o__at` - INTERVAL '5' MINUTE) AND (`p__at` < `o__at` + INTERVAL '1' HOUR)",
+        ),
+        (
+            "o.at < p.at + INTERVAL '5' MINUTE AND O.at >= P.at - INTERVAL '1' HOUR",
+            "(`o__at` < `p__at` + INTERVAL '5' MINUTE)",
+        ),
+        (
+            "p.at + INTERVAL '5' MINUTE >= o.at AND o.at + INTERVAL '1' HOUR > p.at",
+            "(`o__at` + INTERVAL '1' HOUR > `p__at`)",
+        ),
+        (
+            "p.at >= o.at - INTERVAL '9' MINUTE AND p.at <= o.at + INTERVAL '1' HOUR AND p.at >= o.at - INTERVAL '5' "
+            "MINUTE",
+            None,
+        ),
+    ],
+)
+def test_times_between_two_comparisons_are_joined_within_them_as_with_between(pipeline, condition, filtered):
+    """Not with rows that are kept permanently. `<` and `>` leave out the bounds, in a filter of the joined rows."""
+    pipeline.sql(f"SELECT o.id, p.method FROM orders o JOIN payments p ON o.id = p.id AND {condition}", name="x")
+    assert operators(pipeline) == {"x-join": ("join", NEAR)}
+    (select,) = (each for each in pipeline._stages if each.name == "x")
+    assert select.function.keywords["where"] == filtered
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "p.at > o.at",
+        "p.id >= o.id AND p.id <= o.id",
+        "p.at > o.at AND p.at < o.at + INTERVAL '1' MONTH",
+        "p.at > o.at AND o.at < p.at + INTERVAL '1' HOUR",
+        "p.at > o.at + INTERVAL '1' HOUR AND p.at < o.at",
+        "p.due > o.at AND p.due < o.at + INTERVAL '1' HOUR",  # by what is no event time, rows would be late
+    ],
+)
+def test_comparisons_that_bound_no_time_on_both_sides_are_a_filter(pipeline, condition):
+    pipeline.sql(f"SELECT o.id, p.method FROM orders o JOIN payments p ON o.id = p.id AND {condition}", name="x")
+    assert operators(pipeline) == {"x-join": ("join", {"on": ["o__id = p__id"], "how": "inner"})}
+
+
+def test_a_bound_of_time_that_is_left_out_is_refused_where_the_join_is_not_inner(pipeline):
+    near = "p.at > o.at AND p.at <= o.at + INTERVAL '1' HOUR"
+    for how in ("LEFT", "RIGHT", "FULL", "ANTI"):
+        with pytest.raises(Invalid, match=f"this condition of a {how} JOIN: p.at > o.at"):
+            pipeline.sql(f"SELECT o.id FROM orders o {how} JOIN payments p ON o.id = p.id AND {near}", name="x")
+    inclusive = near.replace("> ", ">= ")
+    pipeline.sql(f"SELECT o.id FROM orders o LEFT JOIN payments p ON o.id = p.id AND {inclusive}", name="x")
+    assert operators(pipeline)["x-join"][1]["within"] == ["0 s", "3600 s"]
+
+
+@pytest.mark.parametrize(
     ("text", "told", "help"),
     [
         ("select sum(amount) from orders", "line 1, column 8: an aggregate without a name", "write AS"),

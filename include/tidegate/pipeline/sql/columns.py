@@ -126,6 +126,8 @@ class JoinedColumns(Columns):
     """The columns that an inner join has left out, each with the one that it is equal to."""
     shared: dict[str, str] = field(default_factory=dict)
     """The columns of USING, which need no alias."""
+    event_times: dict[str, str | None] = field(default_factory=dict)
+    """The column of event time that the sources of each side declare, if they agree on one."""
 
     def path(self, column: Any) -> list[Any]:
         from sqlglot import exp

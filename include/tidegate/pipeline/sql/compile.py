@@ -4,7 +4,7 @@
     DISTINCT                              deduplicate; of rows that replace others, aggregate
     GROUP BY, or aggregates alone         aggregate; without GROUP BY of all rows, by=[]
     GROUP BY over TUMBLE, HOP, SESSION    window
-    JOIN, with times BETWEEN              join with `within`; without times, of what both sides hold now; each in turn
+    JOIN, with times BETWEEN, or < and >  join with `within`; without times, of what both sides hold now; each in turn
     UNION ALL                             union, by the names of the columns
     ROW_NUMBER(), RANK() … <= n           top_n; the newest row by descending columns: latest
 
@@ -443,7 +443,7 @@ class _Compiler:
         if any(each.is_star for each in tree.expressions):
             raise self.query.refuse(tree.expressions[0], "* of a JOIN", "name the columns")
         stream, first = self._from(tree)
-        sides = JoinedColumns(self.query, [first])
+        sides = JoinedColumns(self.query, [first], event_times={first: self.pipeline._event_time_of(stream.name)})
         joined = self.pipeline.stage(stream, name=self._uid("left", tree, last=False))(_prefixed(first, {}))
         conditions: list[exp.Expression] = []
         for join in tree.args["joins"]:
@@ -467,6 +467,7 @@ class _Compiler:
         right, theirs = self._source(join.this)
         if sides.alias(theirs):
             raise self.query.refuse(join, f"two sides are called {theirs!r}", "name one of them differently: AS")
+        sides.event_times[theirs] = self.pipeline._event_time_of(right.name)
         on, times, rest = self._conditions(join, sides, theirs)
         of_right = [each for each in rest if how in ("left", *LEFT_ONLY) and _is_about(each, theirs)]
         rest = [each for each in rest if each not in of_right]
@@ -528,7 +529,40 @@ class _Compiler:
             rest.append(each)
         if not on:
             raise self.query.refuse(join, "a JOIN without equal columns", help)
+        if times is None:
+            times, rest = self._compared(rest, sides, theirs)
         return on, times, rest
+
+    def _compared(self, conditions: list[Any], sides: JoinedColumns, theirs: str) -> Any:
+        """Return the bounds that comparisons set to both sides' event times, and the conditions that are left: `<` and
+        `>` leave out the bounds themselves, so they are asked of the joined rows, too."""
+        from sqlglot import exp
+
+        found: dict[str, list[tuple[Any, bool, float, bool]]] = {}
+        for each in conditions:
+            if not isinstance(each, exp.GT | exp.GTE | exp.LT | exp.LTE):
+                continue
+            with contextlib.suppress(Invalid):  # an interval such as a month: no length of time
+                (one, earlier), (other, later) = map(self._shifted, (each.this, each.expression))
+                if not all(isinstance(column, exp.Column) and len(column.parts) == 2 for column in (one, other)):
+                    continue
+                is_least, seconds = isinstance(each, exp.GT | exp.GTE), later - earlier
+                if one.table.lower() != theirs.lower():
+                    one, other, is_least, seconds = other, one, not is_least, -seconds
+                alias = sides.alias(other.table)
+                if one.table.lower() != theirs.lower() or not alias:
+                    continue
+                if (other.name, one.name) == (sides.event_times[alias], sides.event_times[theirs]):
+                    has_interval = bool(each.find(exp.Interval))
+                    found.setdefault(sides.name(other), []).append((each, is_least, seconds, has_interval))
+        for mine, bounds in found.items():
+            least = [seconds for _, is_least, seconds, _ in bounds if is_least]
+            most = [seconds for _, is_least, seconds, _ in bounds if not is_least]
+            if least and most and max(least) <= min(most) and any(has_interval for *_, has_interval in bounds):
+                times = max(least), min(most), (mine, joined_name(theirs, str(sides.event_times[theirs])))
+                met = [each for each, *_ in bounds if isinstance(each, exp.GTE | exp.LTE)]
+                return times, [each for each in conditions if not any(each is one for one in met)]
+        return None, conditions
 
     def _bounds(self, between: exp.Expression, sides: JoinedColumns, theirs: str) -> Any:
         """Return how much earlier and later the other side's time may be. None: this is about something else."""
