@@ -56,12 +56,12 @@ STATEMENTS = {
     ),
     "paid_between": (
         "SELECT o.id, p.method, p.at FROM orders o JOIN payments p ON o.id = p.id "
-        "AND p.at > o.at - INTERVAL '20' SECOND AND p.at < o.at + INTERVAL '10' SECOND",
+        "AND p.at > o.at - INTERVAL '200' SECOND AND p.at < o.at + INTERVAL '10' SECOND",
         [],
     ),
     "paid_from_on": (
         "SELECT o.id, p.method, p.at FROM orders o JOIN payments p ON o.id = p.id "
-        "AND o.at < p.at + INTERVAL '20' SECOND AND p.at <= o.at + INTERVAL '10' SECOND",
+        "AND o.at < p.at + INTERVAL '130' SECOND AND p.at <= o.at + INTERVAL '10' SECOND",
         [],
     ),
     "settled": (
