@@ -361,6 +361,8 @@ def arguments(functions: Mapping[str, str]) -> dict[str, str]:
 def _unfit(call: Call, shape: Shape) -> str | None:
     """Return why this call cannot be kept, though its function can."""
     count = len(call.arguments)
+    if call.distinct and call.name in ("min", "max"):
+        return f"{call.name} of distinct values is {call.name} of all: leave out distinct"
     if call.distinct and call.name != "count":
         return f"{call.name} of distinct values cannot be kept; count(distinct …) can"
     if call.name == "count":

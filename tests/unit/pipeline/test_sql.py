@@ -456,7 +456,7 @@ def test_a_bound_of_time_that_is_left_out_is_refused_where_the_join_is_not_inner
             "order when you read",
         ),
         ("select *\n  from orderz", "line 2, column 8: there is no stream 'orderz'", "orders, payments"),
-        ("select id,\n lag(id) over (partition by id order by at) as r from orders", "line 2, column ", "dense_rank()"),
+        ("select id,\n lag(id) over (partition by id order by at) as r from orders", "line 2, column ", "lag(amount)"),
         ("select id from orders limit 3", "LIMIT has no operator", "row_number"),
         ("select\n sum( from orders", "line 2, column ", "mend it there"),
         ("select id from orders where id in (select id from payments)", "a subquery", "JOIN it"),
@@ -543,7 +543,7 @@ def test_a_bound_of_time_that_is_left_out_is_refused_where_the_join_is_not_inner
         ),
         ("select id from orders tablesample (10 percent)", "SAMPLE has no operator", "other rows"),
         ("select id from (select id from orders) tablesample (10 percent)", "SAMPLE has no operator", "other rows"),
-        ("select id from orders version as of 3", "VERSION has no operator", "source"),
+        ("select id from orders version as of 3", "AS OF has no operator", "source"),
         ("(select id from orders) limit 3", "LIMIT has no operator", "row_number"),
         ("select a from (select id from orders) as t(a)", "COLUMNS has no operator", "AS"),
         ("with t(a) as (select id from orders) select a from t", "COLUMNS has no operator", "AS"),
@@ -608,7 +608,7 @@ def test_a_bound_of_time_that_is_left_out_is_refused_where_the_join_is_not_inner
         (
             "select * from (select *, row_number() over (partition by id order by at desc) as n from orders) "
             "where n <= '²'",
-            "a rank without a bound",
+            "a bound of a rank that is not its first rows",
             "n <= 3",
         ),
         (
@@ -643,6 +643,77 @@ def test_a_bound_of_time_that_is_left_out_is_refused_where_the_join_is_not_inner
             "differently",
         ),
         ("select p.x from orders o", "'p' is not what FROM names", "o.x"),
+        (
+            "select country, count(*) as n from orders group by grouping sets ((country), ())",
+            "GROUPING SETS has no operator",
+            "UNION ALL",
+        ),
+        ("select country, count(*) as n from orders group by cube(country)", "CUBE has no operator", "UNION ALL"),
+        (
+            "select o.id from orders o join payments for system_time as of o.at as p on o.id = p.id",
+            "line 1, column 63: AS OF has no operator",
+            "orders.join(rates, on=…, as_of=True) in place of FOR SYSTEM_TIME AS OF",
+        ),
+        (
+            "select * from (select *, row_number() over (partition by id order by at desc) as n from orders) "
+            "where n = 2",
+            "column 103: a bound of a rank that is not its first rows: WHERE n = 2",
+            "WHERE n <= 3 AND …",
+        ),
+        (
+            "select country, count(*) as n from orders group by country "
+            "having country in (select method from payments)",
+            "line 1, column 86: a subquery",
+            "LEFT SEMI JOIN",
+        ),
+        ("select id, proctime() as p from orders", "the time of processing, which a retry", 'time="processing"'),
+        (
+            f"select o.id from orders o join {TUMBLE} p on o.id = p.id",
+            "joined or ranked by its rows: TABLE(TUMBLE(TABLE orders, …)) AS p",
+            "in parentheses",
+        ),
+        ("select id from some_rows(orders)", "a function in place of a stream: SOME_ROWS(orders)", "name a stream"),
+        (
+            "select count(*) as n from tumble(orders, at, interval '1' minute) group by window_start",
+            "a function in place of a stream: TUMBLE",
+            "FROM TABLE(TUMBLE(TABLE",
+        ),
+        (
+            "select count(*) as n\nfrom table(cumulate(table orders, descriptor(at), interval '1' minute, "
+            "interval '1' hour)) group by window_start, window_end",
+            "line 2, column 6: CUMULATE has no operator",
+            "take TUMBLE",
+        ),
+        (
+            "select count(*) as n from table(tumble(table orders, at)) group by window_start, window_end",
+            "line 1, column 27: this TUMBLE has another form than its own",
+            "write it so",
+        ),
+        (
+            "select id, lag(amount) over (partition by id order by at) as r from orders",
+            "line 1, column 12: LAG OVER rows has no operator",
+            "own over(…)",
+        ),
+        (
+            "select sum(amount) over (partition by id order by at) as r from orders",
+            "SUM OVER rows has no operator",
+            "own over(…)",
+        ),
+        (
+            "select country, min(distinct id) as m from orders group by country",
+            "min of distinct values is min of all",
+            "leave out DISTINCT",
+        ),
+        (
+            "select count(*) as n from orders group by country, tumble(at, interval '1' minute)",
+            "line 1, column 52: a window as a function",
+            "FROM TABLE(TUMBLE(TABLE",
+        ),
+        (
+            "select tumble_start(at, interval '1' minute) as s, count(*) as n from orders group by country",
+            "line 1, column 8: a window as a function",
+            "GROUP BY window_start, window_end",
+        ),
     ],
 )
 def test_what_does_not_map_is_refused_with_its_place(pipeline, text, told, help):
@@ -689,6 +760,40 @@ def test_what_an_operator_refuses_is_told_with_its_place(pipeline):
     assert found == {name: f"SQL, line {place}" for name, place in places.items()}
 
 
+PLACED = (
+    "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY window_start, window_end ORDER BY n DESC) AS place FROM "
+    f"(SELECT {{}} FROM {TUMBLE} GROUP BY window_start, window_end, country)) WHERE place <= 3"
+)
+
+
+@pytest.mark.parametrize("columns", ["country, window_start, window_end, count(*) AS n", "*, count(*) + 1 AS n"])
+def test_a_rank_of_a_window_that_replaces_rows_names_what_is_between_both(pipeline, columns):
+    """The order of columns decides it, since another one needs a stage: nothing else would tell."""
+    columns = columns.replace("*, ", "window_start, window_end, country, ", 1) if columns[0] == "*" else columns
+    pipeline.stream("payments").sink("payments", DeltaAppend("payments"))
+    pipeline.sql(PLACED.format(columns), name="x").sink("x", DeltaAppend("x"))
+    with pytest.raises(Invalid) as refused:
+        pipeline.graph()
+    assert "closed windows of 'x-window' straight from it, but 'x-select' is between them" in refused.value.what
+    assert "SELECT window_start, window_end, the other keys in the order of GROUP BY" in refused.value.what
+
+
+def test_a_rank_of_a_windows_own_columns_only_adds_rows(pipeline):
+    pipeline.stream("payments").sink("payments", DeltaAppend("payments"))
+    text = PLACED.format("window_start, window_end, country, count(*) AS n").replace("*", "country, place", 1)
+    pipeline.sql(text, name="x").sink("x", DeltaAppend("x"))
+    assert pipeline.graph()
+
+
+def test_a_rank_of_rows_that_replaces_rows_is_not_said_to_be_of_a_window(pipeline):
+    pipeline.stream("payments").sink("payments", DeltaAppend("payments"))
+    text = f"SELECT * FROM {RANKED.format('amount DESC')} WHERE n <= 3"
+    pipeline.sql(text, name="x").sink("x", DeltaAppend("x"))
+    with pytest.raises(Invalid) as refused:
+        pipeline.graph()
+    assert "straight from it" not in refused.value.what
+
+
 RANKED = "(SELECT *, row_number() OVER (PARTITION BY country ORDER BY {}) AS n FROM orders)"
 
 
@@ -708,6 +813,12 @@ def test_state_ttl_is_that_of_each_operator_that_would_keep_rows_permanently(pip
     told = [options for _, options in operators(pipeline).values()]
     assert told
     assert all(options["state_ttl"] == "30 days" and options["ttl_time"] == "event" for options in told)
+
+
+def test_of_a_rank_that_is_bounded_as_well_any_rows_can_be_asked_for(pipeline):
+    """As the help says where there is no bound."""
+    pipeline.sql(f"SELECT * FROM {RANKED.format('at DESC')} WHERE n <= 3 AND n = 2", name="x")
+    assert operators(pipeline)["x-top"][1]["n"] == 3
 
 
 def test_state_ttl_where_nothing_is_kept_permanently_is_refused(pipeline):

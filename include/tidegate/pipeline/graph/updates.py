@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tidegate.operators.latest import TopN
 from tidegate.pipeline.graph.nodes import GateNode, OperatorNode, operator_of
 from tidegate.pipeline.graph.retractions import forgotten_rows
 from tidegate.sinks.base import Sink
@@ -60,8 +61,31 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
             )
     for node in sinks:
         if node.input in updating and isinstance(node.sink, Sink):
-            problems += [f"sink {node.name!r}: {problem}" for problem in node.sink.update_problems(node.input)]
+            cause = _rank_apart_from_its_window(ordered, node.input)
+            problems += [f"sink {node.name!r}: {problem}{cause}" for problem in node.sink.update_problems(node.input)]
     return problems + forgotten_rows(ordered, sinks, updating, forgetting)
+
+
+def _rank_apart_from_its_window(ordered: Sequence[Node], stream: str) -> str:
+    """Return, of a stream that replaces rows since a rank does not take a closed window's rows straight from it, what
+    is between both, for an error. Empty: that is not why."""
+    makers = {name: stage for stage in ordered for name in stage.produces}
+    rank = makers.get(stream)
+    while rank is not None and not isinstance(rank, OperatorNode):
+        rank = makers.get(rank.inputs[0])
+    operator = operator_of(rank) if rank is not None else None
+    by = set(operator.by) if isinstance(operator, TopN) else set()
+    between = maker = makers.get(rank.inputs[0]) if rank is not None and by else None
+    while maker is not None and not isinstance(maker, OperatorNode):
+        between, maker = maker, makers.get(maker.inputs[0])
+    if rank is None or between is None or maker is None or between is maker or by.isdisjoint(maker.operator.whole_by):
+        return ""
+    return (
+        f". {rank.title} would only add rows if it took the closed windows of {maker.name!r} straight from it, but "
+        f"{between.name!r} is between them: rank the window's own columns; in SQL, SELECT window_start, window_end, "
+        "the other keys in the order of GROUP BY, and then the aggregates, without HAVING or WHERE, and choose others "
+        "outside the rank"
+    )
 
 
 def forgetting_operators(ordered: Sequence[Node], updating: frozenset[str]) -> dict[str, set[str]]:

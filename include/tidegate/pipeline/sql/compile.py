@@ -28,6 +28,7 @@ from tidegate.pipeline.graph.updates import updating_streams
 from tidegate.pipeline.sql.columns import Columns, JoinedColumns, StreamColumns, is_counted, joined_name
 from tidegate.pipeline.sql.grouping import Grouping, Groups, free_name
 from tidegate.pipeline.sql.mapping import (
+    WINDOWS_ARE_TABLES,
     Ranked,
     conjuncts,
     has_aggregate,
@@ -228,6 +229,9 @@ class _Compiler:
             raise self.query.refuse(node, "this is no stream", "name one, or put a SELECT in parentheses")
         refuse_other_parts(self.query, node)
         name = f"{node.db}.{node.name}" if node.db else node.name
+        if not isinstance(node.this, exp.Identifier):
+            what = "a function in place of a stream"
+            raise self.query.refuse(node, what, f"name a stream; of windows, {WINDOWS_ARE_TABLES}")
         if name in self.query.windows:
             if not windowed:
                 help = "put SELECT … GROUP BY window_start, window_end in parentheses around it"
@@ -362,6 +366,7 @@ class _Compiler:
             if isinstance(each, exp.Literal) and not each.is_string and each.name in _places(tree):
                 each = tree.expressions[int(each.name) - 1].unalias()
             if (kind := each.key.upper() if isinstance(each, exp.Rollup | exp.Cube | exp.GroupingSets) else "") != "":
+                kind = kind.replace("GROUPINGSETS", "GROUPING SETS")
                 help = "SELECT each grouping by itself, and combine them: UNION ALL"
                 raise self.query.refuse(written, f"{kind} has no operator", help)
             meaning = "" if isinstance(each, exp.Literal) or has_aggregate(each) else read.columns.meaning(each)

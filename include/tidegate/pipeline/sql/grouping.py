@@ -53,7 +53,9 @@ class Grouping:
             if not isinstance(each.this, exp.Star) and not is_unit(each) and self.columns.base(each).lower() in changed:
                 raise self.query.refuse(each, "a key that is computed has this name", "name the key differently")
         if isinstance(problem := parse("it", text), str):
-            raise self.query.refuse(node, problem.removeprefix(f"it={text!r}").lstrip(": "), "compute it in `process`")
+            what = problem.removeprefix(f"it={text!r}").lstrip(": ")
+            help = "leave out DISTINCT" if what.endswith("leave out distinct") else "compute it in `process`"
+            raise self.query.refuse(node, what, help)
         known = next((known for known, function in self.functions.items() if function == text), "")
         if known and not anew:
             return known

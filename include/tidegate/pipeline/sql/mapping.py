@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidegate.pipeline.sql.reading import Query
 
 __all__ = [
+    "WINDOWS_ARE_TABLES",
     "Ranked",
     "conjuncts",
     "has_aggregate",
@@ -44,7 +45,8 @@ _HELP: Final = {
     ),
     **dict.fromkeys(("order", "sort", "cluster", "distribute"), "a table has no order: order when you read it"),
     **dict.fromkeys(
-        ("cube", "rollup", "grouping_sets", "totals", "all"), "name the keys; for other groups, write a SELECT each"
+        ("cube", "rollup", "grouping_sets", "totals", "all"),
+        "name the keys; for other groups, write a SELECT each, and combine them: UNION ALL",
     ),
     "on": "take row_number() per key",
     "spec": "a rank counts all rows before: leave it out",
@@ -54,7 +56,8 @@ _HELP: Final = {
     "hint": "leave it out",
     "method": "say JOIN … ON",
     "columns": "name the columns in the SELECT: AS",
-    "version": "declare a source that starts there",
+    "version": "of a table's version, declare a source that starts there; of what another stream holds at each row's "
+    "time, use orders.join(rates, on=…, as_of=True) in place of FOR SYSTEM_TIME AS OF",
     "catalog": "name a stream of the pipeline",
 }
 _CHANGING: Final = (
@@ -97,6 +100,14 @@ _AGGREGATES: Final = frozenset(
 """Spark's aggregates. In a stage, each checkpoint would compute its own."""
 
 
+_OLD_WINDOWS: Final = ("tumble", "hop", "session", "cumulate")
+"""Flink's windows in GROUP BY."""
+WINDOWS_ARE_TABLES: Final = (
+    "write FROM TABLE(TUMBLE(TABLE …, DESCRIPTOR(at), INTERVAL '5' MINUTE)), or HOP, or SESSION, and GROUP BY "
+    "window_start, window_end"
+)
+
+
 def refuse_other_parts(query: Query, node: exp.Expression) -> None:
     """Raise an error if a node says something that nothing here looks at."""
     from sqlglot import exp
@@ -106,7 +117,7 @@ def refuse_other_parts(query: Query, node: exp.Expression) -> None:
         if found and part not in taken:
             first = found[0] if isinstance(found, list) else found
             has_place = isinstance(first, exp.Expression) and any("start" in each.meta for each in first.walk())
-            name = part.strip("_").replace("_", " ").upper()
+            name = "AS OF" if part == "version" else part.strip("_").replace("_", " ").upper()
             help = _HELP.get(part, "do it in a stage")
             raise query.refuse(first if has_place else node, f"{name} has no operator", help)
     for part in ("alias", "distinct"):
@@ -124,12 +135,19 @@ def refuse_functions(query: Query, tree: exp.Select) -> None:
         if isinstance(each, exp.Window):
             _refuse_window(query, tree, each)
         if isinstance(each, exp.Select):
-            raise query.refuse(each, "a subquery in an expression", "JOIN it")
+            help = (
+                "JOIN it: IN and EXISTS are a LEFT SEMI JOIN, NOT EXISTS a LEFT ANTI JOIN; of HAVING, around the groups"
+            )
+            raise query.refuse(each, "a subquery in an expression", help)
         if isinstance(each, exp.Placeholder | exp.Parameter):
             raise query.refuse(each, "a parameter", "put its value into the text")
         if _function(each) in ("window", "session_window", "window_time"):
-            help = "write FROM TABLE(TUMBLE(TABLE …, DESCRIPTOR(at), INTERVAL '5' MINUTE)), or HOP, or SESSION"
-            raise query.refuse(each, "this window has no operator", help)
+            raise query.refuse(each, "this window has no operator", WINDOWS_ARE_TABLES)
+        if _is_old_window(each):
+            raise query.refuse(each, "a window as a function, which Spark does not have", WINDOWS_ARE_TABLES)
+        if _function(each) == "proctime":
+            help = 'take a column of the rows; a window by the clock: orders.window(…, time="processing")'
+            raise query.refuse(each, "the time of processing, which a retry would compute anew", help)
         if isinstance(each, exp.Where) and has_aggregate(each):
             raise query.refuse(each, "an aggregate in WHERE", "write HAVING, or a SELECT … WHERE around this one")
         if isinstance(each, exp.Concat):
@@ -138,6 +156,17 @@ def refuse_functions(query: Query, tree: exp.Select) -> None:
         is_day = isinstance(literal, exp.Literal) and literal.name.strip().lower() in _DAYS
         if is_day or _function(each) in _CHANGING or _tells_time(each):
             raise query.refuse(each, "a retry would compute something else", "take a column of the rows")
+
+
+def _is_old_window(node: Any) -> bool:
+    """Return whether it is a window in GROUP BY, as Flink once wrote it, or a bound of one."""
+    from sqlglot import exp
+
+    kind, _, part = _function(node).partition("_")
+    if kind not in _OLD_WINDOWS:
+        return False
+    has_length = any(isinstance(each, exp.Interval) for each in node.iter_expressions())
+    return part in ("", "start", "end", "rowtime", "proctime") and has_length
 
 
 def is_rank(node: Any) -> bool:
@@ -151,11 +180,22 @@ def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
     from sqlglot import exp
 
     if not is_rank(window.this):
-        help = "row_number(), rank() and dense_rank() have one"
-        raise query.refuse(window, "this window over rows has no operator", help)
+        what = f"{_function(window.this).upper() or 'this'} OVER rows has no operator"
+        help = "row_number(), rank() and dense_rank() have one, with SELECT … WHERE n <= 3 around it"
+        if _function(window.this) == "lag":
+            help = 'use the stream\'s own over(…), as in orders.over(by="country", before="lag(amount)")'
+        elif is_aggregate(window.this) or isinstance(window.this, exp.Filter):
+            help = "use the stream's own over(…), in order of event time, or GROUP BY"
+        raise query.refuse(window, what, help)
     outer = tree.find_ancestor(exp.Select)
     found = ranked(outer) if outer is not None else None
     if found is None or found.inner is not tree or found.numbered.this is not window:
+        number = window.parent.alias.lower() if isinstance(window.parent, exp.Alias) else ""
+        where = outer.args.get("where") if outer is not None and number else None
+        is_asked = where is not None and any(each.name.lower() == number for each in where.find_all(exp.Column))
+        if is_asked and not outer.args.get("joins"):
+            help = f"bound it as well, as in WHERE {number} <= 3 AND …, which takes those among the first rows"
+            raise query.refuse(where, "a bound of a rank that is not its first rows", help)
         raise query.refuse(window, "a rank without a bound", "put SELECT … WHERE n <= 3 around it")
     refuse_other_parts(query, window)
 

@@ -24,6 +24,7 @@ _WINDOW = re.compile(
     rf"\s*DESCRIPTOR\s*\(\s*{_NAME}\s*\)\s*,\s*{_INTERVAL}(?:\s*,\s*{_INTERVAL})?\s*\)\s*\)",
     re.IGNORECASE,
 )
+_UNREAD_WINDOW = re.compile(r"\bTABLE\s*\(\s*([A-Za-z]\w*)\s*\(\s*(?:DATA\s*=>\s*)?TABLE\b", re.IGNORECASE)
 _SAME = {
     **{"!=": ("<>",), "==": ("=",), "!": ("not",), "<=>": ("is", "not", "distinct", "from"), "regexp": ("rlike",)},
     **{"long": ("bigint",), "integer": ("int",), "short": ("smallint",), "byte": ("tinyint",), "real": ("float",)},
@@ -59,13 +60,18 @@ class Query:
 
     def refuse(self, node: Any, what: str, help: str) -> Invalid:
         """Return the error that names a part of the text, and where it stands."""
-        shown = " ".join(text_of(node).split())
+        shown = re.sub(r"\b_window_\d+\b", self._written, " ".join(text_of(node).split()))
         return Invalid(
             f"{self.place(node)}: {what}: {shown[:120]}",
             expected="rows, windows, joins and aggregates that an operator of tidegate computes: see the guide on SQL",
             help=help,
             reason="BAD_SQL",
         )
+
+    def _written(self, name: re.Match[str]) -> str:
+        """Return a window as it is written, in short, for the name that stands for it."""
+        window = self.windows.get(name[0])
+        return name[0] if window is None else f"TABLE({window.kind}(TABLE {window.stream}, …))"
 
     def place(self, node: Any) -> str:
         """Return where a part of the text stands, for errors: of a SELECT, not where its WITH does."""
@@ -117,6 +123,19 @@ def parse_query(text: str) -> Query:
         first = (getattr(error, "errors", None) or [{}])[0]
         place = f"line {first.get('line', 1)}, column {first.get('col', 1)}"
         near = f" near {first['highlight']!r}" if first.get("highlight") else ""
+        if (unread := _UNREAD_WINDOW.search(replaced)) is not None:
+            start = unread.start()
+            line, column = replaced.count("\n", 0, start) + 1, start - replaced.rfind("\n", 0, start)
+            kind = unread[1].upper()
+            is_known = kind in ("TUMBLE", "HOP", "SESSION")
+            raise Invalid(
+                f"SQL, line {line}, column {column}: "
+                + (f"this {kind} has another form than its own" if is_known else f"{kind} has no operator"),
+                expected="TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '5' MINUTE)), HOP with two, step and "
+                "size, or SESSION(TABLE orders PARTITION BY country, …)",
+                help="write it so" if is_known else 'take TUMBLE, HOP or SESSION; or orders.window(…, emit="update")',
+                reason="BAD_SQL",
+            ) from error
         raise Invalid(
             f"SQL, {place}: {first.get('description', str(error))}{near}",
             expected="one SELECT in Spark's language, with windows such as TABLE(TUMBLE(TABLE …, DESCRIPTOR(at), …))",
