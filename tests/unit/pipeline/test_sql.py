@@ -700,6 +700,11 @@ def test_a_bound_of_time_that_is_left_out_is_refused_where_the_join_is_not_inner
             "own over(…)",
         ),
         (
+            "select ntile(4) over (partition by id order by at) as r from orders",
+            "line 1, column 8: NTILE OVER rows has no operator",
+            "in `process`",
+        ),
+        (
             "select country, min(distinct id) as m from orders group by country",
             "min of distinct values is min of all",
             "leave out DISTINCT",

@@ -181,11 +181,12 @@ def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
 
     if not is_rank(window.this):
         what = f"{_function(window.this).upper() or 'this'} OVER rows has no operator"
-        help = "row_number(), rank() and dense_rank() have one, with SELECT … WHERE n <= 3 around it"
         if _function(window.this) == "lag":
             help = 'use the stream\'s own over(…), as in orders.over(by="country", before="lag(amount)")'
-        elif is_aggregate(window.this) or isinstance(window.this, exp.Filter):
+        elif _function(window.this) in ("sum", "count", "count_if", "avg", "min", "max"):
             help = "use the stream's own over(…), in order of event time, or GROUP BY"
+        else:
+            help = "compute it in `process`"
         raise query.refuse(window, what, help)
     outer = tree.find_ancestor(exp.Select)
     found = ranked(outer) if outer is not None else None
@@ -193,7 +194,7 @@ def _refuse_window(query: Query, tree: exp.Select, window: exp.Window) -> None:
         number = window.parent.alias.lower() if isinstance(window.parent, exp.Alias) else ""
         where = outer.args.get("where") if outer is not None and number else None
         is_asked = where is not None and any(each.name.lower() == number for each in where.find_all(exp.Column))
-        if is_asked and not outer.args.get("joins"):
+        if is_asked and outer is not None and not outer.args.get("joins"):
             help = f"bound it as well, as in WHERE {number} <= 3 AND …, which takes those among the first rows"
             raise query.refuse(where, "a bound of a rank that is not its first rows", help)
         raise query.refuse(window, "a rank without a bound", "put SELECT … WHERE n <= 3 around it")
