@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from tidegate.ui import load
 from tidegate.ui.load import AT_ONCE, IN_LINE, DearRequests
 
 
@@ -32,14 +33,20 @@ class Work:
         await send({"type": "http.response.body", "body": b"{}"})
 
 
-async def ask(app: Any, person: str, path: str = "/api/v1/dags/orders/overview") -> tuple[int, dict[bytes, bytes]]:
+async def nothing_more() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def ask(
+    app: Any, person: str, path: str = "/api/v1/dags/orders/overview", receive: Any = nothing_more, cookie: str = ""
+) -> tuple[int, dict[bytes, bytes]]:
     said: list[dict[str, Any]] = []
-    headers = [(b"authorization", person.encode())]
+    headers = [(b"authorization", person.encode()), *([(b"cookie", cookie.encode())] if cookie else [])]
 
     async def send(message: Any) -> None:
         said.append(message)
 
-    await app({"type": "http", "method": "GET", "path": path, "headers": headers}, None, send)
+    await app({"type": "http", "method": "GET", "path": path, "headers": headers}, receive, send)
     return said[0]["status"], dict(said[0]["headers"])
 
 
@@ -132,6 +139,74 @@ def test_a_request_that_fails_lets_the_next_one_in() -> None:
                 continue
 
     asyncio.run(run())
+
+
+def test_a_request_that_does_not_come_as_a_whole_keeps_nobody_waiting(monkeypatch: Any) -> None:
+    """Anybody can send one, also without a login."""
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def too_much() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"x" * (load.BODY_BYTES + 1), "more_body": True}
+
+    async def tell(work: Work, line: DearRequests) -> None:
+        stuck = [asyncio.create_task(ask(line, f"attacker {n}", receive=never)) for n in range(AT_ONCE)]
+        await settled()
+        work.go_on.set()
+        assert (await ask(line, "viewer"))[0] == 200
+        assert (await ask(line, "attacker", receive=too_much))[0] == 400
+        for each in stuck:
+            each.cancel()
+        monkeypatch.setattr(load, "BODY_S", 0.0)
+        assert (await ask(line, "attacker", receive=never))[0] == 400
+
+    story(tell)
+
+
+def test_a_client_that_does_not_take_its_answer_keeps_nobody_waiting() -> None:
+    async def tell(work: Work, line: DearRequests) -> None:
+        work.go_on.set()
+
+        async def never(message: Any) -> None:
+            await asyncio.Event().wait()
+
+        scope = {"type": "http", "method": "GET", "path": "/api/v1/dags"}
+        stuck = [
+            asyncio.create_task(line(scope | {"headers": [(b"authorization", b"a%d" % n)]}, nothing_more, never))
+            for n in range(AT_ONCE)
+        ]
+        await settled()
+        assert (await ask(line, "viewer"))[0] == 200
+        for each in stuck:
+            each.cancel()
+
+    story(tell)
+
+
+def test_a_storage_that_does_not_answer_keeps_only_its_own_pages_waiting(monkeypatch: Any) -> None:
+    monkeypatch.setattr(load, "PLACE_S", 0.0)
+
+    async def tell(work: Work, line: DearRequests) -> None:
+        asked = [asyncio.create_task(ask(line, f"viewer {n}")) for n in range(AT_ONCE + 1)]
+        while work.at_work["all"] <= AT_ONCE:
+            await asyncio.sleep(0)
+        work.go_on.set()
+        assert [status for status, _ in await asyncio.gather(*asked)] == [200] * (AT_ONCE + 1)
+
+    story(tell)
+
+
+def test_a_login_is_one_person_whatever_cookies_come_with_it() -> None:
+    async def tell(work: Work, line: DearRequests) -> None:
+        asked = [asyncio.create_task(ask(line, f"x{n}", cookie=f"_token=viewer; junk={n}")) for n in range(IN_LINE)]
+        await settled()
+        assert work.at_work["all"] == 1
+        assert (await ask(line, "y", cookie="_token=viewer"))[0] == 429
+        work.go_on.set()
+        await asyncio.gather(*asked)
+
+    story(tell)
 
 
 def test_the_whole_app_stands_behind_the_line(client: Any, tokens: dict[str, str]) -> None:
