@@ -27,8 +27,9 @@ def carried_answer(live: Ledger, entry: Entry, holding: Holding) -> tuple[int, A
         found = _approval(replayed, holding.gate) if replayed is not None and replayed.completed else None
         if replayed is not None and found is not None:
             verdict, answers[id] = found
-            approved[id] = Approved(_judged(replayed.plan, verdict), by_person=answers[id].by != TIME_LIMIT)
-    id_of = on_hold(entry.plan.replays, _judged(entry.plan, holding.verdict), approved)
+            judged = _judged(replayed.plan, holding.gate, verdict)
+            approved[id] = Approved(judged, by_person=answers[id].by != TIME_LIMIT)
+    id_of = on_hold(entry.plan.replays, _judged(entry.plan, holding.gate, holding.verdict), approved)
     return (id_of, answers[id_of]) if id_of is not None else None
 
 
@@ -56,7 +57,7 @@ def _approval(entry: Entry, gate: str) -> tuple[Verdict, Answer] | None:
     return None
 
 
-def _judged(plan: Plan, verdict: Verdict) -> JudgedHold:
+def _judged(plan: Plan, gate: str, verdict: Verdict) -> JudgedHold:
     ranges: Json = {
         name: [part.start, part.end]
         for name, part in plan.sources.items()
@@ -69,8 +70,19 @@ def _judged(plan: Plan, verdict: Verdict) -> JudgedHold:
         "broken": [[rule.rule, rule.policy, rule.severity, rule.rows] for rule in verdict.broken],
     }
     return JudgedHold(
-        declaration=fingerprint({"gate": verdict.policy, "hold": msgspec.to_builtins(verdict.hold)}),
+        declaration=fingerprint(
+            {"gate": verdict.policy, "hold": msgspec.to_builtins(verdict.hold), "suite": _suite(plan, gate)}
+        ),
         ranges=fingerprint(ranges),
         rules=fingerprint(rules),
         rows=verdict.rows_hash,
     )
+
+
+def _suite(plan: Plan, gate: str) -> Json | str | None:
+    """Return what the plan has fixed for a gate: the suite's text, and versions of tables. The declaration only names
+    the suite's file."""
+    fixed = plan.fixed_inputs.get(gate)
+    if fixed is None:
+        return None
+    return fixed.data if fixed.blob is None else fixed.blob.sha

@@ -256,6 +256,11 @@ class LineCoordinator(Coordinator):
         """See PipelineContext."""
         return self._record.cuts != "recorded"
 
+    @property
+    def limits_jobs(self) -> bool:
+        """See PipelineContext. Nothing waits for a line, and its checkpoints may be many times as large."""
+        return False
+
     def source_context(self, name: str) -> SourceContext:
         """See PipelineContext."""
         context, until = super().source_context(name), planned_ranges(self.until).get(name)
@@ -315,7 +320,7 @@ class LineCoordinator(Coordinator):
         below = view.get(answer.base)
         base = below.plan if below is not None else None
         ids = [id for id in step.ids if self._is_wanted(id)] if isinstance(step, Replay) else []
-        rests_on = progress_of(self._record, self.ledger).replayed[-1:]
+        rests_on = base.replays[-1:] if base is not None else ()
         reached = rests_on[0] if rests_on else self._record.origin
         plans = [plan for plan in self._recorded.counting() if reached < plan.id <= max(ids, default=0)]
         cut = self._cut(plans, base) if plans else None

@@ -105,6 +105,11 @@ class PipelineContext:
         return self.graph.finishes
 
     @property
+    def limits_jobs(self) -> bool:
+        """Whether its jobs have to be done within the timeout: others wait for its checkpoints."""
+        return True
+
+    @property
     def cuts_freely(self) -> bool:
         """Whether it cuts its input otherwise than the checkpoints that it is compared with: see GateContext."""
         return False

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 __all__ = ["CHECKS", "Analysed", "analyse", "declaration_error"]
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +152,8 @@ class _Analysis:
 
     def run(self) -> None:
         for name, sourcing in self.graph.sources.items():
-            frame = self._attempt(partial(self._read, sourcing), f"source {name!r}", "")
+            read = partial(self._read_planned if self.planned is not None else self._read, sourcing)
+            frame = self._attempt(read, f"source {name!r}", "")
             if frame is not None:
                 self.streams[name] = frame
         self.plan = self._plan_without_input()
@@ -218,6 +222,16 @@ class _Analysis:
                 return None  # there may be nothing of that day
             raise
         return no_rows_like(sourcing.source.read(self.spark, splits, context))
+
+    def _read_planned(self, sourcing: SourceNode) -> DataFrame | None:
+        """Return the columns of a job's input, without rows. None: it cannot be read, such as a file that was deleted
+        after the plan. That is no fault of the declaration: the job's own error tells of it, and the next run goes on.
+        """
+        try:
+            return self._read(sourcing)
+        except Exception as error:
+            log.debug("Source %s cannot be read for the analysis: %r", sourcing.name, error)
+            return None
 
     def _position(self, name: str) -> Json | None:
         part = planned_ranges(self.base, self.changes).get(name)

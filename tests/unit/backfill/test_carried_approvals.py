@@ -96,6 +96,30 @@ def test_another_declaration_of_the_gate_holds_anew(endless: Endless) -> None:
     assert next_one(begun(endless)) == ("open", None)
 
 
+class WithSuite(ToyGate):
+    """The declaration names a suite, whose text each plan fixes."""
+
+    text = "at most 1000"
+
+    def fix_inputs(self, context: SourceContext) -> Json:
+        return {"suite": self.text}
+
+    def fix_again(self, recorded: Json, context: SourceContext) -> Json:
+        return {"suite": self.text}
+
+
+@pytest.mark.parametrize(("text", "state"), [("at most 1000", "completed"), ("at most 10", "open")])
+def test_another_text_of_the_suite_holds_anew_though_as_many_rows_break_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, state: str
+) -> None:
+    world = Endless(tmp_path)
+    world.gates = {"multiples": WithSuite(every=3, hold_for=DAY, unanswered="approve")}
+    for number in range(2):
+        held_checkpoint(world, number)
+    monkeypatch.setattr(WithSuite, "text", text)
+    assert next_one(begun(world))[0] == state
+
+
 def test_another_verdict_holds_anew(endless: Endless) -> None:
     endless.gates = {"multiples": Stricter(every=3, hold_for=DAY, unanswered="approve")}
     assert next_one(begun(endless)) == ("open", None)

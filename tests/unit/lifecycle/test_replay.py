@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
+from tests.kit.toy_gate import ToyGate
 from tests.kit.toy_world import quietly
-from tests.kit.toys import ToySource
+from tests.kit.toys import NO_SPARK, ToySource
 from tests.simulation.toy_backfill import Endless, NoSpark, Numbers, never, replayed
 from tidegate.backfill import begin, discard, replay, swap
 from tidegate.backfill import line as line_module
+from tidegate.coordinator import Triggered
 from tidegate.errors import Rejected
+from tidegate.execution.job.run_job import run_job
 from tidegate.execution.loop import Observer, Schedule
+from tidegate.ledger import Ledger
 from tidegate.lifecycle import savepoint
 
 
@@ -136,3 +140,27 @@ def test_a_backfill_begins_at_what_counts(endless: Endless) -> None:
     with pytest.raises(Rejected, match="checkpoint 2 of pipeline 'orders' does not count any more: entry 4"):
         begin(coordinator, "fix", 2, by="ann")
     assert [pin.owner for pin in coordinator.ledger.pins() if pin.kind == "line"] == []
+
+
+def test_a_backfill_is_not_ended_by_the_timeout_of_the_pipeline(
+    endless: Endless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of its checkpoints may be a month of the pipeline's, and nothing waits for it."""
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+    monkeypatch.setattr(Ledger, "age", lambda ledger, plan: plan.timeout_s + 1)
+    assert replayed(line) == 2
+
+
+def test_a_backfill_goes_on_above_its_checkpoint_that_is_held(endless: Endless) -> None:
+    """Whoever continues plans on top of it, if several may be open, and repeats nothing that it repeats."""
+    endless.gates = {"multiples": ToyGate(every=3, hold_for=86_400.0, unanswered="reject")}
+    endless.limit(max_concurrent_checkpoints=2)
+    line = begin(endless.coordinator(), "fix", 1, by="ann", cuts="recorded")
+    plans = []
+    for run in ("first", "second"):
+        triggered = line.own.trigger(run, give_up=lambda plan: None)
+        assert isinstance(triggered, Triggered)
+        run_job(line.own, triggered.plan.id, "main", NO_SPARK)
+        assert line.own.complete(triggered.plan.id).state == "open"
+        plans.append(triggered.plan.replays)
+    assert plans == [[2], [3]]

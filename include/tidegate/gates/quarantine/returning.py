@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid
 from tidegate.gates.quarantine import columns as q
@@ -197,6 +197,14 @@ class ReleasedRows:
         return f.coalesce(*[f.when(f.col(_REQUEST) == request.number, value(request)) for request in self.requests])
 
 
+_WHOLE_MOMENTS: Final = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "timeZone": "UTC",
+}
+"""Spark leaves out what is below a millisecond unless it is told not to."""
+
+
 def _content(rows: DataFrame) -> Column:
     """Return what tells a row from others. A column that is not there is one without a value."""
     from pyspark.sql import functions as f
@@ -204,7 +212,7 @@ def _content(rows: DataFrame) -> Column:
     own = {q.ID, q.CHECKPOINT, q.SETTLED, q.SETTLED_IN, q.SETTLED_BY, q.STAYS, _REQUEST}
     names = sorted(name for name in rows.columns if name not in own)
     values = [f.array_sort(name).alias(name) if name == q.RULES else f.col(quoted(name)) for name in names]
-    return f.to_json(f.struct(*values))  # it leaves out what is null
+    return f.to_json(f.struct(*values), _WHOLE_MOMENTS)  # it leaves out what is null
 
 
 def _selects(request: Request) -> Column:
