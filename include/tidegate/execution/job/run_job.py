@@ -296,7 +296,8 @@ class Attempt:
         if not found or not all(isinstance(each, Invalid) for each in found):
             return None
         alone = len(found) == 1 and found[0].reason == error.reason
-        wrong = error if alone else declaration_error(found)
+        reasons = {each.reason for each in found}
+        wrong = error if alone else declaration_error(found if error.reason in reasons else [error, *found])
         decline(self.coordinator, self.id, wrong)
         return wrong
 
