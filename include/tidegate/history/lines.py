@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from tidegate.checkpoint import approvals
 from tidegate.errors import Invalid, TidegateError
+from tidegate.history.without_values import entry_without_rows
 from tidegate.ledger.ledger import Ledger, folder_ledger
 from tidegate.protocol.lines import LineProgress, Refuse, Replay, Swapped, on_replay
 from tidegate.protocol.verdicts import unanswered
@@ -78,12 +79,15 @@ class LineStatus:
         return "caught up" if self.head is not None and not self.pending else "replaying"
 
 
-def line_statuses(ledger: Ledger, options: Mapping[str, str]) -> list[LineStatus]:
-    """Return all lines that are not discarded. One that cannot be read hides neither the others nor the pipeline."""
+def line_statuses(ledger: Ledger, options: Mapping[str, str], *, with_values: bool = True) -> list[LineStatus]:
+    """Return all lines that are not discarded. One that cannot be read hides neither the others nor the pipeline.
+
+    with_values: whoever asks may read rows. Texts of older versions, which may quote some, are for them only.
+    """
     found = []
     for record in ledger.lines():
         try:
-            found.append(line_status(ledger, record, options))
+            found.append(line_status(ledger, record, options, with_values=with_values))
         except TidegateError as error:
             if ledger.line_discarded(record.name) is None:  # else half of its records are gone
                 found.append(_unreadable(record, error))
@@ -105,7 +109,9 @@ def _unreadable(record: LineRecord, error: TidegateError) -> LineStatus:
     )
 
 
-def line_status(live: Ledger, record: LineRecord, options: Mapping[str, str]) -> LineStatus:
+def line_status(
+    live: Ledger, record: LineRecord, options: Mapping[str, str], *, with_values: bool = True
+) -> LineStatus:
     """Return how far a line has come, by its own ledger and the pipeline's."""
     own = folder_ledger(live.line_home(record.name), live.pipeline, options)
     view = own.view()  # first: the live log must not be the older of the two
@@ -115,6 +121,7 @@ def line_status(live: Ledger, record: LineRecord, options: Mapping[str, str]) ->
     first = live.decision(pending[0]) if pending else None
     reached = live.decision(progress.rests_on) if progress.rests_on else None
     head = view.last_completed
+    shown = view if with_values else replace(view, entries=tuple(map(entry_without_rows, view.entries)))
     return LineStatus(
         record=record,
         made=max(progress.head - record.origin, 0),
@@ -126,8 +133,8 @@ def line_status(live: Ledger, record: LineRecord, options: Mapping[str, str]) ->
         swapped=step.id if isinstance(step, Swapped) else None,
         refused=_told(step) if isinstance(step, Refuse) else "",
         compared=live.line_compared(record.name),
-        held=_held(view),
-        stopped=_stopped(view),
+        held=_held(shown),
+        stopped=_stopped(shown),
     )
 
 

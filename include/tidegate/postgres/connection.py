@@ -162,11 +162,15 @@ class Database:
         return without_logins(line)
 
 
+_QUOTES = re.compile("[\"'»«„“”‹›‘’「『]")
+"""What PostgreSQL begins a quotation with, in its languages."""
+
+
 def _without_values(said: str, code: str) -> str:
     """Return what PostgreSQL says without what may be a value of a row: errors about data quote it, and functions and
     triggers say what their authors like."""
     if code.startswith("22"):
-        return re.sub(r'".*"', '"…"', said)
+        return _QUOTES.split(said, maxsplit=1)[0].rstrip(" :") + ("…" if _QUOTES.search(said) else "")
     return "a function or trigger refuses it" if code.startswith("P0") else said
 
 

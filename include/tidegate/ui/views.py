@@ -83,7 +83,9 @@ def overview(pipeline: Known) -> Json:
         },
         "open": [_with_progress(history, history.one(row.id)) for row in undecided],
         "savepoints": [_savepoint(found) for found in named],
-        "backfills": [_backfill(status) for status in line_statuses(ledger, pipeline.options)],
+        "backfills": [
+            _backfill(status) for status in line_statuses(ledger, pipeline.options, with_values=pipeline.may_read_rows)
+        ],
         "history_problem": history.problem,
         "now": seams.now().isoformat(timespec="milliseconds"),
     }
