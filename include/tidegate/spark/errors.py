@@ -8,6 +8,7 @@ Anything else that Spark may say is Unavailable as well: a retry is bounded, a j
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import traceback
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, U
 from tidegate.sources.files.malformed import malformed_record
 from tidegate.spark.refusals.conditions import is_about_data, without_values
 
-__all__ = ["code_of_error", "full_disk", "translate", "translated"]
+__all__ = ["code_of_error", "full_disk", "silence_pyspark", "translate", "translated"]
+
+_QUOTING_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 _LIMIT = 400
 # Checked in this order, on everything that the error and its causes say.
@@ -71,6 +74,7 @@ _RETRY = (
 @contextlib.contextmanager
 def translated() -> Iterator[None]:
     """Raise errors of Spark in the block as tidegate's. All other errors pass unchanged."""
+    silence_pyspark()
     try:
         yield
     except Exception as error:
@@ -78,6 +82,12 @@ def translated() -> Iterator[None]:
         if meaning is None or meaning is error:
             raise
         raise meaning from error
+
+
+def silence_pyspark() -> None:
+    """Keep pyspark from writing each error of a query to standard error, and so to logs of tasks: it quotes rows."""
+    for name in _QUOTING_LOGGERS:
+        logging.getLogger(name).disabled = True
 
 
 def translate(error: BaseException) -> TidegateError | None:

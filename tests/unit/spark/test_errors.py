@@ -224,3 +224,13 @@ def test_a_full_disk_is_told_as_that_and_not_by_the_connections_that_it_breaks()
         told = translate(SparkException(text))
         assert isinstance(told, Unavailable)
         assert (told.reason, told.what) == ("DISK_FULL", "The disk is full.")
+
+
+def test_pyspark_writes_no_error_of_a_query_to_the_log_of_a_task(capfd: pytest.CaptureFixture[str]) -> None:
+    """It would quote the value, beside our own text that does not."""
+    from pyspark.logger import PySparkLogger
+
+    with translated():
+        for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+            PySparkLogger.getLogger(name).exception("The value 'SECRET-77' cannot be cast", errorClass="CAST")
+    assert "SECRET-77" not in capfd.readouterr().err

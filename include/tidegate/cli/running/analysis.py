@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -39,9 +38,10 @@ def analysed(
     if args.no_spark:
         return []
     from tidegate.execution.analysis import analyse
+    from tidegate.spark.errors import silence_pyspark
     from tidegate.spark.session import control_settings, session
 
-    logging.getLogger("SQLQueryContextLogger").disabled = True  # pyspark's own; what it says is told once
+    silence_pyspark()  # what it says is told once
     out.line("Spark plans the pipeline on empty frames; no row is read (--no-spark leaves that out) …", "dim")
     try:
         provide_spark_needs(target.settings, out)
