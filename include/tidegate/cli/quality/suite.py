@@ -55,6 +55,7 @@ def add_parser(subparsers: Any) -> None:
         help="show every expectation, and how it is judged",
         description="Show every expectation, how it is judged, and whether the rows that break it are known, so that "
         "they can go into quarantine.",
+        epilog="example:\n  tidegate suite list",
     )
     init = verbs.add_parser("init", help="start a suite", description="Write a suite to start from.")
     init.add_argument("name", metavar="NAME", help="the suite's name")
