@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DeadlinePassed",
+    "NoTimeLeft",
     "SparkNeverReady",
     "cancel_in_time",
     "deadline",
@@ -31,6 +32,7 @@ __all__ = [
     "job_is_late",
     "more_time",
     "opened",
+    "time_left",
 ]
 
 CANCEL_S = 3.0
@@ -47,22 +49,38 @@ class DeadlinePassed(KeyboardInterrupt):
     """The checkpoint's timeout is over."""
 
 
+class NoTimeLeft(DeadlinePassed):
+    """The same, before an attempt began."""
+
+
 class SparkNeverReady(DeadlinePassed):
     """The same, and there was no Spark to work with by then."""
 
 
 @contextlib.contextmanager
 def job_deadline(context: PipelineContext, plan: Plan, job: str, cancel: Callable[[], None]) -> Iterator[None]:
-    """End the block with DeadlinePassed once the checkpoint's timeout is over. cancel: has Spark drop its work.
-
-    A backfill's checkpoints and changes by hand have none: they may be as large as a person asks for.
-    """
-    if plan.by_hand is not None or not context.limits_jobs:
+    """End the block with DeadlinePassed once the checkpoint's timeout is over, and do not begin it if it is over
+    already. cancel: has Spark drop its work."""
+    left = time_left(context, plan, job)
+    if left is None:
         yield
         return
-    left = plan.timeout_s - context.ledger.age(plan)
+    if left <= 0:
+        raise NoTimeLeft
     with deadline(left, cancel, lambda: more_time(context, plan, job)):
         yield
+
+
+def time_left(context: PipelineContext, plan: Plan, job: str) -> float | None:
+    """Return for how long a job may work before it is asked again whether its checkpoint waits for it; 0 or less: no
+    longer.
+
+    None: as long as it takes. A backfill's checkpoints and changes by hand may be as large as a person asks for.
+    """
+    if plan.by_hand is not None or not context.limits_jobs:
+        return None
+    left = plan.timeout_s - context.ledger.age(plan)
+    return left if left > 0 else more_time(context, plan, job)
 
 
 def more_time(context: PipelineContext, plan: Plan, job: str) -> float:
@@ -86,6 +104,13 @@ def job_is_late(job: str, plan: Plan, passed: DeadlinePassed) -> TidegateError:
     """Return the error of a job that is not done in its checkpoint's time. Without Spark that is not the pipeline's
     fault."""
     limit = f"within checkpoint {plan.id}'s timeout of {plan.timeout_s:g} s"
+    if isinstance(passed, NoTimeLeft):
+        return Invalid(
+            f"job {job!r} could not begin {limit}: that was over before",
+            help="look at what came before it, such as other jobs, failed tries, or a wait for a free slot; if all "
+            "of that needs so long, raise `timeout`. The next run takes the same input",
+            reason="CHECKPOINT_EXPIRED",
+        )
     if not isinstance(passed, SparkNeverReady):
         return Invalid(
             f"job {job!r} was not done {limit}",

@@ -19,7 +19,7 @@ from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable, name_of
 from tidegate.execution.analysis import analyse, declaration_error
-from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late, opened
+from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late, opened, time_left
 from tidegate.execution.finish import end_lower, finish, nothing_planned, suspended_by, tell_said
 from tidegate.execution.job.gates import warm_gates
 from tidegate.execution.job.readiness import PASSED_BY
@@ -347,9 +347,15 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
             spark = opened(session, job)
             return run_job(coordinator, plan.id, job, spark, lambda doing: observer.step(plan, doing))
 
+    def pause(seconds: float) -> None:
+        left = None
+        with contextlib.suppress(TidegateError):  # the next attempt meets the same, and says so
+            left = time_left(coordinator, plan, job)
+        seams.sleep(seconds if left is None else min(seconds, max(left, 0.0)))
+
     while True:
         try:
-            return [_patiently(attempt, retries_of_jobs(coordinator.settings), again)]
+            return [_patiently(attempt, retries_of_jobs(coordinator.settings), again, pause)]
         except DeadlinePassed as passed:
             session.drop()  # what hangs in it may go on
             acked = coordinator.ledger.ack(plan.id, job)
@@ -367,14 +373,19 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
             seams.sleep(POLL_S)
 
 
-def _patiently(do: Callable[[], T], retries: Retries, tell: Callable[[TidegateError, int], None]) -> T:
+def _patiently(
+    do: Callable[[], T],
+    retries: Retries,
+    tell: Callable[[TidegateError, int], None],
+    wait: Callable[[float], None] = seams.sleep,
+) -> T:
     """Call the function, and retry after pauses while something outside does not answer."""
     for tried, pause in enumerate(retries.pauses()):
         try:
             return do()
         except Unavailable as error:
             tell(error, retries.times - tried)
-            seams.sleep(pause)
+            wait(pause)
     return do()
 
 

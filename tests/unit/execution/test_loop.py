@@ -15,6 +15,7 @@ from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.execution import loop
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.ledger import LocalStore
+from tidegate.ledger.ledger import Ledger
 
 
 @pytest.fixture
@@ -237,6 +238,28 @@ def test_all_attempts_share_the_deadline(one, world, monkeypatch):
         one.run(checkpoints=1)
     assert caught.value.reason == "CHECKPOINT_EXPIRED"
     assert one.slept == [1.0] * 3
+
+
+def test_a_pause_between_attempts_ends_with_the_deadline_at_the_latest(one, world, monkeypatch):
+    world.limit(restart=replace(RESTARTS, strategy="fixed", attempts=5, delay=200.0)).feed_more(3)
+    monkeypatch.setattr(ToySource, "read", lambda *a: fail_once(Unavailable("no answer"))())
+    monkeypatch.setattr(Ledger, "age", lambda *a: sum(one.slept))
+    world.limit(timeout=450.0)
+    with pytest.raises(Invalid, match="job 'main' could not begin within checkpoint 1's timeout of 450 s") as caught:
+        one.run(checkpoints=1)
+    assert one.slept == [200.0, 200.0, 50.0]
+    assert caught.value.reason == "CHECKPOINT_EXPIRED"
+
+
+def test_a_job_whose_time_is_over_before_it_begins_does_not_blame_spark(one, world):
+    """It does not even ask for it: something else has taken all of the time."""
+    world.feed_more(3)
+    one.session = NeverReady()
+    one.told.planned = lambda plan: world.age(plan.id, 10_000)
+    with pytest.raises(Invalid, match="job 'main' could not begin within checkpoint 1's timeout") as caught:
+        one.run(checkpoints=1)
+    assert caught.value.reason == "CHECKPOINT_EXPIRED"
+    assert (world.ledger.decision(1).reason, world.ledger.decision(1).counts) == ("CHECKPOINT_EXPIRED", True)
 
 
 def test_a_deadline_leaves_the_timer_of_others_as_it_was(one, world):
