@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.checkpoint import compatibility
 from tidegate.errors import Invalid
+from tidegate.execution.job.upstream_view import _find_kept_columns
+from tidegate.pipeline.graph.nodes import StageNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
-from tidegate.spark.kept_columns import columns_kept
 
 Row = dict[str, Any]
 CUSTOMERS = "id long, country string, version long"
@@ -220,20 +221,53 @@ def test_stages_of_the_same_text_may_do_different_things_with_the_key(tmp_path: 
         assert ("state.countries-materializer-number.held" in play.ack(1).states) == counted
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda rows: rows.selectExpr("id + 0 AS id", "country"),
-        lambda rows: rows.selectExpr("id % 1 AS id", "country"),
-        lambda rows: rows.selectExpr("id", "explode(array(country, 'all')) AS country"),
-        lambda rows: rows.join(rows.selectExpr("id AS other").limit(1000), rows.id == 1, "left").drop("other"),
-        lambda rows: rows.unionByName(rows),
-    ],
-    ids=["computed", "another value", "several of one", "a join", "a union"],
-)
-def test_any_other_stage_loses_the_key(spark: Any, function: Callable[[Any], Any]) -> None:
-    rows = spark.createDataFrame([], "id long, country string, version long")
-    assert "id" not in columns_kept(function(rows), rows.columns)
+def first_of_none(rows: Any) -> Any:
+    """Another frame as soon as there are rows."""
+    if rows.isEmpty():
+        return rows.selectExpr("id AS number", "country")
+    return rows.where("country = 'AT'").selectExpr("id % 1 AS number", "country")
+
+
+def test_a_stage_that_looks_at_rows_loses_none_of_them(tmp_path: Path, spark: Any) -> None:
+    """Customers 1 and 2 share a row of the table, which stays when only one of them leaves."""
+    play = SmallPipeline(tmp_path, spark, staged(first_of_none, "number"))
+    play.play([MOVES[:2], MOVES[2:3]])
+    assert [(row["number"], row["country"]) for row in rows_of(play, "countries")] == [(0, "AT")]
+
+
+KEPT = {
+    "renamed": lambda rows: rows.selectExpr("id AS id", "country"),
+    "filtered": lambda rows: rows.where("version > 0").withColumn("new", rows.id + 1).drop("country"),
+    "cached": lambda rows: rows.cache().alias("r").select("id"),
+}
+LOST = {
+    "computed": lambda rows: rows.selectExpr("id + 0 AS id", "country"),
+    "another value": lambda rows: rows.selectExpr("id % 1 AS id", "country"),
+    "several of one": lambda rows: rows.selectExpr("id", "explode(array(country, 'all')) AS country"),
+    "a join": lambda rows: rows.join(rows.selectExpr("id AS other").limit(9), rows.id == 1, "left").drop("other"),
+    "a union": lambda rows: rows.unionByName(rows),
+    "rows of its own": lambda rows: rows.sparkSession.createDataFrame([(1, "AT", 2)], rows.schema),
+    "a table of its own": lambda rows: rows.sparkSession.range(3).selectExpr("id", "'AT' AS country", "1L AS version"),
+    "as pandas and back": lambda rows: rows.sparkSession.createDataFrame(rows.toPandas(), rows.schema),
+    "if there are any": lambda rows: rows.selectExpr("id % 1 AS id") if not rows.isEmpty() else rows,
+    "if some are old": lambda rows: rows.selectExpr("id % 1 AS id") if rows.where("version < 9").count() else rows,
+    "if the first is": lambda rows: rows.selectExpr("id % 1 AS id") if rows.select("id").first() else rows,
+}
+
+
+def kept_by(functions: Mapping[str, Callable[[Any], Any]], spark: Any) -> set[str]:
+    rows = spark.createDataFrame([], "id long not null, country string, version long")
+    stages = {name: StageNode("passed", function, ("rows",)) for name, function in functions.items()}
+    return {name for name, stage in stages.items() if "id" in _find_kept_columns(stage, rows).get("passed", {})}
+
+
+def test_a_key_goes_only_through_stages_that_never_look_at_rows(spark: Any) -> None:
+    assert kept_by(KEPT | LOST, spark) == set(KEPT)
+
+
+def test_a_server_says_the_same_of_a_key(connect_spark: Any) -> None:
+    lost = {name: LOST[name] for name in ("computed", "rows of its own", "if there are any")}
+    assert kept_by(KEPT | lost, connect_spark) == set(KEPT)
 
 
 # -- deletes -------------------------------------------------------------------------------------------------

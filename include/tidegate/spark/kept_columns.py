@@ -1,8 +1,12 @@
-"""What became of a frame's columns in another one that is made of it: read from the plan that Spark analyses.
+"""What a function does to the columns of a frame: read from the plan that Spark analyses for what it returns.
 
-The plan must be a chain of projections and filters above a frame made by `createDataFrame`, so that each row is one of
-its rows. Then a column is still itself, maybe under another name, where the projections only pass its id on.
-Spark prints plans alike with and without Spark Connect; what is not understood in the text counts as another column.
+The function is called with a probe, of which nothing can be computed, and which stands in plans under a name of its
+own. What it returns must be a chain of projections and filters above that probe, so that each row is one of the rows
+that came in. Then a column is still itself, maybe under another name, where the projections only pass its id on.
+
+A function that looks at rows, such as one that returns something else if there are none, fails on a probe: nobody knows
+what it does to others. Spark prints plans alike with and without Spark Connect; what is not understood in the text
+counts as another column.
 """
 
 from __future__ import annotations
@@ -11,33 +15,50 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from tidegate.spark.known import with_fields
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["columns_kept"]
+__all__ = ["find_kept_columns", "make_probe"]
 
 _FIELDS: Final = "spark.sql.debug.maxToStringFields"
 _ALL_FIELDS: Final = "100000"
 _ANALYSED: Final = re.compile(r"== Analyzed Logical Plan ==\n[^\n]*\n(.*?)(?:\n\n== |\Z)", re.DOTALL)
-_LEAF: Final = re.compile(r"(?:LocalRelation (?:<empty>, )?|LogicalRDD )\[(.*)\](?:, false)?")
-"""A frame without rows that was made of nothing but its columns: with Spark Connect, and without."""
+_PROBE: Final = "_tidegate_probe"
+_PROBE_LINE: Final = f"SubqueryAlias {_PROBE}"
+_REFUSED: Final = "tidegate asks what a stage does to the columns of its input: its rows cannot be computed here."
 _PROJECT: Final = re.compile(r"Project \[(.*)\]")
 _PASSING: Final = re.compile(r"(?:Filter|SubqueryAlias) .*")
 _COLUMN: Final = re.compile(r"\w+#(\d+)L?(?: AS .+#(\d+)L?)?")
+_MADE: Final = re.compile(r".+ AS .+#(\d+)L?")
+"""A column in the topmost projection of a probe itself."""
 
 
-def columns_kept(result: DataFrame, columns: Sequence[str]) -> dict[str, list[str]]:
-    """Return the names that the columns of a frame that was made by `createDataFrame` have in one that is made of it.
-    Empty: its rows may be others."""
+def make_probe(like: DataFrame) -> DataFrame:
+    """Return a frame with the columns of this one, of which every query fails that would depend on its rows."""
+    from pyspark.sql import functions as F
+
+    fields = like.schema
+    refused = F.raise_error(F.lit(_REFUSED))
+    # The values fail, too: else Spark finds a condition on a constant false without computing the row.
+    row = like.sparkSession.range(1).where(refused.cast("boolean")).select(refused.cast(fields).alias("row"))
+    return with_fields(row.select("row.*").alias(_PROBE), fields.fields)
+
+
+def find_kept_columns(result: DataFrame, columns: Sequence[str]) -> dict[str, list[str]]:
+    """Return the names that the columns of a probe have in a frame that a function has made of it. Empty: the frame may
+    have other rows."""
     lines = [line.lstrip(" +-") for line in _analysed_plan(result).rstrip().split("\n")]
-    leaf = _LEAF.fullmatch(lines[-1]) if lines else None
-    if leaf is None or any(":-" in line for line in lines):
+    if lines.count(_PROBE_LINE) != 1 or any(":-" in line for line in lines):
         return {}
-    ids = [match[1] if (match := _COLUMN.fullmatch(item)) else "" for item in _items(leaf[1])]
+    above, below = lines[: lines.index(_PROBE_LINE)], lines[lines.index(_PROBE_LINE) + 1 :]
+    made = _PROJECT.fullmatch(below[0])
+    ids = [match[1] if (match := _MADE.fullmatch(item)) else "" for item in _items(made[1])] if made is not None else []
     if len(ids) != len(columns):
         return {}
     origins: list[tuple[str, str]] = list(zip(ids, columns, strict=True))
-    for line in reversed(lines[:-1]):
+    for line in reversed(above):
         project = _PROJECT.fullmatch(line)
         if project is not None:
             origins = _projected(_items(project[1]), {id: name for id, name in origins if id})

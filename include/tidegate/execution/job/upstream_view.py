@@ -1,7 +1,8 @@
 """What an operator in front of a sink learns of the stream that it takes: its key, and the rows that hold in it.
 
 The key of a changelog goes through a stage of Python if the stage only filters rows, and adds, drops or renames
-columns: it is called with a frame that has no rows, and the plan of what it returns tells (`spark/kept_columns.py`).
+columns: it is called with a probe, and the plan of what it returns tells (`spark/kept_columns.py`). A stage that looks
+at rows before it returns may do something else each time, so behind it the stream has no key.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.stages import call_stage, results_of
 from tidegate.operators.inputs import columns_of
@@ -20,7 +21,7 @@ from tidegate.pipeline.graph.meaning import unshown
 from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, StageNode, replaced_rows_of
 from tidegate.pipeline.graph.retractions import DeclaredKey, declared_keys
 from tidegate.records.records import Json
-from tidegate.spark.kept_columns import columns_kept
+from tidegate.spark.kept_columns import find_kept_columns, make_probe
 from tidegate.spark.known import empty_like
 from tidegate.state.table import state_sink_name
 
@@ -92,7 +93,7 @@ class UpstreamRows:
         frames = [self.streams[name] for name in maker.inputs]
         if isinstance(maker, OperatorNode):
             return maker.operator.changelog_key(inputs, [frame.columns for frame in frames])
-        kept = _columns_kept(maker, frames[0]) if len(frames) == 1 and inputs[0] is not None else {}
+        kept = _find_kept_columns(maker, frames[0]) if len(frames) == 1 and inputs[0] is not None else {}
         return key_renamed(inputs[0], kept.get(stream, {}))
 
     # -- its rows ------------------------------------------------------------------------------------
@@ -155,17 +156,26 @@ class UpstreamRows:
         return empty_like(self.streams[node.name]) if shown is None else shown
 
 
-def _columns_kept(stage: StageNode, frame: DataFrame) -> dict[str, dict[str, list[str]]]:
+def _find_kept_columns(stage: StageNode, frame: DataFrame) -> dict[str, dict[str, list[str]]]:
     """Return, by stream of a stage of one input, under which names columns of the input are still there, if each of its
     rows is a row of the input. A session is asked once for each stage and schema."""
     known: dict[tuple[int, str, str], _KeptByFunction] = vars(frame.sparkSession).setdefault(_KEPT, {})
     shape = id(stage.function), stage.name, frame.schema.json()
     if shape not in known:
-        nothing = frame.sparkSession.createDataFrame([], frame.schema)
-        results = results_of(stage, call_stage(stage, [nothing]))
-        answer = {name: columns_kept(result, frame.columns) for name, result in results.items()}
+        results = _call_on_probe(stage, frame)
+        answer = {name: find_kept_columns(result, frame.columns) for name, result in results.items()}
         known[shape] = _KeptByFunction(stage.function, answer)
     return known[shape].kept
+
+
+def _call_on_probe(stage: StageNode, frame: DataFrame) -> dict[str, DataFrame]:
+    """Return what a stage makes of a probe. Empty: it looks at rows, or fails; with the rows themselves it may not."""
+    try:
+        return results_of(stage, call_stage(stage, [make_probe(frame)]))
+    except Unavailable:
+        raise
+    except TidegateError:
+        return {}
 
 
 class _KeptByFunction(NamedTuple):
