@@ -211,24 +211,53 @@ def test_a_row_without_a_time_stays_until_somebody_gives_it_one(played: Any) -> 
     assert sorted(row["id"] for row in pipeline.rows("tables/once")) == [1, 2, 3, 4]
 
 
-def test_a_pipeline_that_lost_a_released_row_is_not_called_well(played: Any) -> None:
+def test_a_row_whose_time_is_made_behind_the_gate_counts_or_stays_by_what_its_stages_make_of_it(played: Any) -> None:
     def build(pipeline: Pipeline, orders: Any) -> None:
         @pipeline.stage(orders)
         def renamed(orders: Any) -> Any:
             return orders.withColumnRenamed("at", "moment")
 
+        @pipeline.stage(orders)
+        def earlier(orders: Any) -> Any:
+            return orders.selectExpr("id", "at - interval 1 hour AS at")
+
         once = renamed.deduplicate(by="id", within="1 hour", event_time="moment", uid="once")
         once.sink("once", DeltaAppend("tables/once"))
+        before = earlier.deduplicate(by="id", within="1 hour", event_time="at", uid="before")
+        before.sink("before", DeltaAppend("tables/before"))
 
     pipeline = played(build)
     feed(pipeline, order(1, "10:00"), order(2, "10:05", -1))
-    feed(pipeline, order(3, "12:00"))
-    told = release("--all")[1]["expected"]
-    assert told["operators"] == [
-        "deduplicate 'once' goes by moment, which the rows here do not have as a time: whether it takes them cannot be "
-        "told beforehand"
+    feed(pipeline, order(3, "12:00"), order(4, "12:30", -1), order(5, "14:00", -1))
+    assert release("--all")[1]["expected"]["operators"] == [
+        f"deduplicate {name!r} goes by {column} as stage {stage!r} makes it: the checkpoint finds out which rows it "
+        "takes, and all others stay in quarantine"
+        for name, column, stage in (("once", "moment", "renamed"), ("before", "at", "earlier"))
     ]
-    last = feed(pipeline, order(4, "12:10"))
+    feed(pipeline, order(6, "14:10"))
+    too_late = "too late for deduplicate {!r}, which has come to 2026-03-01 14:00:00 UTC"
+    of_another = "; or that is so of another row of its request: release it alone"
+    behind_earlier = too_late.format("before") + of_another
+    late = too_late.format("once")
+    assert waiting(pipeline) == {2: late, 4: late, 5: behind_earlier}
+    assert sorted(row["id"] for row in pipeline.rows("tables/once")) == [1, 3, 6]
+
+    release("--rule", "positive", "--set", "at=2026-03-01T15:20:00Z")
+    last = feed(pipeline, order(7, "14:20"))
+    assert waiting(pipeline) == {}
+    assert pipeline.ack(last).gates["checked"].released == 3
+    assert sorted(row["id"] for row in pipeline.rows("tables/once")) == list(range(1, 8))
+    assert {2, 4, 5} <= {row["id"] for row in pipeline.rows("tables/before")}
+
+
+def test_a_pipeline_that_leaves_out_late_rows_behind_a_gate_is_not_called_well(played: Any) -> None:
+    def build(pipeline: Pipeline, orders: Any) -> None:
+        once = orders.deduplicate(by="id", within="1 hour", uid="once")
+        once.sink("once", DeltaAppend("tables/once"))
+
+    pipeline = played(build)
+    feed(pipeline, order(1, "12:00"))
+    last = feed(pipeline, order(2, "10:00"), order(3, "12:10"))
     assert pipeline.ack(last).stats.counts["once"]["late"] == 1
     _, standing = cli("explain", "play")
     assert standing["state"] == "losing"

@@ -243,7 +243,7 @@ def condition(observed: Observations, command: Command | None = None) -> Health:
     )
     if health is not None and not health.good:
         return health
-    at_work = health or _publishing(observed) or _losing(observed, say)
+    at_work = health or _publishing(observed) or _losing(observed)
     return _failed(observed, say) or _skipping(observed) or at_work or _behind(observed) or _well(observed)
 
 
@@ -474,8 +474,8 @@ def _skipping(observed: Observations) -> Health | None:
     return Health("skipping", text, cause, remedy, entry, "INPUT_SKIPPED")
 
 
-def _losing(observed: Observations, say: Command) -> Health | None:
-    """Operators behind a gate left out rows for being late, and nobody takes those: maybe ones that were released."""
+def _losing(observed: Observations) -> Health | None:
+    """Operators behind a gate left out rows for being late, and nobody takes those."""
     last = observed.view.last_completed
     acks = [acked.ack for acked in last.acks.values()] if last is not None else []
     verdicts = [verdict for ack in acks for verdict in ack.gates.values()]
@@ -489,15 +489,12 @@ def _losing(observed: Observations, say: Command) -> Health | None:
     if last is None or not lost:
         return None
     left_out = "; ".join(f"{what} left out {_rows(rows)}: too late, or without a time" for what, rows in lost.items())
-    released = sum(verdict.released for verdict in verdicts)
     text = f"Pipeline {observed.pipeline} continues, but checkpoint {last.id} lost rows that came too late"
-    remedy: tuple[str, ...] = ()
-    if released:
-        left_out += f"; rows that were released from quarantine in it ({released:,}) may be among them"
-        remedy = (
-            f"go back to before it, so that they wait again: {say('rollback', last.plan.base or 'beginning')}; or "
-            "compute again from before they came, with a backfill",
-        )
+    since = last.plan.base or "beginning"
+    remedy = (
+        "so that such rows count: give their source a longer watermark, or take the operator's late rows as a stream "
+        f"of its own; then tidegate backfill MODULE:{observed.pipeline} --from {since} computes these again",
+    )
     return Health("losing", text, _sentence(left_out), remedy, last.id, "LATE_ROWS")
 
 

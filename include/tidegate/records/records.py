@@ -491,6 +491,10 @@ class LateBehind(Struct, frozen=True, kw_only=True):
     lasts: int = 1
     slide: int = 0
     allowed: int = 0
+    stream: str = ""
+    """The stream that it takes; "": recorded before this was."""
+    stages: list[str] = []
+    """The stages between the gate and that stream: they may make the time anew."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Invalid, TidegateError
 from tidegate.execution.job.exchange import BaseMemory
+from tidegate.execution.job.stages import rows_behind
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share, memory_key
 from tidegate.gates.quarantine.columns import OWN_COLUMNS
@@ -261,13 +262,17 @@ class GateRunner:
     def _back(self, stage: GateNode, frame: DataFrame) -> ReleasedRows | None:
         """Return the rows released from its quarantine."""
         for name, sink in stage.quarantine.items():
-            takers = [TakesUntil(each, self.event_times.at_base(each.operator)) for each in self._behind(stage)]
+            takers = [self._takes_until(stage, each) for each in self._behind(stage)]
             fields = frame.schema.fields if takers else ()
             released = returning(self.coordinator, self.plan, name, sink, frame.sparkSession, fields, takers)
             if released is not None:
                 self.persisted.append(released.rows)
                 return released
         return None
+
+    def _takes_until(self, stage: GateNode, behind: LateBehind) -> TakesUntil:
+        there = partial(rows_behind, self.coordinator.graph, stage.name, behind.stream) if behind.stages else None
+        return TakesUntil(behind, self.event_times.at_base(behind.operator), there)
 
     def _behind(self, stage: GateNode) -> list[LateBehind]:
         """Return the operators behind a gate that take no late rows, if it sets rows aside that may be released."""

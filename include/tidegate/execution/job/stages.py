@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid, TidegateError, Unavailable, name_of, quoted_by
 from tidegate.pipeline.graph.graph import Graph, Node, OperatorNode, StageNode
+from tidegate.pipeline.graph.late_behind import streams_behind
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.pipeline.selection import sql_of
 from tidegate.spark.errors import code_of_error, translate
@@ -19,7 +20,7 @@ from tidegate.spark.known import empty_by_plan, is_known_empty, with_callers
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["call_stage", "declared_at", "naming_stages", "results_of", "stage_results"]
+__all__ = ["call_stage", "declared_at", "naming_stages", "results_of", "rows_behind", "stage_results"]
 
 
 def declared_at(function: Callable[..., object]) -> str:
@@ -141,6 +142,27 @@ def results_of(stage: StageNode, returned: object) -> dict[str, DataFrame]:
             reason="BAD_STAGE_RESULT",
         )
     return streams
+
+
+def rows_behind(graph: Graph, gate: str, stream: str, rows: DataFrame) -> DataFrame | None:
+    """Return what comes of rows that pass a gate in a stream behind it, by what the stages on the way make of them
+    alone. None: that cannot be told, since other rows meet them there."""
+    ways = streams_behind(graph, gate)
+    makers = {name: node for node in graph.stages for name in node.produces}
+
+    def made(name: str) -> DataFrame | None:
+        if name == gate:
+            return rows
+        maker = makers[name]
+        if not isinstance(maker, StageNode):  # it passes rows on as they are
+            inputs = [each for each in maker.inputs if each in ways]
+            return made(inputs[0]) if len(inputs) == 1 else None
+        if not ways.keys() >= {*maker.inputs}:
+            return None
+        frames = [frame for frame in map(made, maker.inputs) if frame is not None]
+        return results_of(maker, call_stage(maker, frames))[name] if len(frames) == len(maker.inputs) else None
+
+    return made(stream)
 
 
 def _shape(value: object) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.reader import SetAside
-from tidegate.gates.quarantine.returning import TakesUntil, late_text, lateness_of, without_time_text
+from tidegate.gates.quarantine.returning import TakesUntil, late_text, lateness_of, untold_text, without_time_text
 from tidegate.records.moments import at_micros, micros_of
 from tidegate.records.records import Json, Request
 
@@ -52,21 +52,30 @@ class Forecast:
 def forecast(quarantine: SetAside, request: Request, takers: Sequence[TakesUntil]) -> Forecast:
     """Return what a request to release would do. takers: the operators behind the gate that take no late rows."""
     types = quarantine.types
-    known, operators = [], []
+    known: list[tuple[TakesUntil, str | None]] = []
+    operators = []
     for taker in takers:
-        name = next((name for name in types if name.casefold() == (taker.behind.column or "").casefold()), None)
-        if name is None or not _is_time(types[name]):
+        behind = taker.behind
+        name = next((name for name in types if name.casefold() == (behind.column or "").casefold()), None)
+        name = name if name is not None and _is_time(types[name]) else None
+        if behind.stages:
+            stages = ", ".join(map(repr, behind.stages))
             operators.append(
-                f"{taker.behind.what} goes by {taker.behind.column}, which the rows here do not have as a time: "
-                "whether it takes them cannot be told beforehand"
+                f"{behind.what} goes by {behind.column} as stage {stages} makes it: the checkpoint finds out which "
+                "rows it takes, and all others stay in quarantine"
             )
-            continue
-        known.append((taker, name))
-        operators.append(_takes_text(taker))
+        elif name is None and not behind.stream:
+            operators.append(
+                f"{behind.what} goes by {behind.column}, which the rows here do not have as a time: the checkpoint "
+                "finds out which rows it takes, and all others stay in quarantine"
+            )
+        else:
+            known.append((taker, name))
+            operators.append(_takes_text(taker) if name is not None else f"{behind.what} takes none of them")
     if not known:
         return Forecast(quarantine.count(request), {}, operators)
     rows, stays, first = 0, Counter[str](), None
-    for batch in quarantine.chosen(request, [q.CHECKPOINT, *dict.fromkeys(name for _, name in known)]):
+    for batch in quarantine.chosen(request, [q.CHECKPOINT, *dict.fromkeys(name for _, name in known if name)]):
         rows += batch.num_rows
         staying = _count_reasons(batch, known, request, types, stays)
         if staying.any():
@@ -88,7 +97,7 @@ def _takes_text(taker: TakesUntil) -> str:
 
 def _count_reasons(
     batch: pa.RecordBatch,
-    known: Sequence[tuple[TakesUntil, str]],
+    known: Sequence[tuple[TakesUntil, str | None]],
     request: Request,
     types: Mapping[str, pa.DataType],
     stays: Counter[str],
@@ -99,6 +108,9 @@ def _count_reasons(
 
     staying = np.zeros(batch.num_rows, bool)
     for taker, name in known:
+        if name is None:
+            stays.update({untold_text(taker.behind): int((~staying).sum())} if not staying.all() else {})
+            return np.ones(batch.num_rows, bool)
         values = batch.column(name)
         if name in request.correct:
             values = _constant(request.correct[name], types[name], batch.num_rows)

@@ -5,7 +5,8 @@ A row that comes too late for an operator behind the gate would be lost there. S
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -23,9 +24,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
 
-__all__ = ["ReleasedRows", "TakesUntil", "late_text", "lateness_of", "without_time_text"]
+__all__ = ["ReleasedRows", "TakesUntil", "late_text", "lateness_of", "untold_text", "without_time_text"]
 
 _REQUEST, _CONTENT, _COPY = "_tidegate_request", "_tidegate_content", "_tidegate_copy"
+_REASON = "_tidegate_reason"
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class TakesUntil:
 
     behind: LateBehind
     watermark: datetime | None
+    rows_there: Callable[[DataFrame], DataFrame | None] | None = None
+    """Returns what the stages on the way make of rows that pass the gate; None: nobody can tell. Unset: there are no
+    stages on the way."""
 
 
 class ReleasedRows:
@@ -59,8 +64,7 @@ class ReleasedRows:
         if numbered is None:
             number = f.coalesce(*[f.when(_selects(request), request.number) for request in requests])
             numbered = rows.withColumn(_REQUEST, number).where(f.col(_REQUEST).isNotNull())
-        chosen = numbered.drop(q.STAYS)
-        self.rows = materialize(chosen.withColumn(q.STAYS, self._reason_to_stay(chosen, fields, takers)))
+        self.rows = materialize(self._with_reasons(numbered.drop(q.STAYS), fields, takers))
         counts = self.rows.groupBy(_REQUEST, q.STAYS).count().collect()
         self.selected = sum(row[2] for row in counts)
         """All rows that requests are about."""
@@ -77,26 +81,47 @@ class ReleasedRows:
     def _releasing(self) -> list[int]:
         return [request.number for request in self.requests if request.action == "release"]
 
-    def _reason_to_stay(self, rows: DataFrame, fields: Sequence[StructField], takers: Sequence[TakesUntil]) -> Column:
-        """Return why a row is not released, if it is not."""
+    def _with_reasons(self, rows: DataFrame, fields: Sequence[StructField], takers: Sequence[TakesUntil]) -> DataFrame:
+        """Add why a row is not released, if it is not: the reason of the first operator that would lose it, or of which
+        nobody can tell whether it would."""
         from pyspark.sql import functions as f
 
-        by_name = {field.name.casefold(): field for field in fields}
-        reasons = []
-        for taker in takers:
-            field = by_name.get((taker.behind.column or "").casefold())
-            if field is None or field.dataType.typeName() not in ("timestamp", "timestamp_ntz", "date"):
-                continue  # nobody can tell here
-            time = f.unix_micros(self._current_column(rows, field).cast("timestamp"))
-            until = None if taker.watermark is None else micros_of(taker.watermark)
-            late = f.lit(False) if until is None else lateness_of(taker.behind).column(time, until)
-            reasons += [
-                f.when(time.isNull(), f.lit(without_time_text(taker.behind))),
-                f.when(late, f.lit(late_text(taker.behind, taker.watermark))),
-            ]
-        if not reasons or not self._releasing:
-            return f.lit(None).cast("string")
-        return f.when(f.col(_REQUEST).isin(self._releasing), f.coalesce(*reasons))
+        reasons: list[Column] = []
+        own = rows.columns
+        for place, taker in enumerate(takers if self._releasing else ()):
+            if taker.rows_there is None:
+                by_name = {field.name: self._current_column(rows, field) for field in fields}
+                reasons.append(_reason(taker, fields, by_name))
+                continue
+            name = f"{_REASON}{place}"
+            of_requests = [self._reasons_there(rows, number, fields, taker, name) for number in self._releasing]
+            rows = rows.join(reduce(_union, of_requests), [q.ID], "left")
+            reasons.append(f.col(name))
+        reason = f.coalesce(*reasons) if reasons else f.lit(None)
+        stays = f.when(f.col(_REQUEST).isin(self._releasing), reason) if reasons else reason
+        return rows.withColumn(q.STAYS, stays.cast("string")).select(*map(quoted, own), q.STAYS)
+
+    def _reasons_there(
+        self, rows: DataFrame, number: int, fields: Sequence[StructField], taker: TakesUntil, name: str
+    ) -> DataFrame:
+        """Return, by the ids of the rows of a request that would stay, why: by what stages make of their times. Where
+        these leave the ids out, a row that would stay lets all of them stay."""
+        from pyspark.sql import functions as f
+
+        chosen = rows.where(f.col(_REQUEST) == number)
+        values = [self._current_column(chosen, field).alias(field.name) for field in fields]
+        there, has_ids = _rows_there(taker, chosen.select(*values, q.ID))
+        if there is None:
+            return chosen.select(q.ID, f.lit(untold_text(taker.behind)).alias(name))
+        columns = {field.name: f.col(quoted(field.name)) for field in there.schema.fields}
+        reason = _reason(taker, there.schema.fields, columns)
+        if has_ids:
+            late = there.select(q.ID, reason.alias(name)).where(f.col(name).isNotNull())
+            return late.groupBy(q.ID).agg(f.min(name).alias(name))
+        found = there.select(reason.alias(name)).agg(f.min(name)).first()
+        text = found[0] if found is not None else None
+        text = f"{text}; or that is so of another row of its request: release it alone" if text else None
+        return chosen.select(q.ID, f.lit(text).cast("string").alias(name))
 
     def again(
         self, rows: DataFrame, since: int, fields: Sequence[StructField], takers: Sequence[TakesUntil]
@@ -229,6 +254,36 @@ def _selects(request: Request) -> Column:
     return reduce(lambda first, second: first & second, conditions)
 
 
+def _rows_there(taker: TakesUntil, rows: DataFrame) -> tuple[DataFrame | None, bool]:
+    """Return what the stages on the way make of rows, and whether they leave the rows' ids in."""
+    assert taker.rows_there is not None
+    with contextlib.suppress(Exception):  # a stage may not expect a column more
+        there = taker.rows_there(rows)
+        if there is None or q.ID in there.columns:
+            return there, True
+    return taker.rows_there(rows.drop(q.ID)), False
+
+
+def _reason(taker: TakesUntil, fields: Sequence[StructField], columns: Mapping[str, Column]) -> Column:
+    """Return why a row would be lost that comes to an operator in this form; null: it would not."""
+    from pyspark.sql import functions as f
+
+    wanted = (taker.behind.column or "").casefold()
+    field = next((field for field in fields if field.name.casefold() == wanted), None)
+    if field is None or field.dataType.typeName() not in ("timestamp", "timestamp_ntz", "date"):
+        return f.lit(untold_text(taker.behind))
+    time = f.unix_micros(columns[field.name].cast("timestamp"))
+    until = None if taker.watermark is None else micros_of(taker.watermark)
+    late = f.lit(False) if until is None else lateness_of(taker.behind).column(time, until)
+    return f.when(time.isNull(), f.lit(without_time_text(taker.behind))).when(
+        late, f.lit(late_text(taker.behind, taker.watermark))
+    )
+
+
+def _union(first: DataFrame, second: DataFrame) -> DataFrame:
+    return first.unionByName(second)
+
+
 def lateness_of(behind: LateBehind) -> Lateness:
     """Return the rule by which an operator takes rows."""
     return Lateness(behind.lasts, behind.slide, behind.allowed)
@@ -243,3 +298,8 @@ def late_text(behind: LateBehind, watermark: datetime | None) -> str:
 def without_time_text(behind: LateBehind) -> str:
     """Return the reason why a row stays that has no time."""
     return f"no time in {behind.column}, by which {behind.what} goes"
+
+
+def untold_text(behind: LateBehind) -> str:
+    """Return the reason why a row stays of which nobody can tell whether an operator still takes it."""
+    return f"maybe too late for {behind.what}: its time in {behind.column} is made behind the gate, not from it alone"
