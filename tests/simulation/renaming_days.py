@@ -85,7 +85,7 @@ def keep_the_old_position(patch: Callable[..., Any]) -> None:
     """A bug: the source begins anew under its new name."""
     from tidegate.checkpoint import compatibility
 
-    patch(compatibility, "under_new_names", lambda ranges, changes: dict(ranges) if not changes else {})
+    patch(compatibility, "ranges_after", lambda ranges, changes: dict(ranges) if not changes else {})
 
 
 def forget_what_old_code_would_do(patch: Callable[..., Any]) -> None:

@@ -253,24 +253,30 @@ def _try_out(graph: Graph, ledger: Ledger, place: Place, uid: str) -> None:
 
 def declaration_of(pipeline: PipelineContext) -> str:
     """Return a fingerprint of everything that an error of the declaration may depend on, and that can be seen without
-    Spark: code, settings, suites, and the versions of the sinks' tables."""
+    Spark: code, settings, suites, and how the sinks' tables are defined."""
     suites = {
         gated.name: gated.gate.declared_elsewhere(GateContext(pipeline.graph.name, gated.name, pipeline.place))
         for gated in pipeline.graph.gates
     }
     contexts = pipeline.contexts(pipeline.graph.sinks)
-    versions = {name: _version_of(sinking.sink, contexts[name]) for name, sinking in pipeline.graph.sinks.items()}
+    tables = {name: _table_definition(sinking.sink, contexts[name]) for name, sinking in pipeline.graph.sinks.items()}
     config = pipeline.settings.record()
     return fingerprint(
-        {"code": pipeline.graph.code_fingerprint(), "config": config, "suites": suites, "tables": versions}
+        {"code": pipeline.graph.code_fingerprint(), "config": config, "suites": suites, "tables": tables}
     )
 
 
-def _version_of(sink: Sink, context: SinkContext) -> int | None:
+def _table_definition(sink: Sink, context: SinkContext) -> Json:
+    """Return what no commit of rows changes: others may add rows to the table as often as they like."""
+    from tidegate.delta.log.snapshot import Snapshot
+
     try:
-        return sink.head(context).version
+        table = sink.head(context).opened
     except TidegateError:
         return None
+    if not isinstance(table, Snapshot):  # not a Delta table: what is wrong there, the target says itself
+        return None
+    return [table.table_id, table.schema, list(table.partition_by), dict(table.configuration)]
 
 
 def decline(pipeline: PipelineContext, id: int, error: Invalid) -> None:
@@ -287,11 +293,20 @@ def decline(pipeline: PipelineContext, id: int, error: Invalid) -> None:
     pipeline.ledger.hint_declined(declined)
 
 
-def declined_error(pipeline: PipelineContext) -> Invalid | None:
+def declined_error(pipeline: PipelineContext, view: View | None = None) -> Invalid | None:
     """Return why this declaration cannot make a checkpoint, if a job has found that. None: nobody knows of anything, or
-    it has changed since."""
+    it has changed since, or has made a checkpoint after all.
+
+    view: the log, if the caller has just read it. A pipeline whose last checkpoint has completed reads nothing more.
+    """
+    view = view if view is not None else pipeline.ledger.view()
+    last = view.last_completed
+    if last is not None and last.id == view.last_id:
+        return None
     declined = pipeline.ledger.declined()
-    if declined is None or declined.declaration != declaration_of(pipeline):
+    if declined is None or (last is not None and last.id > declined.id):
+        return None
+    if declined.declaration != declaration_of(pipeline):
         return None
     again = "if that was mended elsewhere than in the code, its settings and suites: tidegate check MODULE:PIPELINE"
     return Invalid(
@@ -511,7 +526,7 @@ def _other_tables(pipeline: PipelineContext, base: Entry) -> Iterator[TidegateEr
             continue  # reported already
         if head.last is None:
             why = f"the table should hold checkpoint {after}, it holds None"
-            yield mismatch_error(pipeline, View((base,)), sinking, None, why)
+            yield mismatch_error(pipeline, View((base,)), sinking, head, why)
 
 
 def _owed_to_removed(pipeline: PipelineContext, base: Entry) -> Iterator[Invalid]:

@@ -119,7 +119,7 @@ class Plans:
         elif not looked.needless:
             check_targets(self.graph, self.ledger, self.place, looked.heads, looked.uid)
         check_gates(self.graph, self.place)
-        if (wrong := declined_error(self.pipeline)) is not None:
+        if (wrong := declined_error(self.pipeline, view)) is not None:
             raise wrong
         base = view.get(answer.base)
         changes = source_changes(view, base)

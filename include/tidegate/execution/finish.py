@@ -15,7 +15,7 @@ import msgspec
 from tidegate import seams
 from tidegate.checkpoint import troubles
 from tidegate.checkpoint.approvals import HELD
-from tidegate.checkpoint.compatibility import declined_error
+from tidegate.checkpoint.compatibility import declaration_of, declined_error
 from tidegate.checkpoint.context import GiveUp
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.coordinator import Coordinator, Outcome
@@ -75,20 +75,21 @@ def finish(
 def _as_declined(coordinator: Coordinator, id: int, failure: tuple[str, str] | None) -> tuple[str, str] | None:
     """Return the failure of a job, as an error of the declaration if the job has found that."""
     declined = coordinator.ledger.declined() if failure is not None else None
-    if declined is None or declined.id != id:
-        return failure
+    if declined is None or declined.id != id or declined.declaration != declaration_of(coordinator):
+        return failure  # with other code since then, the job has failed for another reason
     return BAD_DECLARATION, str(Invalid(declined.what, expected=declined.expected, help=declined.help))
 
 
 def _tell_declined(coordinator: Coordinator) -> None:
-    """Call the hooks for an error of the declaration, once."""
+    """Call the hooks for an error of the declaration, once; again only if this process dies in between."""
     declined = coordinator.ledger.declined()
     if declined is None or declined.notified:
         return
-    coordinator.ledger.hint_declined(msgspec.structs.replace(declined, notified=True))
     why = f"its declaration is wrong: {declined.reason}: {declined.what}"
     log.error("Pipeline %s makes no checkpoints until it changes: %s", coordinator.graph.name, why)
     _call(coordinator, Suspension(coordinator.graph.name, "", why, suspended=False))
+    with contextlib.suppress(Unavailable):  # then the hooks are called again
+        coordinator.ledger.hint_declined(msgspec.structs.replace(declined, notified=True))
 
 
 def suspended_by(coordinator: Coordinator, id: int) -> Suspension | None:
@@ -133,11 +134,13 @@ def nothing_planned(coordinator: Coordinator, run: str) -> None:
     fixed. A suspension would only require that somebody resumes the pipeline as well.
     """
     trouble = troubles.count_unplanned(coordinator.ledger, run)
+    with contextlib.suppress(TidegateError):
+        if declined_error(coordinator) is not None:
+            _tell_declined(coordinator)  # the run whose job found it may have died before it could
+            return
     if trouble is None or trouble.unplanned != coordinator.settings.tolerable_failed_checkpoints + 1:
         return
     with contextlib.suppress(TidegateError):
-        if declined_error(coordinator) is not None:  # that was reported when a job found it
-            return
         if coordinator.suspended() is not None:  # by damage that was found: that is reported for what it is
             return
     runs = f"{trouble.unplanned} runs in a row" if trouble.unplanned > 1 else "a run"

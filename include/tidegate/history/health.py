@@ -18,6 +18,7 @@ from tidegate.checkpoint.control import Suspended
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.history.without_values import entry_without_rows, trouble_without_rows
 from tidegate.ledger.ledger import Ledger
+from tidegate.protocol.rules import BAD_DECLARATION
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
 from tidegate.records.moments import moment_of
@@ -451,6 +452,10 @@ def _failed(observed: Observations, say: Command) -> Health | None:
     if last is None or last.control is not None or last.decision is None or last.completed:
         return None
     cause, helps = _why(last, say)
+    if last.decision.reason == BAD_DECLARATION:
+        text = f"Pipeline {observed.pipeline} makes no checkpoints: what it declares is wrong, so {last.id} was aborted"
+        goes_on = "the first run with other code, settings or suites, or with a mended table, takes the same input again"
+        return Health("failed", text, cause, (*helps, goes_on), last.id, _reason(last))
     text = f"Pipeline {observed.pipeline} continues, but its last checkpoint, {last.id}, was aborted"
     return Health("failed", text, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))
 

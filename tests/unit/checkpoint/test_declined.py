@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, Field, write_deltalake
 
 from tests.kit.loop import Loop
+from tests.kit.shop import Shop
 from tests.kit.toy_world import ToyWorld, quietly
-from tests.kit.toys import ToyCommit
 from tidegate.checkpoint.compatibility import decline
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
@@ -48,7 +50,7 @@ def test_later_runs_are_refused_with_the_same_words_and_make_no_entry(world: Toy
     assert world.ledger.ids() == [id]
 
 
-def test_with_other_code_other_settings_or_another_table_it_is_tried_again(world: ToyWorld) -> None:
+def test_with_other_code_or_other_settings_it_is_tried_again(world: ToyWorld) -> None:
     declined(world, "one")
     world.sinks = {"a": 0}
     assert world.trigger("other code") == 2
@@ -57,10 +59,36 @@ def test_with_other_code_other_settings_or_another_table_it_is_tried_again(world
     assert isinstance(quietly(lambda: world.coordinator().trigger("as before")), Invalid)
     world.limit(recorded={"watermark": "1 min"})
     assert world.trigger("other settings") == 3
-    world.coordinator().abort(3, "CANCELLED")
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tidegate.toml").write_text('root = "ledger"\n')
+    return Shop(tmp_path)
+
+
+def test_with_a_table_of_other_columns_it_is_tried_again_but_not_for_each_commit_of_others(shop: Shop) -> None:
+    shop.checkpoint()
+    coordinator = shop.coordinator
+    id = shop.trigger().id
+    decline(coordinator, id, WRONG)
+    coordinator.abort(id, "BAD_DECLARATION")
+    write_deltalake(shop.table.url, pa.table({"k": [7], "v": ["of others"]}), mode="append")
+    with pytest.raises(Invalid, match="operator 'totals' names 'price'"):
+        shop.trigger()
+    DeltaTable(shop.table.url).alter.add_columns([Field("price", "long")])
+    assert shop.trigger().id == id + 1
+
+
+def test_a_checkpoint_that_completes_ends_it_whatever_is_written_there(world: ToyWorld) -> None:
+    id = declined(world, "one")
+    world.limit(recorded={"watermark": "1 min"})
+    world.checkpoint("other settings", rows=3)
     world.limit(recorded={})
-    world.tables["a"].commits.append(ToyCommit("somebody else", None, ()))
-    assert world.trigger("another table") == 4
+    assert world.trigger("as before, and it does work by now") == id + 2
+    world.coordinator().abort(id + 2, "JOB_FAILED")
+    assert world.trigger("again") == id + 3
 
 
 def test_it_is_told_once(world: ToyWorld) -> None:
@@ -79,6 +107,33 @@ def test_it_is_told_once(world: ToyWorld) -> None:
         quietly(lambda run=run: coordinator().trigger(run))  # type: ignore[misc]
         nothing_planned(coordinator(), run)
     assert told == ["its declaration is wrong: UNKNOWN_COLUMN: operator 'totals' names 'price'"]
+
+
+def test_if_the_run_that_found_it_dies_before_it_could_tell_the_next_one_tells(world: ToyWorld) -> None:
+    told: list[str] = []
+    world.feed_more(3)
+    id = world.trigger("one")
+    decline(world.coordinator(), id, WRONG)
+    world.coordinator().abort(id, "JOB_LOST")
+    pipeline = world.pipeline()
+    pipeline.on_suspended(lambda suspension: told.append(suspension.why))
+    coordinator = Coordinator(pipeline.graph(), world.ledger, world.limits, world.place)
+    for run in ("two", "three"):
+        assert isinstance(quietly(lambda run=run: coordinator.trigger(run)), Invalid)  # type: ignore[misc]
+        nothing_planned(coordinator, run)
+    assert told == ["its declaration is wrong: UNKNOWN_COLUMN: operator 'totals' names 'price'"]
+
+
+def test_with_other_code_a_later_failure_is_told_for_what_it_is(world: ToyWorld) -> None:
+    world.feed_more(3)
+    id = world.trigger("one")
+    decline(world.coordinator(), id, WRONG)
+    world.sinks = {"a": 0}
+    coordinator = world.coordinator()
+    finish(coordinator, id, ("JOB_FAILED", "no memory"), give_up=lambda plan: None, wait=lambda why: None)
+    decision = world.ledger.decision(id)
+    assert decision is not None
+    assert (decision.reason, decision.detail) == ("JOB_FAILED", "no memory")
 
 
 def test_a_suite_is_a_part_of_it(world: ToyWorld, tmp_path: Path) -> None:

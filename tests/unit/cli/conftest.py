@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,18 +170,6 @@ def project(folder):
     ledger = open_ledger(str(folder / "ledger"), "orders")
     ledger.start()
     return Project(folder, ledger, load_settings().record())
-
-
-@pytest.fixture(autouse=True)
-def forgotten_modules(tmp_path_factory):
-    """A module that a test imported from its own folder is not there for the next, which has the same names."""
-    kept = list(sys.path), set(sys.modules)
-    folders = str(tmp_path_factory.getbasetemp())  # not just any folder below /tmp: tidegate itself may be there
-    yield
-    sys.path[:] = kept[0]
-    for name in set(sys.modules) - kept[1]:
-        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(folders):
-            del sys.modules[name]
 
 
 @pytest.fixture

@@ -113,7 +113,7 @@ def test_a_sink_that_is_removed_while_it_is_owed_rows(shop, tidegate):
 def test_a_table_that_was_dropped_is_damage_to_both(shop, tidegate):
     (shop.folder / "tables" / "good").rename(shop.folder / "elsewhere")
     (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
-    assert (told["reason"], told["kind"], refusal().reason) == ("TABLE_DAMAGED", "corrupt", "TABLE_GONE")
+    assert (told["reason"], told["kind"], refusal().reason) == ("TABLE_GONE", "corrupt", "TABLE_GONE")
 
 
 def test_all_reasons_are_named_at_once(shop, tidegate):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tidegate import seams
-from tidegate.checkpoint.publishing.table_mismatch import find_gone, mismatch_error
+from tidegate.checkpoint.publishing.table_mismatch import mismatch_error
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import SinkNode
@@ -69,9 +69,7 @@ def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> P
         if isinstance(answer, rules.Damaged):
             # Others may have published and moved the log's hint on since the head was read.
             if head in contradicted:
-                raise find_gone(pipeline, view, sinking, head) or mismatch_error(
-                    pipeline, view, sinking, head.last, answer.why
-                )
+                raise mismatch_error(pipeline, view, sinking, head, answer.why)
             contradicted = [head]
             continue
         try:

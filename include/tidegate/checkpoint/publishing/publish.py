@@ -20,7 +20,7 @@ from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.located import relative_paths
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.checkpoint.publishing.seen_tables import leave_hint, take_hint
-from tidegate.checkpoint.publishing.table_mismatch import TABLE_GONE, find_gone, mismatch_error
+from tidegate.checkpoint.publishing.table_mismatch import TABLE_GONE, error_if_gone, mismatch_error
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -337,16 +337,9 @@ class _Publishing:
             return answer
         # Others may have published and moved the log's hint on since the head was read.
         if head.last in self.contradicted:
-            self._refuse_gone(head, view)
-            raise mismatch_error(self.pipeline, view, self.sinking, head.last, answer.why)
+            raise mismatch_error(self.pipeline, view, self.sinking, head, answer.why)
         self.contradicted = [head.last]
         return None
-
-    def _refuse_gone(self, head: Head, view: View) -> None:
-        """Raise Corrupt if the table was there, and is not any more."""
-        error = find_gone(self.pipeline, view, self.sinking, head)
-        if error is not None:
-            raise error
 
     def is_done(self, heads: Mapping[str, Head], view: View) -> bool:
         """Publish the next entry, by a view of the log that is newer than the head. Return whether there is none
@@ -361,11 +354,13 @@ class _Publishing:
             publication = _publication(self.pipeline, entry, self.sinking.name, answer.after)
             act = sink.publish if publication.restore is None else sink.go_back
             published = act(publication, head, self.context)
-        except TidegateError:
+        except TidegateError as error:
             # Others may have published it since the head was read, and retention may have removed the staged files.
             now = self.head()
             if now.last == head.last:
-                self._refuse_gone(now, view)  # with a table that somebody has deleted, what was staged in it is gone
+                # With a table that somebody has deleted, what was staged in it is gone.
+                if (gone := error_if_gone(self.pipeline, view, self.sinking, now)) is not None:
+                    raise gone from error
                 raise
             return False
         if published is None:

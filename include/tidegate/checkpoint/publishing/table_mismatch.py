@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import SinkNode
 
-__all__ = ["TABLE_GONE", "begin_anew", "find_gone", "gone_error", "mismatch_error"]
+__all__ = ["TABLE_GONE", "begin_anew", "error_if_gone", "gone_error", "mismatch_error"]
 
 TABLE_GONE = "TABLE_GONE"
 
@@ -41,7 +41,7 @@ def gone_error(sink: str, uri: str, id: int, version: int, to: int | None) -> Co
     )
 
 
-def find_gone(pipeline: PipelineContext, view: View, sinking: SinkNode, head: Head) -> Corrupt | None:
+def error_if_gone(pipeline: PipelineContext, view: View, sinking: SinkNode, head: Head) -> Corrupt | None:
     """Return the error if there was a table where there is none now. None: there is one, or nothing was ever published
     there."""
     if head.version is not None:
@@ -56,18 +56,18 @@ def find_gone(pipeline: PipelineContext, view: View, sinking: SinkNode, head: He
     return None
 
 
-def mismatch_error(
-    pipeline: PipelineContext, view: View, sinking: SinkNode, last: int | None, why: str
-) -> TidegateError:
-    """Return the error: damage, or a sink with a new path.
+def mismatch_error(pipeline: PipelineContext, view: View, sinking: SinkNode, head: Head, why: str) -> TidegateError:
+    """Return the error for a table at `head` that contradicts the log: it is gone, it has a new path, or it is damaged.
 
     If the table knows nothing of the pipeline, and is not the one that was published to before, then the code is wrong,
     and nothing is damaged.
     """
+    if (gone := error_if_gone(pipeline, view, sinking, head)) is not None:
+        return gone
     target = sinking.sink.target(pipeline.place)
     published = (_published_uri(pipeline, entry, sinking.name) for entry in reversed(view.entries))
     before = next(filter(None, published), None)
-    if last is None and before is not None and before != target and sinking.name in pipeline.graph.sinks:
+    if head.last is None and before is not None and before != target and sinking.name in pipeline.graph.sinks:
         return Invalid(
             f"sink {sinking.name!r} has published to {before} so far; {target} knows nothing of that",
             expected=f"the table that it published to before: {before}",

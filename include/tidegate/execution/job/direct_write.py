@@ -91,7 +91,7 @@ class DirectWriter:
         view = self.coordinator.ledger.view(reach=head.last)  # after the head: who has written there is in this view
         if head.last is not None and head.last > view.last_id:
             why = f"the table holds rows of checkpoint {head.last}, the log ends at {view.last_id}"
-            raise mismatch_error(self.coordinator, view, sinking, head.last, why)
+            raise mismatch_error(self.coordinator, view, sinking, head, why)
         manifest = view.last_completed.manifest if view.last_completed is not None else None
         part = manifest.tables.get(sinking.name) if manifest is not None else None
         if part is None or part.through is None:
@@ -99,7 +99,7 @@ class DirectWriter:
         if head.last is None:
             upto = f"{part.through.uri} up to version {part.through.version}"
             why = f"jobs had written to {upto}, this one knows nothing of it"
-            raise mismatch_error(self.coordinator, view, sinking, None, why)
+            raise mismatch_error(self.coordinator, view, sinking, head, why)
         sinking.sink.verify(part.through, context)
 
     def _publication(self, prepared: Prepared, after: int | None) -> Publication:
