@@ -186,7 +186,7 @@ LINE_MUTATIONS = [
         "there is no way back to",
     ),
     # replay
-    Mutation("replay what is not durable", LINE_AND_POWER, "I1"),
+    Mutation("replay what is not durable", LINE_AND_POWER, "I9"),
     Mutation("read the log before the line", LINE_TORN, "a false alarm"),
     # clocks, cuts, and what was done by hand
     Mutation("plan by the clock of the machine alone", replace(LINE, clock_of_plan=_clock_of_now), "I9"),
