@@ -266,7 +266,7 @@ def declaration_of(pipeline: PipelineContext) -> str:
     )
 
 
-def _table_definition(sink: Sink, context: SinkContext) -> Json:
+def _table_definition(sink: Sink, context: SinkContext) -> Json | None:
     """Return what no commit of rows changes: others may add rows to the table as often as they like."""
     from tidegate.delta.log.snapshot import Snapshot
 
@@ -276,7 +276,8 @@ def _table_definition(sink: Sink, context: SinkContext) -> Json:
         return None
     if not isinstance(table, Snapshot):  # not a Delta table: what is wrong there, the target says itself
         return None
-    return [table.table_id, table.schema, list(table.partition_by), dict(table.configuration)]
+    properties = dict(table.configuration)
+    return {"id": table.table_id, "schema": table.schema, "by": list(table.partition_by), "properties": properties}
 
 
 def decline(pipeline: PipelineContext, id: int, error: Invalid) -> None:

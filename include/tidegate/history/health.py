@@ -453,8 +453,8 @@ def _failed(observed: Observations, say: Command) -> Health | None:
         return None
     cause, helps = _why(last, say)
     if last.decision.reason == BAD_DECLARATION:
-        text = f"Pipeline {observed.pipeline} makes no checkpoints: what it declares is wrong, so {last.id} was aborted"
-        goes_on = "the first run with other code, settings or suites, or with a mended table, takes the same input again"
+        text = f"Pipeline {observed.pipeline} makes no checkpoints: its declaration is wrong, so {last.id} was aborted"
+        goes_on = "the first run after that is mended takes the same input again"
         return Health("failed", text, cause, (*helps, goes_on), last.id, _reason(last))
     text = f"Pipeline {observed.pipeline} continues, but its last checkpoint, {last.id}, was aborted"
     return Health("failed", text, cause, (*helps, "the next run takes its input again"), last.id, _reason(last))

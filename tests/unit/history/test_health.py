@@ -287,3 +287,16 @@ def test_the_loop_leaves_word_of_what_it_meets(tmp_path):
 def test_an_errors_text_in_its_parts():
     text = "task job_main is failed: it broke\n  at line 3\n  Expected: none\n  Help: mend it\n  Help: mend it"
     assert told(text) == ("task job_main is failed: it broke at line 3", "none", ("mend it",))
+
+
+def test_a_wrong_declaration_is_not_called_going_on(world):
+    """Every run is refused until it changes."""
+    world.checkpoint("first", rows=1)
+    world.feed_more(1)
+    id = world.trigger("second")
+    world.coordinator().abort(id, "BAD_DECLARATION", "operator 'totals' names 'price'")
+    found = seen(world)
+    assert (found.state, found.good, found.entry) == ("failed", False, id)
+    assert "makes no checkpoints: its declaration is wrong" in found.said
+    assert "continues" not in found.said
+    assert "the first run after that is mended" in found.remedy[-1]
