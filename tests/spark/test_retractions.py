@@ -11,7 +11,8 @@ import pytest
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.checkpoint import compatibility
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, TidegateError
+from tidegate.execution.analysis import analyse
 from tidegate.execution.job.upstream_view import _find_kept_columns
 from tidegate.pipeline.graph.nodes import StageNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -181,6 +182,75 @@ def test_a_column_that_is_no_longer_there_does_not_stop_it(tmp_path: Path, spark
     assert [row["country"] for row in rows_of(play, "countries")] == ["AT", "DE"]
     play.play([MOVES[3:4]])
     assert [row["country"] for row in rows_of(play, "countries")] == ["DE"]
+
+
+def in_jobs(number: str, *, apart: bool = True) -> Callable[[Pipeline], None]:
+    """A sink in another job than the operator in front of it and a stage of Python, or in the same one."""
+
+    def build(pipeline: Pipeline) -> None:
+        now = sources(pipeline, CUSTOMERS).latest(by="id", order_by="version", uid="now")
+        stage = pipeline.stage(now, name="numbered")(lambda rows: rows.selectExpr(f"{number} AS number", "country"))
+        stage = stage.job("tables") if apart else stage
+        stage.sink("countries", DeltaUpsert("tables/countries", keys=["number"]))
+
+    return build
+
+
+def test_a_key_that_only_the_plan_of_another_job_shows_needs_no_state(
+    tmp_path: Path, spark: Any, without_implied_operators: pytest.MonkeyPatch
+) -> None:
+    """So a pipeline of version 0.2 goes on."""
+    play = SmallPipeline(tmp_path, spark, in_jobs("id"))
+    play.play([MOVES[:2]])
+    without_implied_operators.undo()
+    assert errors_of(play) == []
+    play.play([MOVES[2:3]])
+    assert rows_of(play, "countries") == [{"number": 1, "country": "DE"}, {"number": 2, "country": "AT"}]
+    assert not [name for name in play.ack(2, "tables").states if "materializer" in name]
+
+
+def test_a_key_that_is_lost_in_another_job_is_refused_before_anything_runs(
+    tmp_path: Path, spark: Any, without_implied_operators: pytest.MonkeyPatch
+) -> None:
+    """With all that helps: nothing can be computed anew once the input is gone."""
+    play = SmallPipeline(tmp_path, spark, in_jobs("id % 1"))
+    play.play([MOVES[:2]])
+    without_implied_operators.undo()
+    (refused,) = errors_of(play)
+    assert "has none of the rows of 'numbered' that were emitted before" in str(refused)
+    assert "tidegate backfill MODULE:play --from beginning --swap" in refused.help
+    assert "put the sink and what is in front of it into one job" in refused.help
+    play.build = in_jobs("id % 1", apart=False)
+    assert errors_of(play) == []
+    play.play([MOVES[2:3]])
+    assert [row["number"] for row in rows_of(play, "countries")] == [0]
+
+
+def test_a_key_that_gets_lost_later_is_refused_where_another_job_has_emitted_rows(tmp_path: Path, spark: Any) -> None:
+    """Of the same code: nobody reads then what operators of other jobs hold."""
+    numbers = ["id"]
+
+    def build(pipeline: Pipeline) -> None:
+        now = sources(pipeline, CUSTOMERS).latest(by="id", order_by="version", uid="now")
+        stage = pipeline.stage(now.job("tables"), name="numbered")
+        stage(lambda rows: rows.selectExpr(f"{numbers[0]} AS number", "country")).sink(
+            "countries", DeltaUpsert("tables/countries", keys=["number"])
+        )
+
+    play = SmallPipeline(tmp_path, spark, build)
+    play.play([MOVES[:2]])
+    numbers[0] = "id % 1"
+    play.feed(MOVES[2:3])
+    with pytest.raises(Invalid, match="has none of the rows of 'numbered' that were emitted before"):
+        play.checkpoint()
+
+
+def errors_of(play: SmallPipeline) -> list[TidegateError]:
+    """What `tidegate check` says."""
+    coordinator = play.coordinator()
+    base = coordinator.ledger.view().last_completed
+    assert base is not None
+    return [*refusals_of(play), *analyse(coordinator, play.spark, base)]
 
 
 # -- stages of Python ----------------------------------------------------------------------------------------

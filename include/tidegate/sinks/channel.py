@@ -47,6 +47,8 @@ class Sent(Struct, frozen=True, kw_only=True):
     rows: ChannelRows
     replaced: ChannelRows | None = None
     """For a stream that replaces rows: the rows that are replaced."""
+    key: list[list[str]] | None = None
+    """The key of its changelog, if only its plan shows it and another job asks: the names of each column."""
 
     @property
     def count(self) -> int:

@@ -12,6 +12,7 @@ import msgspec
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Syncing
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.operators.retractions.key import ChangelogKey
 from tidegate.pipeline.graph.graph import Job
 from tidegate.pipeline.graph.meaning import sources_under_new_names
 from tidegate.pipeline.graph.nodes import replaced_rows_of
@@ -60,6 +61,8 @@ class Exchange:
         """By stream of another job, the amount that was read of it."""
         self.taken_rows: dict[str, int] = {}
         """By stream of another job, the number of rows taken, if they are of one checkpoint and replace none."""
+        self.received_keys: dict[str, ChangelogKey] = {}
+        """By stream of another job, the key of its changelog, if only a plan there shows it."""
         self._older: list[Amount] = []
 
     @property
@@ -113,6 +116,8 @@ class Exchange:
                 [payload for payload in payloads_taken if payload is not None] or [current],
             )
             sent = [typed.convert(unpack(payload), Sent) for payload in payloads]
+            if (key := sent[-1].key) is not None:
+                self.received_keys[stream] = tuple(map(frozenset, key))
             amounts = [sent_by_ack.amount for sent_by_ack in sent[: len(payloads_taken)]]
             self.received[stream] = sum_of(amounts)
             self._older += [
@@ -161,14 +166,24 @@ class Exchange:
                     reason="AHEAD_ENDED",
                 )
 
-    def send(self, stream: str, streams: Mapping[str, DataFrame], *, by_hand: bool = False) -> None:
-        """Stage a stream for downstream jobs. by_hand: keys may vanish from it that otherwise never do."""
+    def send(
+        self,
+        stream: str,
+        streams: Mapping[str, DataFrame],
+        key: ChangelogKey | None = None,
+        *,
+        by_hand: bool = False,
+    ) -> None:
+        """Stage a stream for downstream jobs. key: that of its changelog, if only its plan shows it. by_hand: keys may
+        vanish from it that otherwise never do."""
         graph, context = self.coordinator.graph, self._context(stream)
         channel = graph.channels[stream]
         replaced = streams.get(replaced_rows_of(stream)) if by_hand or graph.replaced_is_taken(stream) else None
         syncing = channel.syncing(context)
         self.syncing.append(syncing)
-        self._unsettled[stream] = channel.send(streams[stream], replaced, context, self.staging, syncing)
+        sent = channel.send(streams[stream], replaced, context, self.staging, syncing)
+        names = [sorted(column) for column in key] if key is not None else None
+        self._unsettled[stream] = msgspec.structs.replace(sent, key=names)
 
     def finish(self) -> None:
         """Return once everything that was sent is durable."""
@@ -196,6 +211,8 @@ class BaseMemory:
     id: int
     states: Mapping[str, Payload]
     memory: Mapping[str, Json]
+    of_all_jobs: bool = True
+    """False: only of the job itself."""
 
 
 def memory_of_base(
@@ -210,7 +227,8 @@ def memory_of_base(
         return None
     ledger = coordinator.ledger
     own_handle = {job.name: prev} if prev is not None else {}
-    if base.rollback is None and base.plan.code_fingerprint == plan.code_fingerprint:
+    of_all_jobs = base.rollback is not None or base.plan.code_fingerprint != plan.code_fingerprint
+    if not of_all_jobs:
         handles = own_handle
     elif base.manifest is not None:
         handles = {**base.manifest.jobs, **own_handle}
@@ -228,4 +246,4 @@ def memory_of_base(
         return None
     states = {name: payload for ack in acks for name, payload in ack.states.items()}
     memory = {name: value for ack in acks for name, value in ack.memory.items()}
-    return BaseMemory(base.id, states, sources_under_new_names(memory, plan.source_changes))
+    return BaseMemory(base.id, states, sources_under_new_names(memory, plan.source_changes), of_all_jobs)

@@ -18,6 +18,7 @@ from tidegate.execution.job.upstream_view import UpstreamRows
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.inputs import analysed
+from tidegate.operators.retractions.key import ChangelogKey
 from tidegate.pipeline.graph.graph import Graph, Job, OperatorNode
 from tidegate.pipeline.graph.jobs import share_of
 from tidegate.pipeline.graph.meaning import meaning_of, refuse_other_meanings, without_removed
@@ -77,6 +78,8 @@ class OperatorRunner:
         self.counts: dict[str, dict[str, int]] = {}
         self.afresh: set[str] = set()
         """States of which nothing counts that they held as of the base."""
+        self.received_keys: Mapping[str, ChangelogKey] = {}
+        """By stream of another job, the key of its changelog, if only a plan there shows it."""
         if prev is not None:
             refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
         self.before = without_removed(coordinator.graph, prev.memory) if prev is not None else {}
@@ -218,7 +221,10 @@ class OperatorRunner:
         return KeyedState if stage.keeps_state else TemporaryState
 
     def has_begun(self, stage: OperatorNode) -> bool:
-        """Return whether an operator has remembered anything yet."""
+        """Return whether an operator has remembered anything yet. Of one in another job nobody may know: then it has,
+        if there have been checkpoints before."""
+        if self.prev is not None and not self.prev.of_all_jobs and stage.name not in self.job.names:
+            return True
         bases = (self.base(state_sink_name(stage.name, part)) for part in stage.operator.parts)
         return any(base is not None and base.files for base in bases)
 

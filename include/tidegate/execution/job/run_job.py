@@ -42,6 +42,7 @@ from tidegate.execution.job.progress_notes import noting_progress
 from tidegate.execution.job.sampling import Sampling, samples_of
 from tidegate.execution.job.small_input import is_small, planned_simply
 from tidegate.execution.job.stages import naming_stages, stage_results
+from tidegate.execution.job.upstream_view import key_to_send
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
@@ -411,6 +412,7 @@ class Attempt:
         """Add each stage's results to the streams. Streams used twice are computed once, and always released."""
         cached: list[DataFrame] = []
         try:
+            self.operating.received_keys = self.exchange.received_keys
             self._keep(streams, [sourcing.name for sourcing in self.job.sources], cached)
             self.operating.event_times.begin(streams, self.exchange.timed, small=self.small)
             self._keep_costly(streams, cached)
@@ -512,7 +514,8 @@ class Attempt:
         for stream in self.job.gives if by_hand is None else by_hand.streams.intersection(self.job.gives):
             self.step(f"sending {stream}")
             with self.measuring.timed(f"send {stream}"):
-                self.exchange.send(stream, streams, by_hand=by_hand is not None)
+                key = key_to_send(self.graph, stream, streams, self.exchange.received_keys)
+                self.exchange.send(stream, streams, key, by_hand=by_hand is not None)
         return staged
 
     def take_samples(self, streams: Mapping[str, DataFrame], spark: SparkSession) -> None:

@@ -8,7 +8,6 @@ at rows before it returns may do something else each time, so behind it the stre
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tidegate.errors import Invalid, TidegateError, Unavailable
@@ -16,8 +15,9 @@ from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.stages import call_stage, results_of
 from tidegate.operators.inputs import columns_of
 from tidegate.operators.retractions.key import ChangelogKey, key_renamed
+from tidegate.operators.retractions.materializer import Materializer
 from tidegate.pipeline.graph.graph import Graph, Job
-from tidegate.pipeline.graph.meaning import unshown
+from tidegate.pipeline.graph.meaning import unshown, ways_to_begin
 from tidegate.pipeline.graph.nodes import GateNode, Node, OperatorNode, StageNode, replaced_rows_of
 from tidegate.pipeline.graph.retractions import DeclaredKey, declared_keys
 from tidegate.records.records import Json
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidegate.state.keyed import KeyedState
     from tidegate.state.record import StateTable
 
-__all__ = ["UpstreamRows"]
+__all__ = ["StreamKeys", "UpstreamRows", "key_to_send"]
 
 _KEPT: Final = "_tidegate_columns_kept"
 
@@ -43,6 +43,7 @@ class Operating(Protocol):
     job: Job
     prev: BaseMemory | None
     afresh: set[str]
+    received_keys: Mapping[str, ChangelogKey]
 
     @property
     def graph(self) -> Graph: ...
@@ -54,6 +55,49 @@ class Operating(Protocol):
     ) -> OperatorContext: ...
 
 
+class StreamKeys:
+    """The keys of changelogs, with what plans show, as far as one job sees them."""
+
+    def __init__(self, graph: Graph, streams: Mapping[str, DataFrame], received: Mapping[str, ChangelogKey]) -> None:
+        """received: by stream of another job, the key that only its plan shows there."""
+        self.streams = streams
+        self.received = received
+        self.declared: dict[str, DeclaredKey] = declared_keys(graph.stages)
+        self.makers: dict[str, Node] = {name: node for node in graph.stages for name in node.produces}
+
+    def find_key(self, stream: str) -> ChangelogKey | None:
+        """Return the key of a stream's changelog. None: it has none, as far as anybody knows."""
+        declared = self.declared.get(stream)
+        if declared is None or declared.certain:
+            return declared.key if declared is not None else None
+        maker = self.makers[stream]
+        if any(name not in self.streams for name in maker.inputs):
+            return self.received.get(stream)  # another job makes it, and its plans are not seen here
+        inputs = [self.find_key(name) for name in maker.inputs]
+        if isinstance(maker, GateNode):
+            return inputs[0]
+        frames = [self.streams[name] for name in maker.inputs]
+        if isinstance(maker, OperatorNode):
+            return maker.operator.changelog_key(inputs, [frame.columns for frame in frames])
+        kept = _find_kept_columns(maker, frames[0]) if len(frames) == 1 and inputs[0] is not None else {}
+        return key_renamed(inputs[0], kept.get(stream, {}))
+
+
+def key_to_send(
+    graph: Graph, stream: str, streams: Mapping[str, DataFrame], received: Mapping[str, ChangelogKey]
+) -> ChangelogKey | None:
+    """Return the key of the changelog of a stream that other jobs take. None: it has none, or the declaration tells, or
+    nobody asks for it."""
+    asked = any(isinstance(stage.operator, Materializer) and not stage.operator.certain for stage in graph.operators)
+    if not asked or declared_keys(graph.stages).get(stream, _NOTHING_TO_SHOW).certain:
+        return None
+    return StreamKeys(graph, streams, received).find_key(stream)
+
+
+_NOTHING_TO_SHOW: Final = DeclaredKey(None)
+"""Of a source's stream."""
+
+
 class UpstreamRows:
     """The stream in front of one operator, in one attempt."""
 
@@ -63,7 +107,7 @@ class UpstreamRows:
         self.streams = streams
         self.graph = operating.graph
         self.stream = stage.inputs[0]
-        self.makers: dict[str, Node] = {name: node for node in operating.job.stages for name in node.produces}
+        self.keys = StreamKeys(self.graph, streams, operating.received_keys)
 
     @property
     def way(self) -> str:
@@ -74,27 +118,7 @@ class UpstreamRows:
 
     def key(self) -> ChangelogKey | None:
         """See `Upstream`."""
-        return self._key(self.stream)
-
-    @cached_property
-    def _declared(self) -> dict[str, DeclaredKey]:
-        return declared_keys(self.graph.stages)
-
-    def _key(self, stream: str) -> ChangelogKey | None:
-        declared = self._declared.get(stream)
-        if declared is None or declared.certain:
-            return declared.key if declared is not None else None
-        maker = self.makers.get(stream)
-        if maker is None or any(name not in self.streams for name in maker.inputs):
-            return None  # another job makes it, and its plans are not seen here
-        inputs = [self._key(name) for name in maker.inputs]
-        if isinstance(maker, GateNode):
-            return inputs[0]
-        frames = [self.streams[name] for name in maker.inputs]
-        if isinstance(maker, OperatorNode):
-            return maker.operator.changelog_key(inputs, [frame.columns for frame in frames])
-        kept = _find_kept_columns(maker, frames[0]) if len(frames) == 1 and inputs[0] is not None else {}
-        return key_renamed(inputs[0], kept.get(stream, {}))
+        return self.keys.find_key(self.stream)
 
     # -- its rows ------------------------------------------------------------------------------------
 
@@ -128,13 +152,13 @@ class UpstreamRows:
                 unshown(self.graph, self.stage, self._began()),
                 expected="operators that show what they emitted, all in one job with the sink; or keys of the sink "
                 "that contain those of its stream",
-                help=f"compute the rows anew: tidegate backfill MODULE:{self.graph.name} --from beginning --swap",
+                help=ways_to_begin(self.graph, [self.stage]),
                 reason="STATE_CHANGED",
             )
         return shown.select(*columns_of(self.streams[self.stream]))
 
     def _shown(self, stream: str) -> DataFrame | None:
-        maker = self.makers[stream]
+        maker = self.keys.makers[stream]
         if isinstance(maker, GateNode):
             return self._shown(maker.input)
         if isinstance(maker, OperatorNode):

@@ -282,9 +282,10 @@ class Graph:
         """The streams whose rows replace rows that they emitted before."""
         return updating_streams(self.stages)
 
-    def can_show(self, stage: OperatorNode) -> bool:
-        """Return true if all rows that hold in an operator's first input can be made again in its job."""
-        jobs = {node.name: job.name for job in self.jobs for node in job.stages}
+    def can_show(self, stage: OperatorNode, *, across_jobs: bool = False) -> bool:
+        """Return true if all rows that hold in an operator's first input can be made again in its job. across_jobs: if
+        all were in one."""
+        jobs = {node.name: "" if across_jobs else job.name for job in self.jobs for node in job.stages}
         return is_shown(stage.inputs[0], self.stages, self.updating, jobs, jobs[stage.name])
 
     def replaced_is_taken(self, stream: str) -> bool:

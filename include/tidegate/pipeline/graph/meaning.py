@@ -33,6 +33,7 @@ __all__ = [
     "same_meaning",
     "sources_under_new_names",
     "unshown",
+    "ways_to_begin",
     "without_removed",
 ]
 
@@ -148,7 +149,7 @@ def refuse_unshown(graph: Graph, memory: Mapping[str, Json], began: Collection[s
 
     began: the operators with rows in their states, as of checkpoint `id`. What is not certain is refused when it runs.
     """
-    problems = []
+    problems, beginning = [], []
     for stage in graph.operators:
         operator, stream = stage.operator, stage.inputs[0]
         if not isinstance(operator, Materializer) or not operator.certain or graph.can_show(stage):
@@ -156,14 +157,27 @@ def refuse_unshown(graph: Graph, memory: Mapping[str, Json], began: Collection[s
         replacers = sorted(set(graph.replacers(stream)) & set(began))
         if replacers and memory.get(stage.name, {}).get(WAY) != graph.lineage.way(stream):
             problems.append(unshown(graph, stage, replacers))
+            beginning.append(stage)
     if problems:
         raise Invalid(
             "\n    ".join([f"rows would be missing in tables, as of checkpoint {id}:", *problems]),
             expected="a sink whose keys tell the rows of its stream apart, or operators that show what they emitted",
-            help=f"compute the rows anew: tidegate backfill MODULE:{graph.name} --from beginning --swap; or let the "
-            "sink go by keys that contain those of its stream",
+            help=ways_to_begin(graph, beginning),
             reason="STATE_CHANGED",
         )
+
+
+def ways_to_begin(graph: Graph, stages: Sequence[OperatorNode]) -> str:
+    """Return what helps if materializers cannot begin, because nobody can show the rows that were emitted before."""
+    ways = [f"compute the rows anew: tidegate backfill MODULE:{graph.name} --from beginning --swap"]
+    if any(graph.can_show(stage, across_jobs=True) for stage in stages):
+        ways.append("put the sink and what is in front of it into one job, where the rows that hold can be made again")
+    if not all(isinstance(stage.operator, Materializer) and stage.operator.certain for stage in stages):
+        ways.append(
+            "write the stages in front of the sink as `select` and `where`, of which it is known what they keep"
+        )
+    ways.append("let the sink go by keys that contain those of its stream")
+    return "; or ".join(ways)
 
 
 def unshown(graph: Graph, stage: OperatorNode, replacers: Sequence[str]) -> str:
