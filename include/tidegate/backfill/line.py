@@ -230,6 +230,8 @@ class LineCoordinator(Coordinator):
         self._live = live
         self._record = record
         self._recorded = RecordedPlans(live.ledger, record.origin)
+        self._synced: set[int] = set()
+        """The live checkpoints whose decisions were made durable by now."""
 
     @property
     def subject(self) -> str:
@@ -322,11 +324,12 @@ class LineCoordinator(Coordinator):
         ids = [id for id in step.ids if self._is_wanted(id)] if isinstance(step, Replay) else []
         rests_on = base.replays[-1:] if base is not None else ()
         reached = rests_on[0] if rests_on else self._record.origin
-        plans = [plan for plan in self._recorded.counting() if reached < plan.id <= max(ids, default=0)]
+        plans = self._recorded.between(reached, max(ids, default=0))
         cut = self._cut(plans, base) if plans else None
         replays = list(cut.ids) if cut is not None else ids or list(rests_on)
-        for id in {*ids, *replays}:
+        for id in {*ids, *replays} - self._synced:
             self._live.ledger.sync_decision(id)  # W2
+            self._synced.add(id)
         if self.repeats_cuts:
             options = self._repeating(options, [plan for plan in plans if cut is not None and plan.id in cut.ids])
         plan = super()._plan(answer, view, run, kind, wanted, options, looked)
@@ -335,7 +338,8 @@ class LineCoordinator(Coordinator):
         elif self.repeats_cuts and base is not None:
             clock = base.time
         else:
-            clock = self._recorded.clock(plan, base, self.graph, self.source_context, self._is_wanted)
+            until = self.until.id if self.until is not None else None
+            clock = self._recorded.clock(plan, base, self.graph, self.source_context, until)
         by_hand = [plan.id for plan in plans if plan.is_by_hand and cut is not None and plan.id in cut.ids]
         drops = [*(base.drops if base is not None else ()), *by_hand]
         return msgspec.structs.replace(plan, clock=clock, replays=replays, drops=drops)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,40 +29,50 @@ class RecordedPlans:
 
     ledger: Ledger
     origin: int
-    _plans: dict[int, Plan] = field(default_factory=dict, init=False)
+    _chain: list[Plan] = field(default_factory=list, init=False)
+    """What counted when it was last looked at, ascending."""
+    _missing: str | None = field(default=None, init=False)
+    """Why that does not go down to the origin, if it does not."""
+    _last: int = field(default=0, init=False)
+    """The last live checkpoint then."""
     _passed: int = field(default=0, init=False)
     """The last one that was found behind a plan of the line: the next plan is not before it."""
 
     def counting(self) -> list[Plan]:
         """Return those whose input counts and that are retained, ascending: the last one, what it rests on, and so on.
         Below one that is not retained nothing is known."""
-        return self._counting()[0]
-
-    def _counting(self) -> tuple[list[Plan], str | None]:
-        """Return them, and why they do not go down to the origin, if they do not."""
         last = self.ledger.view().last_completed
-        above, plans = last.plan if last is not None else None, list[Plan]()
-        while above is not None and above.id > self.origin:
+        if last is not None and last.id != self._last:
+            self._look_down_from(last.plan)
+            self._last = last.id
+        return self._chain
+
+    def between(self, after: int, until: int) -> list[Plan]:
+        """Return those of `counting` with ids in this range, without the first."""
+        plans = self.counting()
+        return plans[bisect_right(plans, after, key=_id) : bisect_right(plans, until, key=_id)]
+
+    def _look_down_from(self, above: Plan | None) -> None:
+        """Find what counts as of a checkpoint. Of what counted before, the part that it stands on is known."""
+        known = {plan.id: place for place, plan in enumerate(self._chain)}
+        new, missing = list[Plan](), None
+        while above is not None and above.id > self.origin and above.id not in known:
             if above.kind == "fork":
-                return plans[::-1], "what the pipeline that it was forked from had read is not in its log"
+                missing = "what the pipeline that it was forked from had read is not in its log"
+                break
             rollback = above.rollback
             if rollback is None:
-                plans.append(above)
+                new.append(above)
             # As to input a swap undoes nothing: it stands on the checkpoints in whose place it comes.
             id = rollback.target if rollback is not None and rollback.line is None else above.base
-            below = self._plan(id) if id else None
+            below = self.ledger.plan(id) if id else None
             if id is not None and id > self.origin and below is None:
-                return plans[::-1], f"checkpoint {id}, on which {above.id} rests, is not retained"
+                missing = f"checkpoint {id}, on which {above.id} rests, is not retained"
+                break
             above = below
-        return plans[::-1], None
-
-    def _plan(self, id: int) -> Plan | None:
-        if id not in self._plans:
-            plan = self.ledger.plan(id)
-            if plan is None:
-                return None
-            self._plans[id] = plan
-        return self._plans[id]
+        reaches_known = missing is None and above is not None and above.id in known
+        under = self._chain[: known[above.id] + 1] if above is not None and reaches_known else []
+        self._chain, self._missing = [*under, *reversed(new)], self._missing if reaches_known else missing
 
     def by_hand(self) -> list[Plan]:
         """Return those in which a person has changed the state of an operator."""
@@ -69,10 +80,10 @@ class RecordedPlans:
 
     def problems(self, sources: Iterable[str]) -> Iterator[str]:
         """Yield why the live checkpoints cannot be replayed one by one, with the ranges that they have recorded."""
-        plans, missing = self._counting()
-        if missing is not None:
-            yield f"{missing}: its recorded ranges are not known any more"
-        read = dict(_ends(self._plan(self.origin) if self.origin else None))
+        plans = self.counting()
+        if self._missing is not None:
+            yield f"{self._missing}: its recorded ranges are not known any more"
+        read = dict(_ends(self.ledger.plan(self.origin) if self.origin else None))
         for plan in plans:
             for name, part in plan.sources.items():
                 if name.startswith(QUARANTINE):
@@ -93,21 +104,22 @@ class RecordedPlans:
         base: Plan | None,
         graph: Graph,
         context_of: Callable[[str], SourceContext],
-        is_wanted: Callable[[int], bool],
+        until: int | None,
     ) -> str:
         """Return the clock of a line's plan: that of the last live checkpoint whose input it reads, as the sources tell
         by their positions. If it has read more than any live checkpoint, it is now.
 
-        base: the line's plan that it rests on. is_wanted: whether the line is to read up to a live checkpoint.
+        base: the line's plan that it rests on. until: the live checkpoint up to which the line is to read; None: all.
         """
-        plans = [recorded for recorded in self.counting() if is_wanted(recorded.id)]
-        if not plans:
+        plans = self.counting()
+        wanted = bisect_right(plans, until, key=_id) if until is not None else len(plans)
+        if not wanted:
             return clock_of_replay(plan.created, base)
         reaches = _Reaches(graph, context_of)
-        last, ends = plans[-1], _ends(plan)
+        last, ends = plans[wanted - 1], _ends(plan)
         if reaches(ends, _ends(last)):
             return clock_of_replay(last.time if reaches(_ends(last), ends) else plan.created, base)
-        ahead = [recorded for recorded in plans if recorded.id >= self._passed]
+        ahead = plans[bisect_left(plans, self._passed, key=_id) : wanted]
         reached = next((place for place, each in enumerate(ahead) if reaches(_ends(each), ends)), None)
         if reached is None:  # its sources cannot tell
             return clock_of_replay(last.time, base)
@@ -115,6 +127,10 @@ class RecordedPlans:
             reached += 1  # nothing was new in that one
         self._passed = ahead[reached].id
         return clock_of_replay(ahead[reached].time, base)
+
+
+def _id(plan: Plan) -> int:
+    return plan.id
 
 
 def _ends(plan: Plan | None) -> Ends:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from tests.simulation.line_storage import ShadowedSink
 from tidegate import Pipeline, seams
 from tidegate.backfill import OpenLine, begin, discard, replay, swap
 from tidegate.backfill.choosing import outlook
+from tidegate.backfill.recorded import RecordedPlans
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
+from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
 from tidegate.records.records import ChangeByHand, Json, Plan
 from tidegate.sources.base import SourceContext
@@ -146,6 +149,34 @@ def test_each_checkpoint_that_counts_is_repeated_by_one_with_its_ranges_and_its_
     discard(line, "ann")
     days.live(1)
     assert sorted(offset for rows in days.files() for offset in rows) == [*range(1, 10)]
+
+
+def test_each_checkpoint_of_the_pipeline_is_read_and_made_durable_once(days: Days, monkeypatch: Any) -> None:
+    """However many checkpoints the backfill makes of them, and also where the pipeline goes on or back meanwhile."""
+    read, synced = list[int](), list[int]()
+    ledger: Any = SimpleNamespace(view=days.ledger.view, plan=lambda id: read.append(id) or days.ledger.plan(id))
+    recorded = RecordedPlans(ledger, 0)
+    assert [[plan.id for plan in recorded.counting()] for _ in range(5)] == [[1, 2, 4, 7, 8]] * 5
+    assert sorted(read) == [1, 2, 4, 6, 7]
+    read.clear()
+    days.live(1)
+    assert [plan.id for plan in recorded.counting()] == [1, 2, 4, 7, 8, 9]
+    days.coordinator().roll_back(4, run="again", by="bob")
+    days.publish()
+    days.live(1)
+    assert [plan.id for plan in recorded.counting()] == [1, 2, 4, 11]
+    assert [plan.id for plan in recorded.between(1, 4)] == [2, 4]
+    assert sorted(read) == [4, 8, 10]
+    real = Ledger.sync_decision
+    line = days.line(0, cuts="recorded")
+
+    def noted(of: Ledger, id: int) -> None:
+        synced.extend([id] if of is line.live.ledger else [])
+        real(of, id)
+
+    monkeypatch.setattr(Ledger, "sync_decision", noted)
+    replayed(line)
+    assert sorted(synced) == [1, 2, 4, 11]
 
 
 def test_it_goes_on_with_what_the_pipeline_has_made_meanwhile(days: Days) -> None:
