@@ -16,6 +16,8 @@ from tidegate.execution.job.gates import GateRunner
 from tidegate.gates import BrokenRule, Expectations, Freshness, Gate, GateContext, Judgement, SchemaDrift, Volume
 from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.records.place import Place
+from tidegate.sinks import DeltaAppend
+from tidegate.sources import Files
 
 NOON = "2026-03-01T12:00:00+00:00"
 MICROS = 1_772_366_400_000_000  # the same
@@ -81,6 +83,21 @@ def test_so_many_rows_are_set_aside_as_their_share_of_all_allows(tmp_path: Path)
         return GateRunner._verdict(gating, stage, found, None, chosen=False).outcome
 
     assert [outcome(bad) for bad in (28, 29, 30)] == ["quarantine", "quarantine", "abort"]
+
+
+def test_spark_is_asked_for_the_columns_of_a_stream_only_if_rows_come_back_into_it():
+    pipeline = Pipeline("p")
+    rows = pipeline.source("rows", Files("rows/*.json", schema="k long, at timestamp"), event_time="at")
+    checked = rows.gate(Expectations("orders", on_failure="quarantine"), name="checked")
+    checked.deduplicate(by="k", within="1 h", uid="first").sink("first", DeltaAppend("first"))
+    coordinator: Any = SimpleNamespace(graph=pipeline.graph())
+    (stage,) = coordinator.graph.gates
+    nothing: Any = {quarantine_name("checked"): SimpleNamespace(empty=True)}
+    no_spark: Any = None
+    for planned in ({}, nothing):
+        plan: Any = SimpleNamespace(sources=planned, quarantine_all=False)
+        gating = GateRunner(coordinator, plan, no_spark, None, no_spark, no_spark)
+        assert gating._back(stage, no_spark) is None
 
 
 def test_freshness_is_the_age_of_the_newest_row_when_the_checkpoint_was_planned():

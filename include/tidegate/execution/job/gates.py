@@ -50,14 +50,11 @@ def returning(
     spark: SparkSession,
     fields: Sequence[StructField] = (),
     takers: Sequence[TakesUntil] = (),
-) -> ReleasedRows | None:
-    """Return the rows that the plan releases from a quarantine of this name; None: none. fields: the columns of the
-    gate's stream. takers: the operators behind it that take no late rows."""
-    part = plan.sources.get(name)
-    if part is None or part.empty:
-        return None
+) -> ReleasedRows:
+    """Return the rows that the plan releases from a quarantine of this name. fields: the columns of the gate's stream.
+    takers: the operators behind it that take no late rows."""
     ledger = coordinator.ledger
-    splits = ledger.unpack(part.splits)
+    splits = ledger.unpack(plan.sources[name].splits)
     requests = [typed.convert(request, Request) for request in splits["requests"]]
     context = SourceContext(coordinator.graph.name, name, coordinator.place, ledger)
     source = sink.source(ledger.home)
@@ -199,8 +196,7 @@ class GateRunner:
 
     def _staging_for(self, stage: GateNode, table: SinkNode | None) -> Callable[..., PrestagedRows | None] | None:
         """Return how a gate may have its rows staged. None: others join those that pass, or all may be set aside."""
-        returning = any(not part.empty for name, part in self.plan.sources.items() if name in stage.quarantine)
-        if returning or self.plan.quarantine_all:
+        if self._released_from(stage) or self.plan.quarantine_all:
             return None
         if table is not None:
             context = self.coordinator.context(table.name)
@@ -261,18 +257,22 @@ class GateRunner:
 
     def _back(self, stage: GateNode, frame: DataFrame) -> ReleasedRows | None:
         """Return the rows released from its quarantine."""
-        for name, sink in stage.quarantine.items():
+        for name, sink in self._released_from(stage).items():
             takers = [self._takes_until(stage, each) for each in self._behind(stage)]
             fields = frame.schema.fields if takers else ()
             released = returning(self.coordinator, self.plan, name, sink, frame.sparkSession, fields, takers)
-            if released is not None:
-                self.persisted.append(released.rows)
-                return released
+            self.persisted.append(released.rows)
+            return released
         return None
 
     def _takes_until(self, stage: GateNode, behind: LateBehind) -> TakesUntil:
         there = partial(rows_behind, self.coordinator.graph, stage.name, behind.stream) if behind.stages else None
         return TakesUntil(behind, self.event_times.at_base(behind.operator), there)
+
+    def _released_from(self, stage: GateNode) -> dict[str, QuarantineSink]:
+        """Return a gate's quarantine, if the plan releases or discards rows of it."""
+        parts = {name: self.plan.sources.get(name) for name in stage.quarantine}
+        return {name: stage.quarantine[name] for name, part in parts.items() if part is not None and not part.empty}
 
     def _behind(self, stage: GateNode) -> list[LateBehind]:
         """Return the operators behind a gate that take no late rows, if it sets rows aside that may be released."""

@@ -83,7 +83,8 @@ class OperatorRunner:
         if prev is not None:
             refuse_other_meanings(coordinator.graph, prev.memory, prev.id)
         self.before = without_removed(coordinator.graph, prev.memory) if prev is not None else {}
-        self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest, elsewhere)
+        unread = {stage.name for stage in self.graph.operators if self._is_unread(stage)}
+        self.event_times = EventTimes(coordinator.graph, plan, self.before, self._highest, elsewhere, unread)
 
     @property
     def graph(self) -> Graph:
@@ -223,10 +224,14 @@ class OperatorRunner:
     def has_begun(self, stage: OperatorNode) -> bool:
         """Return whether an operator has remembered anything yet. Of one in another job nobody may know: then it has,
         if there have been checkpoints before."""
-        if self.prev is not None and not self.prev.of_all_jobs and stage.name not in self.job.names:
+        if self._is_unread(stage):
             return True
         bases = (self.base(state_sink_name(stage.name, part)) for part in stage.operator.parts)
         return any(base is not None and base.files for base in bases)
+
+    def _is_unread(self, stage: OperatorNode) -> bool:
+        """Return whether it is not known here what an operator remembered at the base."""
+        return self.prev is not None and not self.prev.of_all_jobs and stage.name not in self.job.names
 
     def as_of_base(self, stage: OperatorNode, part: str, context: OperatorContext) -> KeyedState | None:
         """Return one of its states, without the operator. None: it has never held anything."""

@@ -50,12 +50,15 @@ class EventTimes:
         before: Mapping[str, Json],
         known_highest: Callable[[str], int | None] = lambda name: None,
         elsewhere: Mapping[str, Json] | None = None,
+        unread: Collection[str] = (),
     ) -> None:
         """known_highest: returns the highest event time that a source knows of its planned rows without reading them.
 
-        elsewhere: the event times that upstream jobs have found in their sources for this checkpoint.
+        elsewhere: the event times that upstream jobs have found in their sources for this checkpoint. unread: the
+        operators of other jobs, if `before` is only what this job remembers.
         """
         self.graph = graph
+        self.unread = unread
         self.told_by_source = cache(known_highest)
         self.plan = plan
         self.before = before
@@ -120,11 +123,14 @@ class EventTimes:
         return Watermarks(before, now, reached, ends)
 
     def at_base(self, operator: str) -> datetime | None:
-        """Return the watermark that an operator had at the base. Of one in another job: the one that its sources, as
-        far as they are in this job, had come to; it may have been behind that."""
+        """Return the watermark that an operator had at the base. None: it had none, such as a new one, for which no row
+        is late. Of one in another job: the one that its sources, as far as they are in this job, had come to; it may
+        have been behind that."""
         record = self.before.get(_key(operator))
         if record:
             return typed.convert(record["at"], datetime)
+        if operator not in self.unread:
+            return None
         into = self.lags[into_operator(operator)]
         told = {name: partition_of(self.before[name]).watermark for name in into if name in self.before}
         marks = [mark for name, time in told.items() if (mark := _earlier(time, into[name])) is not None]
