@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.kit.toy_world import ToyWorld
@@ -17,6 +19,7 @@ from tidegate import Pipeline, seams
 from tidegate.backfill import OpenLine, begin, discard, replay, swap
 from tidegate.backfill.choosing import outlook
 from tidegate.backfill.recorded import RecordedPlans
+from tidegate.backfill.swap import _sources
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.ledger.ledger import Ledger
@@ -330,3 +333,17 @@ def refuses(act: Callable[[], object], text: str) -> None:
     with pytest.raises(Rejected) as refused:
         act()
     assert text in str(refused.value)
+
+
+@pytest.mark.parametrize("origin", [0, 1])
+def test_a_swap_lets_requests_since_the_origin_be_taken_up_again(days: Days, origin: int) -> None:
+    """Also those that a backfill with recorded cuts has repeated: its rows of quarantine are not the pipeline's."""
+    line = days.line(origin, cuts="recorded")
+    head = replayed(line).head()
+    assert head is not None
+    read = head.plan.sources["in"]
+    repeated = msgspec.structs.replace(read, kind="quarantine", start=None, end={"request": 7})
+    plan = msgspec.structs.replace(head.plan, sources={"in": read, "quarantine.checked": repeated})
+    taken = _sources(line, dataclasses.replace(head, plan=plan))
+    assert taken.keys() == {"in"}
+    assert taken["in"].end == read.end
