@@ -54,7 +54,7 @@ class Shop:
 
     def checkpoint(self, **limits):
         told = Told()
-        run_checkpoints(self.coordinator(**limits), lambda job: self.spark, Schedule(checkpoints=1), told)
+        run_checkpoints(self.coordinator(**limits), lambda job=None: self.spark, Schedule(checkpoints=1), told)
         return told
 
     def shown(self):
@@ -183,7 +183,7 @@ class Rows:
 
     def checkpoint(self):
         told = Told()
-        run_checkpoints(self.coordinator(), lambda job: self.spark, Schedule(checkpoints=1), told)
+        run_checkpoints(self.coordinator(), lambda job=None: self.spark, Schedule(checkpoints=1), told)
         return told
 
     def accept(self):
