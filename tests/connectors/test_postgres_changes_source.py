@@ -403,6 +403,119 @@ def test_a_plan_is_made_while_a_job_reads_the_slot(context, orders):
     eventually("the server has noticed", lambda: not is_read(orders))
 
 
+@pytest.fixture
+def decoded(monkeypatch):
+    """The ends of transactions that the server has decoded and sent."""
+    seen, peeked = [], PostgresChanges._peeked
+
+    def counting(self, *given):
+        for xid, message in peeked(self, *given):
+            if message[:1] == b"C":
+                seen.append(xid)
+            yield xid, message
+
+    monkeypatch.setattr(PostgresChanges, "_peeked", counting)
+    return seen
+
+
+def many_ranges(context, orders, count=20):
+    """Plan a range for each of so many transactions, of which the slot lets go of none. The plans."""
+    plans = [source().plan(None, context)]
+    for k in range(count):
+        orders.run(f"INSERT INTO o VALUES ({k}, 'a')")
+        plans.append(source().plan(plans[-1].end, context))
+    assert [found.empty for found in plans] == [True] + [False] * count
+    return plans
+
+
+def test_what_is_decoded_follows_what_is_new_and_not_what_the_slot_retains(spark, context, orders, decoded):
+    plans = many_ranges(context, orders)
+    decoded.clear()
+    assert source().plan(plans[-1].end, context).empty
+    assert len(decoded) <= 1, "the last one, which proves that the server is the same"
+    orders.run("INSERT INTO o VALUES (100, 'new')")
+    decoded.clear()
+    found = source().plan(plans[-1].end, context)
+    assert len(decoded) <= 2
+    decoded.clear()
+    assert read(spark, context, found.splits) == [("insert", 100, "new")]
+    assert len(decoded) == 1
+    decoded.clear()
+    assert read(spark, context, plans[10].splits) == [("insert", 9, "a")], "an older range, which is read again"
+    source().release(plans[10].end, context)
+    assert len(decoded) <= 2
+    assert read(spark, context, plans[11].splits) == [("insert", 10, "a")]
+    (left,) = orders.run("SELECT array_agg(slot_name::text) FROM pg_replication_slots")
+    assert left == ([SLOT],)
+
+
+def test_a_server_without_a_slot_to_spare_decodes_all_that_is_retained(spark, context, orders, decoded):
+    plans = many_ranges(context, orders, 5)
+    names = [f"spare_{n}" for n in range(int(orders.run("SHOW max_replication_slots")[0][0]) - 1)]
+    orders.run(*(f"SELECT pg_create_physical_replication_slot('{name}')" for name in names))
+    try:
+        orders.run("INSERT INTO o VALUES (100, 'new')")
+        decoded.clear()
+        found = source().plan(plans[-1].end, context)
+        assert len(decoded) == 6
+        assert read(spark, context, found.splits) == [("insert", 100, "new")]
+    finally:
+        orders.run(*(f"SELECT pg_drop_replication_slot('{name}')" for name in names))
+
+
+def test_a_transaction_that_was_open_when_another_one_was_read_is_read_after_its_end(spark, context, orders):
+    """Its changes are in the log before the place from which the server decodes."""
+    with psycopg.connect(**orders.options) as open_one:
+        open_one.execute("INSERT INTO o VALUES (1, 'early')")
+        orders.run("INSERT INTO o VALUES (2, 'b')", "CHECKPOINT")
+        first = source().plan(None, context)
+        orders.run("CHECKPOINT")
+        open_one.execute("INSERT INTO o VALUES (3, 'late')")
+        open_one.commit()
+    second = source().plan(first.end, context)
+    assert read(spark, context, first.splits) == [("insert", 2, "b")]
+    assert read(spark, context, second.splits) == [("insert", 1, "early"), ("insert", 3, "late")]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER PUBLICATION orders DROP TABLE other",
+        "ALTER PUBLICATION orders ADD TABLE third",
+        "ALTER PUBLICATION orders SET TABLE o WHERE (k > 100)",
+        "ALTER PUBLICATION orders SET (publish = 'update')",
+        "DROP PUBLICATION orders; CREATE PUBLICATION orders FOR TABLE o",
+    ],
+)
+def test_a_publication_that_changes_changes_nothing_of_what_was_planned_before(spark, context, orders, change):
+    """What is published is decided by the publication as it was at each change. So none of it looks like an older
+    copy of the server."""
+    orders.run("CREATE TABLE third (k bigint PRIMARY KEY)", "INSERT INTO o VALUES (1, 'a')")
+    orders.run("INSERT INTO other VALUES (1)")
+    found = source().plan(None, context)
+    orders.run(*change.split("; "), "INSERT INTO o VALUES (200, 'b')", "UPDATE o SET v = 'c' WHERE k = 200")
+    assert read(spark, context, found.splits) == [("insert", 1, "a")]
+    assert not source().plan(found.end, context).empty
+    source().release(found.end, context)
+
+
+def test_a_range_is_read_with_the_publication_that_it_was_planned_with(spark, context, orders):
+    """The last commit may be of a table that the other one lacks: that is no older copy of the server."""
+    orders.run("CREATE PUBLICATION only_o FOR TABLE o")
+    orders.run(f"SELECT pg_drop_replication_slot('{SLOT}')")
+    orders.run(f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')")
+    try:
+        orders.run("INSERT INTO o VALUES (1, 'a')", "INSERT INTO other VALUES (1)")
+        found = source().plan(None, context)
+        other = PostgresChanges("o", connection=CONNECTION, slot=SLOT, publication="only_o")
+        assert [row["k"] for row in other.read(spark, found.splits, context).collect()] == [1]
+        assert other.plan(found.end, context).empty
+        orders.run("INSERT INTO o VALUES (2, 'b')")
+        assert not other.plan(found.end, context).empty
+    finally:
+        orders.run("DROP PUBLICATION only_o")
+
+
 def test_changes_that_waited_for_a_renamed_column_are_read_with_their_values(spark, context, orders):
     beginning = source().beginning(context)
     orders.run(

@@ -2,7 +2,9 @@
 
 The slot keeps the server's log from a position on. A plan takes the log up to the end of a commit that is on the
 server's disk; reading only peeks, so the same range is there again for the next attempt. The slot moves on when
-retention has let go of a range: nobody will read it again, not even after a rollback.
+retention has let go of a range: nobody will read it again, not even after a rollback. What it keeps until then is not
+decoded again and again: a look goes through a copy of the slot, which lasts as long as the session, and is moved to
+where the look begins.
 
 A range ends with a commit for two reasons. A slot that was moved into the middle of a commit's record skips that
 transaction. And a server that has this commit has all that was read, and nothing new before it; an older copy does not.
@@ -75,7 +77,7 @@ OWN_COLUMNS: Final = (
 )
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _LEAST_BYTES: Final = 1 << 20
-"""Each range is read from where the slot stands, so smaller ones than this would only cost more."""
+"""For each range the server passes over all that the slot keeps before it, so smaller ones would only cost more."""
 _BUSY_SECONDS: Final = 30.0
 _FOREIGN_BYTES: Final = 16 << 20
 """After so much of the log without a change of the publication, the source commits something itself: the slot cannot
@@ -209,10 +211,13 @@ class PostgresChanges(Source):
             if context.at_most is not None:
                 context = replace(context, at_most=max(context.at_most, _LEAST_BYTES))
             bound = context.bound(self.max_bytes) or 1
-            ahead = self._ahead(session, slot, table, position, last, bound, context)
+            # How another table was called, and its columns, is only known by all that the slot keeps.
+            begin = _last_commit(position) if position.get("table") == table.oid else None
+            peeked = self._slot_from(session, slot, begin)
+            ahead = self._ahead(session, peeked, slot, table, position, last, bound, context)
             if not ahead.commits and last - first >= _FOREIGN_BYTES and context.until is None:
                 last = self._commit_itself(cursor)
-                ahead = self._ahead(session, slot, table, position, last, bound, context)
+                ahead = self._ahead(session, peeked, slot, table, position, last, bound, context)
         whole = [commit for commit in ahead.commits if commit.end <= first + bound]
         commit = whole[-1] if whole else next(iter(ahead.commits), None)
         if commit is None:
@@ -230,9 +235,12 @@ class PostgresChanges(Source):
                 "publication": self.publication,
             },
         }
+        splits = proof | {"first": first, "end": commit.end, "columns": recorded(columns), "layouts": layouts}
+        if "commit" in position:  # an older version's may be anywhere
+            splits["after_commit"] = True
         return Planned(
             end=proof | {"lsn": commit.end, "columns": last_columns},
-            splits=proof | {"first": first, "end": commit.end, "columns": recorded(columns), "layouts": layouts},
+            splits=splits,
             empty=False,
             more=ahead.upto < last or commit is not ahead.commits[-1],
             summary=f"{lsn_text(first)} to {lsn_text(commit.end)}: {(commit.end - first) / 1e6:,.1f} MB of the log",
@@ -259,12 +267,15 @@ class PostgresChanges(Source):
         layouts = {(oid, name, tuple(names)): numbers for oid, name, names, numbers in splits.get("layouts", ())}
         rows = ChangedRows(columns, layouts, unreadable)
         commit = None
+        publication = splits["commit"]["publication"] if "commit" in splits else self.publication
         if splits["end"] > splits["first"]:
-            with (
-                self._database(context).session("reading the range") as session,
+            with contextlib.ExitStack() as closing:
+                session = closing.enter_context(self._database(context).session("reading the range"))
+                slot = self._found(session.cursor(), context)
+                peeked = self._slot_from(session, slot, splits["first"] if splits.get("after_commit") else None)
                 # A stream that is not closed holds its session's lock.
-                contextlib.closing(self._messages(session, splits["end"])) as messages,
-            ):
+                messages = self._messages(session, peeked, splits["end"], publication)
+                closing.enter_context(contextlib.closing(messages))
                 for change in changes(messages, splits["first"], splits["end"]):
                     if isinstance(change, TransactionEnd):
                         commit = change
@@ -286,7 +297,7 @@ class PostgresChanges(Source):
             slot, place = self._found(cursor, context), int(before["lsn"])
             if slot.history.system != before["system"] or not slot.kept_from < place <= slot.flushed:
                 return
-            commits = [each for each in self._ends_and_tables(session, place) if isinstance(each, TransactionEnd)]
+            commits = self._ends_up_to(session, slot, before)
             self._refuse_older_copy(slot, before, commits, context)
             # An older version's position may lie within the record of a commit: the slot would skip that one.
             place = min([place, *(commit.lsn for commit in commits if commit.lsn < place < commit.end)])
@@ -307,7 +318,7 @@ class PostgresChanges(Source):
             elif "commit" not in position:
                 return self._at_slot(slot, table)  # nothing was read yet
             else:
-                commits = [e for e in self._ends_and_tables(session, position["lsn"]) if isinstance(e, TransactionEnd)]
+                commits = self._ends_up_to(session, slot, position)
                 self._refuse_older_copy(slot, position, commits, context)
         return position | {"timeline": slot.history.timeline}
 
@@ -445,9 +456,36 @@ class PostgresChanges(Source):
 
     # --- the log --------------------------------------------------------------------------------------------
 
+    def _slot_from(self, session: Any, slot: Slot, place: int | None) -> str:
+        """Return the name of a slot to peek at for the commits whose records begin at a place or after it. It is a copy
+        that was moved there, which the session takes with it: what the slot keeps before that is not decoded.
+
+        place: the beginning or the end of a commit's record. None: all that the slot keeps is needed.
+        """
+        import psycopg
+
+        if place is None or place <= slot.kept_from:
+            return self.slot
+        name = _own_slot(session)
+        try:
+            session.execute(f"SELECT pg_copy_logical_replication_slot({literal(self.slot)}, {literal(name)}, true)")
+            session.execute(f"SELECT pg_replication_slot_advance({literal(name)}, '{lsn_text(place)}')")
+        except psycopg.errors.ConfigurationLimitExceeded:
+            return self.slot  # the server has no slot to spare
+        except psycopg.errors.ObjectNotInPrerequisiteState:
+            return self.slot  # it has just moved on, or was given up: whoever reads it finds out
+        return name
+
+    def _ends_up_to(self, session: Any, slot: Slot, position: Json) -> list[TransactionEnd]:
+        """Return the ends of transactions up to a position: only the last one, if that proves the position."""
+        name = self._slot_from(session, slot, _last_commit(position))
+        found = self._ends_and_tables(session, name, int(position["lsn"]))
+        return [each for each in found if isinstance(each, TransactionEnd)]
+
     def _ahead(
         self,
         session: Any,
+        peeked: str,
         slot: Slot,
         table: FoundTable,
         position: Json,
@@ -455,7 +493,10 @@ class PostgresChanges(Source):
         bound: int,
         context: SourceContext,
     ) -> LogAhead:
-        """Look at the log for about so many bytes, but at least up to the next commit, if there is one."""
+        """Look at the log for about so many bytes, but at least up to the next commit, if there is one.
+
+        peeked: the name of a slot that has the position's last commit, and all that comes after it.
+        """
         first, renamed = int(position["lsn"]), position.get("table") == table.oid
         size = bound
         while True:
@@ -465,7 +506,7 @@ class PostgresChanges(Source):
             commits: list[TransactionEnd] = []
             tables: list[tuple[int, ChangedTable]] = []
             changed: list[ChangedTable] = []
-            for each in self._ends_and_tables(session, upto):
+            for each in self._ends_and_tables(session, peeked, upto):
                 if isinstance(each, TransactionEnd):
                     commits.append(each)
                     tables += [(each.end, one) for one in changed]
@@ -523,30 +564,32 @@ class PostgresChanges(Source):
         cursor.execute("SELECT pg_current_wal_flush_lsn()::text")
         return lsn_number(cursor.fetchone()[0])
 
-    def _ends_and_tables(self, session: Any, upto: int) -> Iterator[TransactionEnd | ChangedTable]:
-        """Yield ends of transactions, and the tables that they changed, from where the slot stands up to a position.
+    def _ends_and_tables(self, session: Any, slot: str, upto: int) -> Iterator[TransactionEnd | ChangedTable]:
+        """Yield ends of transactions, and the tables that they changed, from where a slot stands up to a position.
 
         A job may be reading the slot: then a copy of it serves.
         """
         import psycopg
 
         try:
-            yield from commits_and_tables(self._peeked(session, self.slot, upto, _ENDS_AND_TABLES))
+            yield from commits_and_tables(self._peeked(session, slot, upto, self.publication, _ENDS_AND_TABLES))
         except psycopg.errors.ObjectInUse:
-            name = f"tidegate_{session.info.backend_pid}"
-            session.execute(f"SELECT pg_copy_logical_replication_slot({literal(self.slot)}, {literal(name)}, true)")
-            yield from commits_and_tables(self._peeked(session, name, upto, _ENDS_AND_TABLES))
+            name = _own_slot(session)
+            session.execute(f"SELECT pg_copy_logical_replication_slot({literal(slot)}, {literal(name)}, true)")
+            yield from commits_and_tables(self._peeked(session, name, upto, self.publication, _ENDS_AND_TABLES))
             session.execute(f"SELECT pg_drop_replication_slot({literal(name)})")
 
-    def _messages(self, session: Any, upto: int) -> Generator[tuple[int, bytes], None, None]:
-        """Yield what the plugin says from where the slot stands, up to a position."""
+    def _messages(
+        self, session: Any, slot: str, upto: int, publication: str
+    ) -> Generator[tuple[int, bytes], None, None]:
+        """Yield what the plugin says from where a slot stands, up to a position."""
         import psycopg
 
         session.execute(SAME_TEXT)
         deadline = seams.monotonic() + _BUSY_SECONDS
         while True:
             try:
-                yield from self._peeked(session, self.slot, upto)
+                yield from self._peeked(session, slot, upto, publication)
             except psycopg.errors.ObjectInUse:
                 if seams.monotonic() > deadline:
                     raise Unavailable(
@@ -559,21 +602,22 @@ class PostgresChanges(Source):
             else:
                 return
 
-    def _peeked(self, session: Any, slot: str, upto: int, only: str = "true") -> Iterator[tuple[int, bytes]]:
+    def _peeked(
+        self, session: Any, slot: str, upto: int, publication: str, only: str = "true"
+    ) -> Iterator[tuple[int, bytes]]:
         """Yield messages of the plugin, with the commits of `_commit_itself` among them."""
         import psycopg
 
         query = (
             f"SELECT xid::text::bigint, data FROM pg_logical_slot_peek_binary_changes({literal(slot)}, "
             f"'{lsn_text(upto)}', NULL, 'proto_version', '1', 'messages', 'true', 'publication_names', "
-            f"{literal(_listed(self.publication))}) WHERE {only}"
+            f"{literal(_listed(publication))}) WHERE {only}"
         )
         try:
             yield from session.cursor(binary=True).stream(query)
         except psycopg.errors.UndefinedObject:
             raise Invalid(
-                f"publication {self.publication!r} was not there yet when changes were made that slot "
-                f"{self.slot!r} keeps",
+                f"publication {publication!r} was not there yet when changes were made that slot {self.slot!r} keeps",
                 expected="a publication that was there before the slot",
                 help=f"changes up to then cannot be read: SELECT pg_drop_replication_slot({literal(self.slot)}); "
                 f"SELECT pg_create_logical_replication_slot({literal(self.slot)}, 'pgoutput'); then read the table "
@@ -667,6 +711,16 @@ class ChangedRows:
 
             self._loaders[oid] = Transformer().get_loader(oid, Format.TEXT)
         return self._loaders[oid].load(text.encode())
+
+
+def _last_commit(position: Json) -> int | None:
+    """Return where the record of the commit begins that was read last. None: the position does not say which it was."""
+    return int(position["commit"]["lsn"]) if "commit" in position else None
+
+
+def _own_slot(session: Any) -> str:
+    """Return the name of the slot that a session may make for itself."""
+    return f"tidegate_{session.info.backend_pid}"
 
 
 def _listed(publication: str) -> str:
