@@ -185,6 +185,21 @@ def test_a_constraint_that_refuses_a_row_is_told_and_nothing_is_written(appended
     assert appended.publish(1, staged) is not None
 
 
+@pytest.mark.parametrize("code", ["23514", "22023", "MY001"])
+def test_what_a_trigger_says_of_a_row_is_not_told_whatever_code_it_raises(appended, postgres, code):
+    postgres.run(
+        "CREATE TABLE t (k bigint, v text)",
+        "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"RAISE EXCEPTION 'v is %', NEW.v USING ERRCODE = '{code}', CONSTRAINT = 'c'; END $$",
+        "CREATE TRIGGER refuse BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION refuse()",
+    )
+    staged = appended.stage(1, (1, "SECRET-77"))
+    with pytest.raises(Invalid, match="a function or trigger refuses it") as refused:
+        appended.publish(1, staged)
+    assert "SECRET-77" not in str(refused.value)
+    assert "SECRET-77" in refused.value.quoted, "for whoever may read rows"
+
+
 # -- owners and damage -----------------------------------------------------------------------------------------
 
 

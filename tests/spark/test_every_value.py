@@ -158,15 +158,17 @@ def test_rows_of_any_year_are_judged_quarantined_and_shown(spark, tmp_path):
 
 # -- partitions ----------------------------------------------------------------------------------------
 
+FAR_AWAY = "'p' is outside of the years 1 to 9999"
+
 
 @pytest.mark.parametrize(
     ("sink", "value", "why"),
     [
-        (DeltaAppend, MOMENTS[0], "'p' is 253402300800000000 microseconds since 1970, outside of the years 1 to 9999"),
-        (DeltaAppend, f"{MOMENTS[1]}::timestamp_ntz", "'p' is -0044-03-15 12:00:00, outside of the years 1 to 9999"),
-        (DeltaAppend, DAYS[2], "'p' is +5881580-07-11, outside of the years 1 to 9999"),
-        (DeltaUpsert, DAYS[4], "'p' is 0000-12-31, outside of the years 1 to 9999"),
-        (FileExport, DAYS[0], "'p' is +10000-01-01, outside of the years 1 to 9999"),
+        (DeltaAppend, MOMENTS[0], f"{FAR_AWAY}: 253402300800000000 microseconds since 1970"),
+        (DeltaAppend, f"{MOMENTS[1]}::timestamp_ntz", f"{FAR_AWAY}: -0044-03-15 12:00:00"),
+        (DeltaAppend, DAYS[2], f"{FAR_AWAY}: +5881580-07-11"),
+        (DeltaUpsert, DAYS[4], f"{FAR_AWAY}: 0000-12-31"),
+        (FileExport, DAYS[0], f"{FAR_AWAY}: +10000-01-01"),
         (DeltaAppend, "'__HIVE_DEFAULT_PARTITION__'", "stands for null in the name of a folder"),
         (FileExport, "'__HIVE_DEFAULT_PARTITION__'", "stands for null in the name of a folder"),
         (DeltaAppend, "cast(unhex('61FF') AS string)", "'p' is not valid UTF-8"),
@@ -180,7 +182,9 @@ def test_a_value_that_cannot_name_a_folder_is_refused_before_anything_is_decided
     with pytest.raises(Invalid) as refused:
         declared.prepare(frame, context, Staging(1, "a"))
     assert refused.value.reason == "BAD_ROWS"
+    why, _, quoted = why.partition(": ")
     assert why in refused.value.what
+    assert refused.value.quoted == quoted, "for whoever may read rows"
 
 
 def test_empty_text_is_null_where_it_names_a_folder_as_is_said_of_the_sinks(spark, tmp_path):

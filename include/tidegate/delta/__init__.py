@@ -1,6 +1,6 @@
 """The Delta log without a JVM: stage, commit by compare-and-swap, restore, read a version."""
 
-from tidegate.delta.files.access import Location, locate
+from tidegate.delta.files.access import Location, locate, shown_path
 from tidegate.delta.files.footers import (
     StagedFile,
     Written,
@@ -95,6 +95,7 @@ __all__ = [
     "schema_problems",
     "seconds_beside",
     "seen",
+    "shown_path",
     "spark_reasons",
     "spark_reasons_to_rewrite",
     "sql_name",

@@ -10,6 +10,7 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.errors import Invalid, TidegateError, Unavailable
@@ -96,7 +97,7 @@ class Database:
 
     def _explain(self, error: Exception, doing: str) -> TidegateError:
         said, code = self._masked(str(error)), getattr(error, "sqlstate", None) or ""
-        plain = _without_values(said, code)
+        plain = _without_values(said, code, _diagnosis(error))
         refusal = self._refusal(f"connection {self.connection!r}: {doing} failed: {plain}", said, code)
         refusal.quoted = said if plain != said else ""
         return refusal
@@ -166,12 +167,39 @@ _QUOTES = re.compile("[\"'»«„“”‹›‘’「『]")
 """What PostgreSQL begins a quotation with, in its languages."""
 
 
-def _without_values(said: str, code: str) -> str:
+_RAISED: Final = re.compile(r"\A[^\n]*(\bRAISE\b|PL/(?!pgSQL))")
+"""The first line of a context if a function's author has written the text."""
+_NAMED: Final = ("constraint_name", "column_name", "datatype_name", "table_name")
+"""What PostgreSQL names if one of its own constraints refuses a row. Its text has only such names, too."""
+
+
+def _diagnosis(error: Exception) -> Mapping[str, str]:
+    """Return what an error says in parts, as psycopg or ADBC has it: by names in small letters."""
+    diag = getattr(error, "diag", None)
+    if diag is not None:
+        return {name: text for name in ("context", *_NAMED) if (text := getattr(diag, name, None))}
+    details = getattr(error, "details", None) or ()
+    return {
+        str(name, "ascii").removeprefix("PG_DIAG_").lower() if isinstance(name, bytes) else str(name): (
+            text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+        )
+        for name, text in details
+    }
+
+
+def _without_values(said: str, code: str, parts: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return what PostgreSQL says without what may be a value of a row: errors about data quote it, and functions and
-    triggers say what their authors like."""
+    triggers say what their authors like, with any code.
+
+    parts: what the error says in parts.
+    """
+    if code.startswith("P0") or _RAISED.search(parts.get("context", "")):
+        return "a function or trigger refuses it"
+    if code.startswith(("23", "44")) and not any(parts.get(name) for name in _NAMED):
+        return "a constraint, function or trigger refuses it"
     if code.startswith("22"):
         return _QUOTES.split(said, maxsplit=1)[0].rstrip(" :") + ("…" if _QUOTES.search(said) else "")
-    return "a function or trigger refuses it" if code.startswith("P0") else said
+    return said
 
 
 def connection_problems(connection: object) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.kit.delta import schema
-from tidegate.delta import partition_values
-from tidegate.errors import Corrupt
+from tidegate.delta import partition_values, shown_path
+from tidegate.delta.files.access import told
+from tidegate.errors import Corrupt, Invalid
 
 
 @pytest.mark.parametrize(
@@ -42,8 +43,34 @@ def test_several_levels_and_odd_column_names():
 
 @pytest.mark.parametrize("path", ["part-0.parquet", "q=1/part-0.parquet", "p=1/q=2/f", "plain/f"])
 def test_folders_that_spark_would_not_have_written_are_refused(path):
-    with pytest.raises(Corrupt):
+    with pytest.raises(Corrupt) as refused:
         partition_values(path, schema(p="string", q="string"), ["p"])
+    assert path not in str(refused.value)
+    assert refused.value.quoted == path
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [("timestamp", "253402300800000000"), ("date", "+10000-01-01"), ("timestamp_ntz", "-0044-03-15")]
+)
+def test_a_moment_that_a_table_cannot_have_is_told_without_its_value(kind, value):
+    with pytest.raises(Invalid, match="'p' is outside of the years 1 to 9999") as refused:
+        partition_values(f"p={value}/f", schema(p=kind), ["p"])
+    assert value not in str(refused.value)
+    assert value in refused.value.quoted
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("part-0.parquet", "part-0.parquet"),
+        ("who=SECRET/day=2026-01-01/part-0.parquet", "who=…/day=…/part-0.parquet"),
+        ("s3://bucket/t/a b=SECRET=1/x=/part=0.parquet", "s3://bucket/t/a b=…/x=…/part=0.parquet"),
+        ("tidegate/u-s/00000007/attempt/who=SECRET/f", "tidegate/u-s/00000007/attempt/who=…/f"),
+    ],
+)
+def test_a_path_is_shown_without_the_values_in_it(path, shown):
+    assert shown_path(path) == shown
+    assert told(FileNotFoundError(f"no file {path}")) == f"no file {shown}"
 
 
 def test_no_partitions_no_values():

@@ -65,13 +65,14 @@ def refused_row(error: BaseException) -> Invalid | None:
     return _unfit(found[1]) if found else None
 
 
-def _unfit(what: str) -> Invalid:
+def _unfit(what: str, quoted: str = "") -> Invalid:
     return Invalid(
         f"a row cannot be written: {what}",
         expected="values that every reader of the files takes for what they are",
         help="change such values in a stage before the sink, set the rows aside with a gate, or declare the sink in "
         "another way",
         reason="BAD_ROWS",
+        quoted=quoted,
     )
 
 
@@ -107,7 +108,7 @@ def _value(name: str, text: str, kind: str) -> str | None:
         return moment_text + "Z"
     if kind == "timestamp" or (kind in ("date", "timestamp_ntz") and not _YEARS.match(text)):
         moment = f"{text} microseconds since 1970" if kind == "timestamp" else text
-        raise _unfit(f"partition column {name!r} is {moment}, outside of the years 1 to 9999")
+        raise _unfit(f"partition column {name!r} is outside of the years 1 to 9999", quoted=moment)
     return decimal_text(Decimal(text)) if kind.startswith("decimal") else text
 
 
@@ -122,8 +123,9 @@ def _unescape(text: str) -> str:
 
 def _strange(path: str) -> Corrupt:
     return Corrupt(
-        f"the folder of {path!r} does not name the partition values that Spark should have written",
+        "the folder of a file that was staged does not name the partition values that Spark should have written",
         expected="one folder <column>=<value> for each partition column",
         help="does another program write into this folder? If not, please report it",
         reason="BAD_PARTITION",
+        quoted=path,
     )

@@ -29,11 +29,12 @@ def refuse_unsendable(part: StagedPart, location: Location, topic: FoundTopic, s
             )
         if name == PARTITION and (lowest < 0 or highest >= topic.partitions):
             raise Invalid(
-                f"sink {sink!r}: a row asks for partition {lowest if lowest < 0 else highest} of the topic "
-                f"{topic.name}, which has {topic.partitions}",
+                f"sink {sink!r}: a row asks for a partition that the topic {topic.name} does not have: it has "
+                f"{topic.partitions}",
                 expected=f"0 to {topic.partitions - 1}, or null to let the key decide",
                 help="correct the column that the sink's argument partition names, or add partitions to the topic",
                 reason="NO_PARTITION",
+                quoted=f"partition {lowest if lowest < 0 else highest}",
             )
         if name == TIMESTAMP:
             _refuse_times(lowest, highest, topic, sink)
@@ -50,11 +51,12 @@ def _refuse_times(earliest: int, latest: int, topic: FoundTopic, sink: str) -> N
     (behind, ahead), now = topic.times, round(seams.now().timestamp() * 1000)
     if earliest <= 0 and not topic.writes_times:
         raise Invalid(
-            f"sink {sink!r}: a row asks for a record of {_told(earliest)}",
+            f"sink {sink!r}: a row asks for a record of a time that Kafka does not have",
             expected="moments after the beginning of 1970, or null for the time of sending: Kafka has no earlier ones, "
             "and its clients take 1970-01-01T00:00:00 for none",
             help="correct the column that the sink's argument timestamp names, or make such moments null",
             reason="BAD_TIME",
+            quoted=f"such as {_told(earliest)}",
         )
     for time, away, most, setting in (
         (earliest, now - earliest, behind, "message.timestamp.before.max.ms"),
@@ -62,11 +64,11 @@ def _refuse_times(earliest: int, latest: int, topic: FoundTopic, sink: str) -> N
     ):
         if away > most:
             raise Invalid(
-                f"sink {sink!r}: the topic {topic.name} does not take a record of {_told(time)}, {away:,} ms away from "
-                "now",
+                f"sink {sink!r}: a row asks for a record of a time that is too far from now for the topic {topic.name}",
                 expected=f"at most {most:,} ms, by the topic's {setting}",
                 help=f"correct the column that the sink's argument timestamp names, or raise {setting} of the topic",
                 reason="BAD_TIME",
+                quoted=f"such as {_told(time)}, {away:,} ms away from now",
             )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from tidegate.delta import Commit, DataFile, Location, TableLog
+from tidegate.delta import Commit, DataFile, Location, TableLog, shown_path
 from tidegate.errors import Invalid
 from tidegate.records.records import Amount, Json
 from tidegate.sources.delta import errors
@@ -81,9 +81,9 @@ def _file_problems(location: Location, files: list[DataFile]) -> Iterator[str]:
             sizes = list(pool.map(lambda file: _size(location, file), files))
     for file, size in zip(files, sizes, strict=True):
         if size is None:
-            yield f"file {file.path!r} is gone (VACUUM?)"
+            yield f"file {shown_path(file.path)!r} is gone (VACUUM?)"
         elif file.size and size != file.size:
-            yield f"file {file.path!r} has {size:,} bytes, {file.size:,} planned"
+            yield f"file {shown_path(file.path)!r} has {size:,} bytes, {file.size:,} planned"
 
 
 def _size(location: Location, file: DataFile) -> int | None:
