@@ -145,6 +145,27 @@ def test_texts_within_structs_arrays_and_maps_are_spelled_as_in_the_file(spark: 
     assert (second.o, third.o.s, third.by) == (None, ["2.0"], None)
 
 
+def test_a_text_with_the_mark_of_numbers_comes_back_as_it_was(spark: Any, context: SourceContext) -> None:
+    """U+E0F1, which marks numbers in between: as it is, and as JSON may write it."""
+    nested = "id long, name string, o struct<`\ue0f1`: string, s: array<string>>, by map<string,string>"
+    lines = [
+        '{"id": 1, "name": "\ue0f11.50", "by": {"\ue0f1": 1.50, "\ue0f1s": "\ue0f1s", "k": 2.50}}',
+        '{"id": 2, "name": "\\ue0F11.50", "o": {"\ue0f1": 1.50, "s": ["\ue0f1", 2.50, "\ue0f1s7", "\ue0f1\ue0f1"]}}',
+        '{"id": 3, "name": {"t": "\ue0f11.50", "\ue0f1": 1.50, "u": "\\\\ue0f1", "v": "\\\\\\uE0f1"}}',
+        '{"id": 4, "name": "say \\"\ue0f11.50\\"", "by": {"k": 2.50}}',
+        '[{"id": 5, "name": "\ue0f11.50"}, {"id": 6, "name": 1.50}, {"id": 7, "name": ["\\ue0f1s", 1.50]}]',
+    ]
+    write(context, "a.json", lines, {})
+    rows = {row.id: row for row in read(spark, Files("in/*.json", schema=nested, on_corrupt="keep"), context)}
+    assert [row._corrupt_record for row in rows.values()] == [None] * 7
+    assert rows[1].name == rows[2].name == rows[5].name == "\ue0f11.50"
+    assert rows[1].by == {"\ue0f1": "1.50", "\ue0f1s": "\ue0f1s", "k": "2.50"}
+    assert tuple(rows[2].o) == ("1.50", ["\ue0f1", "2.50", "\ue0f1s7", "\ue0f1\ue0f1"])
+    assert rows[3].name == '{"t":"\ue0f11.50","\ue0f1":1.50,"u":"\\\\ue0f1","v":"\\\\\ue0f1"}'
+    assert rows[4].name == 'say "\ue0f11.50"'
+    assert (rows[6].name, rows[7].name) == ("1.50", '["\ue0f1s",1.50]')
+
+
 def test_no_good_record_is_lost_and_no_malformed_one_passes_where_they_are_refused(
     spark: Any, context: SourceContext
 ) -> None:

@@ -24,6 +24,9 @@ __all__ = ["parse_records", "split_arrays"]
 
 _MARK: Final = "\ue0f1"
 """Of Unicode's private use: in front of a number that is put between quotes."""
+_OWN: Final = _MARK + "s"
+"""In place of the mark where a record has it itself."""
+_OWN_IN_JSON: Final = rf"{_MARK}|(?<!\\)(?:\\\\)*\\u[eE]0[fF]1"
 _NUMBER: Final = r"[-+]?[0-9]+(?=[.eE])[0-9.eE+-]+"
 _TOKENS: Final = r"""(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+"?|'[^'\\]*+(?:\\.[^'\\]*+)*+'?|[^"']++"""
 """The strings of a text in JSON, and what is between them. Possessive, so that no long string needs a deep stack."""
@@ -100,7 +103,7 @@ def parse_records(
     frame = frame.select(value, flaw, F.from_json(value, fields, options).alias("parsed"), *rest)
     texts = [column for column in read if _has_text(column.type)]
     if texts:
-        as_text = ", ".join(Field(column.name, _all_text(column.type)).ddl for column in texts)
+        as_text = ", ".join(Field(_escaped(column.name), _all_text(column.type)).ddl for column in texts)
         again = F.from_json(_marked(value), as_text, {**parser, "mode": "PERMISSIVE"})
         frame = frame.select(
             value, flaw, "parsed", F.when(_may_be_inexact(texts, parsed, value), again).alias("exact"), *rest
@@ -109,7 +112,7 @@ def parse_records(
     for column in read:
         made_of = parsed[column.name]
         if column in texts:
-            copied = _copied(column.type, made_of, exact[column.name])
+            copied = _copied(column.type, made_of, exact[_escaped(column.name)])
             made_of = F.when(exact.isNull(), made_of).otherwise(copied)
         made.append(made_of.alias(column.name))
     malformed = F.when(flaw.isin("bytes", ""), flaw).when(parsed[corrupt].isNotNull(), "").when(flaw.isNotNull(), flaw)
@@ -140,13 +143,15 @@ def _may_be_inexact(texts: list[Field], parsed: Column, value: Column) -> Column
 
 
 def _marked(value: Column) -> Column:
-    """Return a text in JSON with each number that has a point or an exponent between quotes, and marked."""
+    """Return a text in JSON with each number that has a point or an exponent between quotes, and marked. The mark
+    itself, in keys and in texts, is escaped: `_unmarked` takes back both."""
     from pyspark.sql import functions as F
 
     def mark(token: Column) -> Column:
         is_text = token.startswith('"') | token.startswith("'")
         return F.when(is_text, token).otherwise(F.regexp_replace(token, _NUMBER, f'"{_MARK}$0"'))
 
+    value = F.when(value.rlike(_OWN_IN_JSON), F.regexp_replace(value, _OWN_IN_JSON, "$0s")).otherwise(value)
     tokens = F.regexp_extract_all(value, F.lit(_TOKENS), F.lit(0))
     return F.when(value.rlike(_NUMBER), F.array_join(F.transform(tokens, mark), "")).otherwise(value)
 
@@ -154,8 +159,15 @@ def _marked(value: Column) -> Column:
 def _unmarked(text: Column) -> Column:
     from pyspark.sql import functions as F
 
-    inside = F.regexp_replace(text, f'"{_MARK}([^"]*)"', "$1")
-    return F.when(text.startswith(_MARK), F.substring(text, F.lit(len(_MARK) + 1), F.length(text))).otherwise(inside)
+    numbers = F.regexp_replace(text, f'"{_MARK}(?!s)([^"]*)"', "$1")
+    number = F.substring(text, F.lit(len(_MARK) + 1), F.length(text))
+    as_it_was = F.replace(numbers, F.lit(_OWN), F.lit(_MARK))
+    return F.when(text.startswith(_MARK) & ~text.startswith(_OWN), number).otherwise(as_it_was)
+
+
+def _escaped(key: str) -> str:
+    """Return a key as it is in a text that is marked."""
+    return key.replace(_MARK, _OWN)
 
 
 def _copied(kind: str, parsed: Column, exact: Column) -> Column:
@@ -164,14 +176,17 @@ def _copied(kind: str, parsed: Column, exact: Column) -> Column:
 
     outer, inner = inner_types(kind)
     if outer == "string":
-        return F.when(parsed.isNotNull(), _unmarked(F.coalesce(exact, parsed)))
+        return F.when(parsed.isNotNull(), F.coalesce(_unmarked(exact), parsed))
     if not _has_text(kind):
         return parsed
     if outer == "array":
         return F.transform(parsed, lambda each, at: _copied(inner[0].type, each, F.get(exact, at)))
     if outer == "map":
-        return F.transform_values(parsed, lambda key, each: _copied(inner[1].type, each, exact[key]))
-    made = (_copied(each.type, parsed[each.name], exact[each.name]).alias(each.name) for each in inner)
+        mark, own = F.lit(_MARK), F.lit(_OWN)
+        return F.transform_values(
+            parsed, lambda key, each: _copied(inner[1].type, each, exact[F.replace(key, mark, own)])
+        )
+    made = (_copied(each.type, parsed[each.name], exact[_escaped(each.name)]).alias(each.name) for each in inner)
     return F.when(parsed.isNotNull(), F.struct(*made))
 
 
@@ -188,5 +203,5 @@ def _all_text(kind: str) -> str:
     if outer == "map":
         return f"map<{inner[0].type},{_all_text(inner[1].type)}>"
     if outer == "struct":
-        return f"struct<{','.join(f'{quoted(each.name)}:{_all_text(each.type)}' for each in inner)}>"
+        return f"struct<{','.join(f'{quoted(_escaped(each.name))}:{_all_text(each.type)}' for each in inner)}>"
     return "string"
