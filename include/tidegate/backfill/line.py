@@ -30,7 +30,8 @@ from tidegate.lifecycle import retention
 from tidegate.lifecycle.fork import fork, look
 from tidegate.lifecycle.rollback_proposal import Change, table_changes
 from tidegate.lifecycle.snapshot import snapshot_at
-from tidegate.pipeline.graph.graph import Graph
+from tidegate.pipeline.graph.graph import Graph, OperatorNode
+from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.protocol.lines import (
     CaughtUp,
     ChangedByHand,
@@ -46,7 +47,7 @@ from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.verdicts import Undecided
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records.names import check_name
-from tidegate.records.records import Beginning, Blob, LineRecord, Pin, Plan
+from tidegate.records.records import Beginning, Blob, LineRecord, Payload, Pin, Plan
 from tidegate.sinks.delta.shadow import LINE
 from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 
@@ -552,9 +553,26 @@ def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bo
     problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
     if cuts == "recorded":
         problems += recorded.problems(live.graph.sources)
+        problems += _lost_inputs(live, recorded)
     if not drops_by_hand:
         problems += told_by_hand(recorded.by_hand())
     return problems
+
+
+def _lost_inputs(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
+    """Yield what operators and gates have looked up beside their streams, and a repeated checkpoint could not."""
+    fixed: dict[str, dict[int, Payload]] = {}
+    for plan in recorded.counting():
+        if not plan.is_by_hand:
+            for name, payload in plan.fixed_inputs.items():
+                fixed.setdefault(name, {})[plan.id] = payload
+    for stage in live.graph.stages:
+        if stage.name in fixed and isinstance(stage, OperatorNode | GateNode):
+            node, what = (stage.gate, "gate") if isinstance(stage, GateNode) else (stage.operator, "operator")
+            unpacked = {id: live.ledger.unpack(payload) for id, payload in fixed[stage.name].items()}
+            context = SourceContext(live.graph.name, stage.name, live.place, ReadOnlyBlobs(live.ledger))
+            for problem in node.lost_inputs(unpacked, context):
+                yield f"{what} {stage.name!r}: {problem}"
 
 
 def told_by_hand(plans: Sequence[Plan]) -> Iterator[str]:
@@ -586,11 +604,12 @@ def _refuse_gone(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: b
 
 EXPECTED = (
     "all input since then, and tables that can return to what they were; for --cuts recorded, checkpoints that are "
-    "retained; and nothing that was changed by hand"
+    "retained, and the versions of tables that they have looked up; and nothing that was changed by hand"
 )
 WAYS_OUT = (
     "begin later, put the input back, or give sources that read it from where it is now; where checkpoints are not "
-    "retained, use --cuts own; to lose what was changed by hand, --drop-by-hand"
+    "retained, or versions of a table that is looked up are gone, use --cuts own, which looks it up as it is now; to "
+    "lose what was changed by hand, --drop-by-hand"
 )
 
 

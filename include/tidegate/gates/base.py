@@ -204,6 +204,13 @@ class Gate(ABC):
         """Return the same for a checkpoint that repeats another one, of which it was `recorded`."""
         return recorded
 
+    def lost_inputs(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterable[str]:
+        """Return in words what of the recorded inputs `fix_again` would return, and cannot be read any more, each once.
+
+        recorded: by checkpoint, what `fix_inputs` has returned for it.
+        """
+        return ()
+
     @property
     def reads_tables(self) -> bool:
         """True: it reads what earlier checkpoints publish, so the next checkpoint is planned only after they are

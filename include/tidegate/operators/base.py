@@ -11,7 +11,7 @@ attempt returns the same, and it does not matter how the input was cut into chec
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -420,6 +420,14 @@ class Operator(ABC):
         """Return what it reads besides its streams, such as a table's version, so that all attempts read the same.
         Called when a checkpoint is planned, without a JVM. None: nothing."""
         return None
+
+    def lost_inputs(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterable[str]:
+        """Return in words what of the inputs that it has fixed before cannot be read any more, each once. A backfill
+        that repeats checkpoints asks that before it begins.
+
+        recorded: by checkpoint, what `fix_inputs` has returned for it.
+        """
+        return ()
 
     @abstractmethod
     def describe(self) -> Json:

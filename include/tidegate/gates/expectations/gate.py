@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -30,6 +30,11 @@ __all__ = ["Expectations"]
 FOLDER = "include/expectations"
 EVERY_FILE = 1_000_000_000
 _NEW = "_tidegate_new"
+
+
+def _over_of(fixed: Json) -> Json | None:
+    """Return what to read of the table, of what a plan has fixed. Plans of versions before 0.2 fixed nothing else."""
+    return fixed.get("over") if "suite" in fixed else fixed
 
 
 class Expectations(Gate):
@@ -169,8 +174,14 @@ class Expectations(Gate):
 
     def fix_again(self, recorded: Json, context: SourceContext) -> Json:
         """Return the suite's current text, which belongs to the code, and the version of the table as of then."""
-        over = {"over": recorded["over"]} if "over" in recorded else {}
-        return {"suite": read_text(self.path(context.place)), **over}
+        over = _over_of(recorded)
+        return {"suite": read_text(self.path(context.place))} | ({"over": over} if over is not None else {})
+
+    def lost_inputs(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterable[str]:
+        if self.over is None:
+            return ()
+        versions = {id: over for id, fixed in recorded.items() if (over := _over_of(fixed)) is not None}
+        return DeltaTable(self.over, max_files=EVERY_FILE).lost_versions(versions, context)
 
     @property
     def by_cuts(self) -> list[str]:
@@ -190,10 +201,7 @@ class Expectations(Gate):
 
     def _over(self, context: GateContext) -> Json | None:
         """Return what to read of the table. None: `over` is not set, or the table does not exist yet."""
-        if context.fixed is None or self.over is None:
-            return None
-        fixed = context.fixed[0]
-        return fixed.get("over") if "suite" in fixed else fixed
+        return _over_of(context.fixed[0]) if context.fixed is not None and self.over is not None else None
 
     def judge(self, frame: DataFrame, context: GateContext) -> Judgement:
         from tidegate.gates.judging.judge import add_samples_from_files, judge, plain, split

@@ -17,7 +17,7 @@ rewritten for another. Null keys meet nothing, as in SQL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
 from tidegate.operators.base import Operator, OperatorContext
@@ -513,6 +513,9 @@ class TableJoin(Operator):
 
     def fix_inputs(self, context: SourceContext) -> Json:
         return self.table.plan(None, context).splits
+
+    def lost_inputs(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterable[str]:
+        return self.table.lost_versions(recorded, context)
 
     def interval_problems(self) -> list[str]:
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -14,7 +14,7 @@ from tidegate.sources.delta import errors
 from tidegate.sources.delta.interval import plan_interval
 from tidegate.sources.delta.lag import lag_behind
 from tidegate.sources.delta.position import TablePosition
-from tidegate.sources.delta.verify import verify_delta
+from tidegate.sources.delta.verify import lost_versions, verify_delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -178,6 +178,13 @@ class DeltaTable(Source):
     def verify(self, splits: Json, context: SourceContext) -> Amount:
         """Check that the commits are those that were planned, and that their files still exist."""
         return verify_delta(TableLog(locate(context.place, self.path)), splits, context.source)
+
+    def lost_versions(self, recorded: Mapping[int, Json], context: SourceContext) -> Iterator[str]:
+        """Yield which versions of the table cannot be read again that checkpoints have looked up, and why.
+
+        recorded: by checkpoint, the range that it has read: the table as of a version.
+        """
+        return lost_versions(TableLog(locate(context.place, self.path)), recorded)
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
         """Return the rows of the planned files, or the change feed of the planned versions."""

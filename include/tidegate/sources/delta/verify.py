@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -11,7 +11,7 @@ from tidegate.errors import Invalid
 from tidegate.records.records import Amount, Json
 from tidegate.sources.delta import errors
 
-__all__ = ["verify_delta"]
+__all__ = ["lost_versions", "verify_delta"]
 
 SHOWN: Final = 20
 LOOKS_AT_ONCE: Final = 16
@@ -22,19 +22,9 @@ def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
     table = _current_table(log)
     if table not in (None, splits["table"]):
         raise errors.recreated(source, log.location.url, splits["table"], str(table))
-    needs_log = splits["reader"] == "delta" or splits["feed"] is not None
-    problems: list[str] = []
-    files = [DataFile(file["path"], file["size"], file["values"]) for file in splits["files"]]
-    for number, sha in splits["commits"]:
-        commit = log.commit(number)
-        if commit is None and sha is not None and needs_log:
-            problems.append(f"version {number}: its commit file is gone (log retention, or the table was dropped)")
-        elif commit is not None and sha is not None and commit.sha != sha:
-            problems.append(f"version {number}: its commit was written again (restored from a copy?)")
-        elif commit is not None and splits["feed"] is not None:
-            files += _feed_files(commit, splits)
+    problems, files = _look_at_log(log, splits)
     if not problems:
-        problems += _file_problems(log.location, files)
+        problems = list(_file_problems(files, _sizes(log.location, files)))
     if problems:
         more = f"\n  … and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise Invalid(
@@ -48,6 +38,51 @@ def verify_delta(log: TableLog, splits: Json, source: str) -> Amount:
             reason="SOURCE_CHANGED",
         )
     return _amount(files, splits)
+
+
+def lost_versions(log: TableLog, recorded: Mapping[int, Json]) -> Iterator[str]:
+    """Yield which versions of a table cannot be read again that checkpoints have looked up, and why. However many
+    versions have a file, it is looked at once.
+
+    recorded: by checkpoint, the range that it has read: the table as of a version.
+    """
+    table = _current_table(log)
+    by_range: dict[tuple[str, int], list[int]] = {}
+    for id, splits in recorded.items():
+        if not splits["commits"]:
+            continue  # the table had no rows yet
+        by_range.setdefault((splits["table"], splits["commits"][-1][0]), []).append(id)
+    found = {key: _look_at_log(log, recorded[ids[0]]) for key, ids in by_range.items() if table in (None, key[0])}
+    sizes = _sizes(log.location, list({file.path: file for _, files in found.values() for file in files}.values()))
+    for (looked_up, version), checkpoints in by_range.items():
+        if (looked_up, version) in found:
+            problems, files = found[looked_up, version]
+            problems = problems or list(_file_problems(files, sizes))
+        else:
+            problems = ["the table was dropped and made again"]
+        if problems:
+            more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+            listed = ", ".join(map(str, checkpoints))
+            yield (
+                f"version {version} of {log.location.url}, which checkpoint {listed} has looked up, is gone: "
+                f"{problems[0]}{more}"
+            )
+
+
+def _look_at_log(log: TableLog, splits: Json) -> tuple[list[str], list[DataFile]]:
+    """Return what is wrong with the commits of a range, and its files."""
+    needs_log = splits["reader"] == "delta" or splits["feed"] is not None
+    problems: list[str] = []
+    files = [DataFile(file["path"], file["size"], file["values"]) for file in splits["files"]]
+    for number, sha in splits["commits"]:
+        commit = log.commit(number)
+        if commit is None and sha is not None and needs_log:
+            problems.append(f"version {number}: its commit file is gone (log retention, or the table was dropped)")
+        elif commit is not None and sha is not None and commit.sha != sha:
+            problems.append(f"version {number}: its commit was written again (restored from a copy?)")
+        elif commit is not None and splits["feed"] is not None:
+            files += _feed_files(commit, splits)
+    return problems, files
 
 
 def _amount(files: list[DataFile], splits: Json) -> Amount:
@@ -72,14 +107,19 @@ def _current_table(log: TableLog) -> str | None:
         return None
 
 
-def _file_problems(location: Location, files: list[DataFile]) -> Iterator[str]:
-    """Yield a line per file that is missing or has another size. Delta never writes a file twice, so that is enough."""
+def _sizes(location: Location, files: list[DataFile]) -> dict[str, int | None]:
+    """Return the current sizes of files, by path. None: there is no such file."""
     if location.is_local:
-        sizes = [_size(location, file) for file in files]
-    else:
-        with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-            sizes = list(pool.map(lambda file: _size(location, file), files))
-    for file, size in zip(files, sizes, strict=True):
+        return {file.path: _size(location, file) for file in files}
+    with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+        sizes = pool.map(lambda file: _size(location, file), files)
+    return {file.path: size for file, size in zip(files, sizes, strict=True)}
+
+
+def _file_problems(files: list[DataFile], sizes: Mapping[str, int | None]) -> Iterator[str]:
+    """Yield a line per file that is missing or has another size. Delta never writes a file twice, so that is enough."""
+    for file in files:
+        size = sizes[file.path]
         if size is None:
             yield f"file {shown_path(file.path)!r} is gone (VACUUM?)"
         elif file.size and size != file.size:
