@@ -86,8 +86,8 @@ def measured(backlogged: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """As if its checkpoint had measured all this."""
     newest = CheckpointHistory.newest
 
-    def told(self: CheckpointHistory, outcome: str) -> Any:
-        found = newest(self, outcome)
+    def told(self: CheckpointHistory, *outcomes: str) -> Any:
+        found = newest(self, *outcomes)
         is_ours = found is not None and self.ledger.pipeline == "backlogged"
         return msgspec.structs.replace(found, details=DETAILS) if is_ours else found
 
