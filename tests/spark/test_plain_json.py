@@ -119,7 +119,7 @@ def test_plain_lines_that_are_kept_are_judged_as_a_closer_look_would(
 
     def kept(plain: bool) -> list[str]:
         frame = reading._lines(connect_spark, source, [str(tmp_path / "all.json")], {})
-        rows = reading._kept_json(frame, source, parse_ddl(SCHEMA), {}, plain=plain).collect()
+        rows = reading._read_json_keeping_malformed(frame, source, parse_ddl(SCHEMA), {}, plain=plain).collect()
         return sorted(map(repr, rows))
 
     assert kept(True) == kept(False)

@@ -147,7 +147,7 @@ def begin(
     _refuse_others(ledger, name)
     record = ledger.line(name)
     if record is None:
-        _refuse_gone(live, origin, cuts or "own", drops_by_hand=drops_by_hand)
+        _refuse_unless_repeatable(live, origin, cuts or "own", drops_by_hand=drops_by_hand)
         record = ledger.create_line(_pinned(live, name, origin, by, note, cuts or "own"))
     if record.origin != origin:
         raise Rejected(
@@ -586,7 +586,7 @@ def told_by_hand(plans: Sequence[Plan]) -> Iterator[str]:
         yield f"in checkpoint {plan.id} {change.by} has {what} operator {change.operator!r}: no replay does that again"
 
 
-def _refuse_gone(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bool) -> None:
+def _refuse_unless_repeatable(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bool) -> None:
     try:
         problems = problems_of(live, origin, cuts, drops_by_hand=drops_by_hand)
     except Corrupt:

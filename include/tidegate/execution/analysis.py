@@ -186,7 +186,7 @@ class _Analysis:
         except Unavailable as error:
             self.errors.append(error)
         except TidegateError as error:
-            if _is_told_by_declaration(error):
+            if _follows_from_declaration(error):
                 self.errors.append(error)
         except Exception as error:
             meaning = translate(error)
@@ -323,7 +323,7 @@ def _without_rows(results: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
     return {name: no_rows_like(frame) for name, frame in results.items()}
 
 
-def _is_told_by_declaration(error: TidegateError) -> bool:
+def _follows_from_declaration(error: TidegateError) -> bool:
     """Return whether an error cannot depend on rows, or on when it is: a stage's own exception may."""
     if error.reason != "STAGE_FAILED":
         return isinstance(error, Invalid)

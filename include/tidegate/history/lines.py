@@ -133,7 +133,7 @@ def line_status(
         swapped=step.id if isinstance(step, Swapped) else None,
         refused=_told(step) if isinstance(step, Refuse) else "",
         compared=live.line_compared(record.name),
-        held=_held(shown),
+        held=_find_hold(shown),
         stopped=_stopped(shown),
     )
 
@@ -151,7 +151,7 @@ def ledger_of_line(live: Ledger, name: str, options: Mapping[str, str]) -> Ledge
     return folder_ledger(live.line_home(record.name), live.pipeline, options)
 
 
-def _held(view: View) -> HeldInLine | None:
+def _find_hold(view: View) -> HeldInLine | None:
     for entry in view.still_open():
         if waiting := unanswered(entry):
             return HeldInLine(entry.id, tuple(holding.gate for holding in waiting), approvals.told_more(entry))

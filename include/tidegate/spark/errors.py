@@ -128,13 +128,13 @@ def _lost(text: str, code: str) -> TidegateError | None:
         )
     if _TOO_LARGE.search(text):
         return Invalid(
-            f"A result or plan is too large for the driver: {_said(text)}",
+            f"A result or plan is too large for the driver: {_pick_safe_message(text)}",
             help="Do not collect large results, or raise the limit that is named.",
             reason="SPARK_LIMIT",
         )
     if _TLS.search(text):
         return Invalid(
-            f"The Spark server and this process do not agree on TLS: {_said(text)}",
+            f"The Spark server and this process do not agree on TLS: {_pick_safe_message(text)}",
             expected="a server with a certificate that this machine trusts, where the URL has a token or use_ssl=true",
             help="Put a proxy with TLS before the server, or run it on this machine (`tidegate spark serve`) and write "
             "sc://localhost:port/;token=…: only to this machine is a token sent without TLS.",
@@ -144,10 +144,14 @@ def _lost(text: str, code: str) -> TidegateError | None:
         return Unavailable("The Spark server did not answer in time.", help=_RETRY, reason="SPARK_NO_ANSWER")
     if code in ("UNAVAILABLE", "ABORTED") or _LOST.search(text):
         return Unavailable(
-            f"The Spark server or the session in it is gone: {_said(text)}", help=_RETRY, reason="SPARK_LOST"
+            f"The Spark server or the session in it is gone: {_pick_safe_message(text)}",
+            help=_RETRY,
+            reason="SPARK_LOST",
         )
     if code == "CANCELLED" or _CANCELLED.search(text):
-        return Unavailable(f"Spark cancelled the job: {_said(text)}", help=_RETRY, reason="SPARK_CANCELLED")
+        return Unavailable(
+            f"Spark cancelled the job: {_pick_safe_message(text)}", help=_RETRY, reason="SPARK_CANCELLED"
+        )
     return None
 
 
@@ -157,12 +161,12 @@ def _short_of(text: str) -> TidegateError | None:
         return Unavailable("Spark ran out of memory.", help="Raise spark.memory.", reason="SPARK_MEMORY")
     if worker := _WORKER_LOST.search(text):
         return Unavailable(
-            f"Spark lost a worker: {_said(text[worker.start() :])}",
+            f"Spark lost a worker: {_pick_safe_message(text[worker.start() :])}",
             help=_RETRY + " If it happens again, workers may need more memory.",
             reason="SPARK_WORKER_LOST",
         )
     if _STORAGE.search(text) and not _condition(text):
-        return Unavailable(f"Storage did not answer: {_said(text)}", help=_RETRY, reason="STORAGE")
+        return Unavailable(f"Storage did not answer: {_pick_safe_message(text)}", help=_RETRY, reason="STORAGE")
     return None
 
 
@@ -286,7 +290,7 @@ def _message(condition: str, first_line: str, text: str) -> str:
     return without_values(condition, whole)
 
 
-def _said(text: str) -> str:
+def _pick_safe_message(text: str) -> str:
     """Return the first message, if it is not one about data, which may quote a row."""
     condition = _condition(text)
     if condition and is_about_data(*condition):
@@ -298,7 +302,7 @@ def _deepest(text: str) -> str:
     """Return the innermost exception: of those of storage and systems with its message, which names no row."""
     causes = _CAUSE.findall(text)
     if not causes:
-        return _said(text)
+        return _pick_safe_message(text)
     name, message = causes[-1]
     return _short(f"{name}: {message}" if _OF_SYSTEM.search(name) else name)
 

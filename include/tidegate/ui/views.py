@@ -372,7 +372,7 @@ def way_back(pipeline: Known, to: int) -> Json:
         )
     tables = _tables(pipeline, history, target)
     last = history.newest(*COUNTED)
-    _refuse_gone(pipeline, tables, to, last)
+    _refuse_deleted_tables(pipeline, tables, to, last)
     versions = {name: table.version for name, table in last.details.tables.items()} if last is not None else {}
     return {
         "to": to,
@@ -393,7 +393,7 @@ def way_back(pipeline: Known, to: int) -> Json:
     }
 
 
-def _refuse_gone(pipeline: Known, tables: Json, to: int, last: CheckpointView | None) -> None:
+def _refuse_deleted_tables(pipeline: Known, tables: Json, to: int, last: CheckpointView | None) -> None:
     """Refuse a way back to tables that somebody has deleted: the run would only find that out."""
     for name, table in sorted(tables.items()):
         uri = table["uri"]

@@ -118,7 +118,7 @@ def explain(target: Target, id: int) -> Story:
         return Story(target.name, id, view.shown_state, events)
     if view.details.rollback is not None:
         events += [*_back(view, view.details.rollback), *_undone(view), *_shown(view)]
-        events += _way_back(target, view) if view.outcome == "swap" else []
+        events += _tell_how_to_undo_swap(target, view) if view.outcome == "swap" else []
         return Story(target.name, id, view.shown_state, events, list(_waits_of_rollback(view)))
     base = target.ledger.entry(view.base) if view.base is not None else None
     waits = list(_waits_for(target.ledger, view, entry, base)) if entry is not None else []
@@ -406,7 +406,7 @@ def _undone(view: CheckpointView) -> Iterator[str]:
         yield f"It no longer counts: rollback {view.undone_by} went back behind it. Its input is read again."
 
 
-def _way_back(target: Target, view: CheckpointView) -> Iterator[str]:
+def _tell_how_to_undo_swap(target: Target, view: CheckpointView) -> Iterator[str]:
     """How to take a swap back that counts."""
     names = [found.name for found in savepoints(target.ledger) if found.entry == view.base]
     if view.undone_by is None and names:

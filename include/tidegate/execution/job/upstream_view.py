@@ -146,7 +146,7 @@ class UpstreamRows:
 
     def shown(self) -> DataFrame:
         """See `Upstream`."""
-        shown = self._shown(self.stream) if self.graph.can_show(self.stage) else None
+        shown = self._remake_rows(self.stream) if self.graph.can_show(self.stage) else None
         if shown is None:
             raise Invalid(
                 unshown(self.graph, self.stage, self._began()),
@@ -157,17 +157,17 @@ class UpstreamRows:
             )
         return shown.select(*columns_of(self.streams[self.stream]))
 
-    def _shown(self, stream: str) -> DataFrame | None:
+    def _remake_rows(self, stream: str) -> DataFrame | None:
         maker = self.keys.makers[stream]
         if isinstance(maker, GateNode):
-            return self._shown(maker.input)
+            return self._remake_rows(maker.input)
         if isinstance(maker, OperatorNode):
-            return self._shown_by(maker)
-        frames = [self._shown(name) for name in maker.inputs]
+            return self._remake_rows_emitted_by(maker)
+        frames = [self._remake_rows(name) for name in maker.inputs]
         found = [frame for frame in frames if frame is not None]
         return results_of(maker, call_stage(maker, found))[stream] if len(found) == len(frames) else None
 
-    def _shown_by(self, node: OperatorNode) -> DataFrame | None:
+    def _remake_rows_emitted_by(self, node: OperatorNode) -> DataFrame | None:
         """Return what an operator has emitted as of the base."""
         names = [name for name in (*node.inputs, *map(replaced_rows_of, node.inputs)) if name in self.streams]
         inputs = {name: empty_like(self.streams[name]) for name in names}

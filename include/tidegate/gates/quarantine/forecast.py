@@ -71,7 +71,7 @@ def forecast(quarantine: SetAside, request: Request, takers: Sequence[TakesUntil
             )
         else:
             known.append((taker, name))
-            operators.append(_takes_text(taker) if name is not None else f"{behind.what} takes none of them")
+            operators.append(_describe_taker(taker) if name is not None else f"{behind.what} takes none of them")
     if not known:
         return Forecast(quarantine.count(request), {}, operators)
     rows, stays, first = 0, Counter[str](), None
@@ -84,7 +84,7 @@ def forecast(quarantine: SetAside, request: Request, takers: Sequence[TakesUntil
     return Forecast(rows, dict(stays), operators, first)
 
 
-def _takes_text(taker: TakesUntil) -> str:
+def _describe_taker(taker: TakesUntil) -> str:
     behind, watermark = taker.behind, taker.watermark
     if watermark is None:
         return f"{behind.what} takes all rows that have a time in {behind.column}"

@@ -70,7 +70,9 @@ def read_files(
     all_keys = source.unknown_keys == "refuse"
     if source.format == "json" and keep:
         plain = not options and are_plain(folder, names, columns, all_keys_known=all_keys)
-        return _kept_json(_lines(spark, source, paths, options), source, columns, options, plain=plain)
+        return _read_json_keeping_malformed(
+            _lines(spark, source, paths, options), source, columns, options, plain=plain
+        )
     corrupt = free_name(CORRUPT, columns)
     read = [*as_read(columns), Column(corrupt, "string")]
     reader = reader.schema(_schema_ddl(read)).option("columnNameOfCorruptRecord", corrupt)
@@ -108,7 +110,7 @@ def _parser(options: dict[str, str]) -> dict[str, str]:
     return {key: value for key, value in options.items() if key.lower() not in _ABOUT_FILES}
 
 
-def _kept_json(
+def _read_json_keeping_malformed(
     lines: DataFrame, source: Declared, columns: list[Column], options: dict[str, str], *, plain: bool
 ) -> DataFrame:
     """Return one row for each record: those that are malformed with their text in a column of its own.
