@@ -13,6 +13,7 @@ from tidegate.errors import Invalid
 from tidegate.operators.functions import Function, partials_of_rows
 from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before
+from tidegate.spark.row_id import HALVES
 from tidegate.state.evolution import RECOMPUTE, refusals
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ OWN = (
     *("_group", "_checkpoint", "_deleted", "_touched"),
     *("_row", "_at", "_n", "_was", "_now", "_before", "_copy", "_matched", "_new", "_top", "_hit", "_first", "_aside"),
     "_arriving",
+    *HALVES,
 )
 """Names that operators and states use in addition to a row's own columns."""
 

@@ -30,6 +30,14 @@ def check_name(kind: str, name: object) -> str:
     return name
 
 
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """Return a name for a column of our own, with as many underscores as it takes to differ from those of a frame."""
+    names = {column.casefold() for column in taken}
+    while name.casefold() in names:
+        name += "_"
+    return name
+
+
 def entry_name(id: int) -> str:
     """Return the folder name of entry `id`: zero-padded, so that names sort as ids do."""
     return f"{id:08d}"

@@ -15,6 +15,7 @@ import msgspec
 from tidegate import seams
 from tidegate.delta import Location, StagedFile, Syncing, missing_files, sync_and_list
 from tidegate.errors import Corrupt
+from tidegate.records.names import free_name
 from tidegate.records.records import Amount, Json, Struct
 from tidegate.sinks.base import SinkContext, Staging, entry_folder
 from tidegate.sources.files.exact import parquet_files
@@ -162,14 +163,11 @@ def _cancel_out(rows: DataFrame, replaced: DataFrame) -> tuple[DataFrame, DataFr
 
     from tidegate.spark.row_id import row_id
 
-    marked = rows.withColumn(_SIGN, F.lit(1)).unionByName(
-        replaced.withColumn(_SIGN, F.lit(-1)), allowMissingColumns=True
-    )
-    same = row_id(marked.drop(_SIGN))
-    more = F.sum(_SIGN).over(Window.partitionBy(same))
-    nth = F.row_number().over(Window.partitionBy(same, _SIGN).orderBy(_SIGN))
-    remaining = marked.withColumn(_MORE, more).withColumn(_NTH, nth).where(f"{_NTH} <= {_SIGN} * {_MORE}")
-    remaining_rows, remaining_replaced = (
-        remaining.where(f"{_SIGN} = {sign}").drop(_SIGN, _MORE, _NTH) for sign in (1, -1)
-    )
+    sign, more, nth = (free_name(name, [*rows.columns, *replaced.columns]) for name in (_SIGN, _MORE, _NTH))
+    marked = rows.withColumn(sign, F.lit(1)).unionByName(replaced.withColumn(sign, F.lit(-1)), allowMissingColumns=True)
+    same = row_id(marked.drop(sign))
+    all_of_it = F.sum(sign).over(Window.partitionBy(same))
+    place = F.row_number().over(Window.partitionBy(same, sign).orderBy(sign))
+    remaining = marked.withColumn(more, all_of_it).withColumn(nth, place).where(f"{nth} <= {sign} * {more}")
+    remaining_rows, remaining_replaced = (remaining.where(f"{sign} = {of}").drop(sign, more, nth) for of in (1, -1))
     return remaining_rows, remaining_replaced

@@ -91,3 +91,11 @@ def test_a_base_folder_that_delta_rs_misreads_is_refused_before_anything_is_plan
     context = SinkContext("p", "u", "s", Place(f"{tmp_path}/100%25"))
     with pytest.raises(Invalid, match="a % or"):
         DeltaAppend("t").check(context)
+
+
+@pytest.mark.parametrize("name", ["tidegate_deleted", "Tidegate_Order"])
+def test_an_upsert_refuses_columns_that_it_would_overwrite(name: str) -> None:
+    """A MERGE adds them to the rows of a batch."""
+    fields = [{"name": each, "type": "long", "nullable": True, "metadata": {}} for each in ("k", name)]
+    problems = DeltaUpsert("t", keys=["k"]).output_problems({"type": "struct", "fields": fields})
+    assert problems == [f"{name!r} is a name that the sink itself uses"]

@@ -20,7 +20,7 @@ from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.stages import rows_behind
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share, memory_key
-from tidegate.gates.quarantine.columns import OWN_COLUMNS
+from tidegate.gates.quarantine.columns import OWN_PREFIX
 from tidegate.gates.quarantine.returning import ReleasedRows, TakesUntil
 from tidegate.gates.quarantine.table import REPEATED, QuarantineSink, quarantine_name
 from tidegate.pipeline.graph.graph import Graph, SinkNode
@@ -382,12 +382,12 @@ def _all_aside(judgement: Judgement, frame: DataFrame) -> Judgement:
 
 
 def refuse_own_columns(stage: GateNode, columns: Sequence[str]) -> None:
-    """Raise Invalid if the input has columns that quarantine adds."""
-    clashing = sorted(set(OWN_COLUMNS).intersection(columns))
+    """Raise Invalid if the input has columns called like those that quarantine, or the gate as it judges, adds."""
+    clashing = sorted(name for name in columns if name.casefold().startswith(OWN_PREFIX))
     if clashing:
         raise Invalid(
             f"gate {stage.name!r}: stream {stage.input!r} has column {', '.join(clashing)}",
-            expected="columns that do not begin with _tidegate_: quarantine adds some of these names",
+            expected=f"columns that do not begin with {OWN_PREFIX}: quarantine adds some of these names",
             help="rename them in the stage before",
             reason="BAD_OUTPUT",
         )

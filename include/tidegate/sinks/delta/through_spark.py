@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
     from tidegate.sinks.delta.table import StagedBatch
 
-__all__ = ["append_by_spark", "merge_by_spark"]
+__all__ = ["OWN_COLUMNS", "append_by_spark", "merge_by_spark"]
 
 _ORDER = "tidegate_order"
 _DELETED = "tidegate_deleted"
+OWN_COLUMNS = (_ORDER, _DELETED)
+"""What a merge adds to the rows of a batch."""
 _TXN = "spark.databricks.delta.write"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 

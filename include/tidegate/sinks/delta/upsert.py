@@ -67,7 +67,7 @@ from tidegate.sinks.delta.table import (
     staged_result,
     united,
 )
-from tidegate.sinks.delta.through_spark import merge_by_spark
+from tidegate.sinks.delta.through_spark import OWN_COLUMNS, merge_by_spark
 from tidegate.spark.known import empty_if
 from tidegate.spark.storage.by_workers import on_workers, work_on_store
 from tidegate.spark.storage.writing import write_files
@@ -174,6 +174,8 @@ class DeltaUpsert(DeltaSink):
 
     def output_problems(self, schema: Json) -> list[str]:
         problems = key_and_order_problems(self, {name: field["type"] for name, field in columns(schema).items()})
+        clashing = [name for name in columns(schema) if name.casefold() in OWN_COLUMNS]
+        problems += [f"{name!r} is a name that the sink itself uses" for name in clashing]
         return problems if self.interval_column is None else problems + column_problems(schema, self.interval_column)
 
     def check_output(self, frame: DataFrame, context: SinkContext) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from tidegate.delta.files.access import Location
 from tidegate.errors import Invalid
-from tidegate.records.names import quoted
+from tidegate.records.names import free_name, quoted
 from tidegate.records.records import Json
 from tidegate.sources.base import SourceContext
 from tidegate.sources.delta.interval import only_interval
@@ -94,7 +94,7 @@ def _with_file_numbers(spark: SparkSession, frame: DataFrame, keyed: list[tuple[
     if len(keyed) <= FEW_FILES:
         number = F.element_at(F.create_map(*(F.lit(part) for pair in keyed for part in pair)), path)
         return frame, F.coalesce(number, missing)
-    key, column = _free_name(frame.columns, "_tidegate_key"), _free_name(frame.columns, "_tidegate_number")
+    key, column = free_name("_tidegate_key", frame.columns), free_name("_tidegate_number", frame.columns)
     lookup = spark.createDataFrame(keyed, f"{key} string, {column} int")
     joined = frame.withColumn(key, path).join(F.broadcast(lookup), key, "left")
     return joined, F.coalesce(
@@ -195,9 +195,3 @@ def _encode(char: str) -> str:
     if char.isascii():
         return quote(char, safe="/_-!.~'()*,;:$&+=@")
     return quote(char) if char.isspace() or not char.isprintable() else char
-
-
-def _free_name(names: list[str], name: str) -> str:
-    while name in names:
-        name += "_"
-    return name

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.records.names import quoted
+from tidegate.records.names import free_name, quoted
 from tidegate.sources.ddl import Column as Field
 from tidegate.sources.files.exact_values import as_read, inner_types
 from tidegate.sources.files.json_lines import is_flat_object, strange_keys, unread
-from tidegate.sources.files.malformed import free_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -96,7 +95,7 @@ def parse_records(
     from pyspark.sql import functions as F
 
     read = as_read(columns)
-    corrupt = free_name("_corrupt", read)
+    corrupt = free_name("_corrupt", [column.name for column in read])
     fields = ", ".join(column.ddl for column in (*read, Field(corrupt, "string")))
     options = {**parser, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt}
     value, flaw, parsed, exact = F.col("value"), F.col("flaw"), F.col("parsed"), F.col("exact")

@@ -26,7 +26,7 @@ from tidegate.sources.files.exact_values import as_declared, doubt, doubtful_val
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["MISFIT", "fail_at_malformed", "flag_malformed", "free_name", "malformed_record", "message", "note"]
+__all__ = ["MISFIT", "fail_at_malformed", "flag_malformed", "malformed_record", "message", "note"]
 
 MARK: Final = "TIDEGATE_MALFORMED "
 SAMPLE: Final = 256
@@ -173,14 +173,6 @@ def malformed_record(report: str) -> Invalid | None:
         reason="MALFORMED_RECORD",
         quoted=f"{record}{cut}\nUnderstood was {parsed}",
     )
-
-
-def free_name(name: str, columns: list[Field]) -> str:
-    """Return `name`, with as many underscores as it takes to differ from every column."""
-    names = {column.name.lower() for column in columns}
-    while name in names:
-        name += "_"
-    return name
 
 
 def _rendered_row(columns: list[Field]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tidegate.records.names import quoted
+from tidegate.records.names import free_name, quoted
 from tidegate.sources.base import SourceContext
 from tidegate.sources.ddl import Column, parse_ddl
 from tidegate.sources.files.exact import escaped, exact_reader, parquet_files
@@ -13,7 +13,7 @@ from tidegate.sources.files.exact_values import as_declared, as_read, doubt
 from tidegate.sources.files.folder import Folder
 from tidegate.sources.files.json_lines import as_text, no_utf8, strange_keys, unread
 from tidegate.sources.files.json_records import parse_records, split_arrays
-from tidegate.sources.files.malformed import fail_at_malformed, flag_malformed, free_name, note
+from tidegate.sources.files.malformed import fail_at_malformed, flag_malformed, note
 from tidegate.sources.files.plain_json import are_plain
 from tidegate.sources.files.utf8 import decode_lines, is_utf8
 
@@ -73,7 +73,7 @@ def read_files(
         return _read_json_keeping_malformed(
             _lines(spark, source, paths, options), source, columns, options, plain=plain
         )
-    corrupt = free_name(CORRUPT, columns)
+    corrupt = free_name(CORRUPT, [column.name for column in columns])
     read = [*as_read(columns), Column(corrupt, "string")]
     reader = reader.schema(_schema_ddl(read)).option("columnNameOfCorruptRecord", corrupt)
     if "enforceschema" not in {key.lower() for key in options}:
@@ -125,8 +125,8 @@ def _read_json_keeping_malformed(
     decoded = decode_lines(lines, _encoding(options))
     texts = decoded.select(as_text("").alias("value"), F.when(F.col("broken"), "bytes").alias("flaw"))
     texts = split_arrays(texts, parser) if not plain else texts.where(F.btrim("value", F.lit(" \t\r\n")) != F.lit(""))
-    text = free_name("_text", columns)
-    why, corrupt = free_name("_why", columns), free_name(CORRUPT, columns)
+    names = [column.name for column in columns]
+    text, why, corrupt = (free_name(name, names) for name in ("_text", "_why", CORRUPT))
     all_keys = source.unknown_keys == "refuse"
     frame = parse_records(texts, columns, [], parser, text=text, why=why, all_keys=all_keys, judge_keys=not plain)
     bad = f"CASE WHEN {why} IS NOT NULL OR {doubt(columns)} THEN {text} END"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tidegate.errors import Invalid
 from tidegate.kafka import SERVERS, KafkaLogin
-from tidegate.records.names import quoted
+from tidegate.records.names import free_name, quoted
 from tidegate.records.records import Json
 from tidegate.sources.ddl import Column, parse_ddl
 from tidegate.sources.files.exact_values import as_declared, doubt, doubtful_values
 from tidegate.sources.files.json_lines import as_text, is_flat_object, unread
 from tidegate.sources.files.json_records import parse_records
-from tidegate.sources.files.malformed import MISFIT, free_name, note
+from tidegate.sources.files.malformed import MISFIT, note
 from tidegate.sources.files.reading import CORRUPT, empty_frame, nulled
 from tidegate.sources.files.utf8 import is_utf8_sql, readable_sql
 from tidegate.sources.kafka.position import share_of
@@ -171,7 +171,7 @@ class _Judging:
     @staticmethod
     def beside(columns: list[Column]) -> _Judging:
         names = ("text", "why", "partition", "offset", "absent", "bad_key")
-        return _Judging(*(free_name(f"_{name}_", columns) for name in names))
+        return _Judging(*(free_name(f"_{name}_", [column.name for column in columns]) for name in names))
 
     def begun(self, source: DeclaredTopic) -> list[str]:
         """Return SQL for those that the record itself tells."""
@@ -216,7 +216,7 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
     frame = frame.where(_good(source, columns, checked, name, names))
     made = as_declared(columns) if checked else [quoted(column.name) for column in columns]
     if source.on_corrupt == "keep":
-        corrupt = free_name(CORRUPT, [*columns, *extra])
+        corrupt = free_name(CORRUPT, [column.name for column in (*columns, *extra)])
         bad = f"CASE WHEN {why} IS NOT NULL OR {doubt(checked)} THEN {text} END"
         frame = frame.withColumn(corrupt, F.expr(bad))
         made = [nulled(sql, column, f"{quoted(corrupt)} IS NULL") for sql, column in zip(made, columns, strict=True)]
