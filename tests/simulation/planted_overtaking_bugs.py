@@ -143,6 +143,6 @@ PLANTED_BUSY: dict[str, Plant] = {
     "O3: let go of what is late": Plant(_let_go_of_what_is_late, 600, (51,)),
     "O4: go past whatever it is": Plant(_go_past_whatever_it_is, 600),
     "O4: begin from the newest ack": Plant(_begin_from_the_newest_ack, 1200, (764,)),
-    "R4: acks below a rollback": Plant(_acks_below_a_rollback, 600, (172,), "behind"),
+    "R4: acks below a rollback": Plant(_acks_below_a_rollback, 600, (2726,), "behind"),
     "retire what is rested on": Plant(_retire_what_is_rested_on, 600),
 }
