@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from tests.kit.aside_gate import Aside
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
@@ -16,7 +18,7 @@ from tests.ui.states import hold, running
 from tidegate.checkpoint import approvals, control
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
-from tidegate.records.records import Retired
+from tidegate.records.records import Ack, JobStats, LateBehind, Payload, Retired, Verdict
 
 ORDERS = "/tidegate/api/v1/dags/orders"
 
@@ -96,6 +98,35 @@ def test_a_checkpoint_that_retention_is_removing_gets_no_name(post, orders: ToyW
     beforehand = post("savepoint", name="late", checkpoint=last, preview=True)
     assert (beforehand[0], beforehand[1]["error"]["reason"]) == (409, "RETIRED")
     assert post("savepoint", name="late", checkpoint=last) == beforehand
+
+
+def test_a_release_tells_which_rows_an_operator_would_lose_and_how_they_count_nevertheless(effects, orders: ToyWorld):
+    at = [datetime(2026, 3, 1, hour, tzinfo=UTC) for hour in (10, 12, 13)]
+    set_aside(orders, {"amount": [-1, -2, -3], "at": at}, rules=["positive"])
+    orders.gates = {"enough": Aside(quarantines=True)}
+    once = LateBehind(operator="once", what="deduplicate 'once'", column="at", stream="enough")
+    later = LateBehind(operator="later", what="window 'later'", column="moment", stream="renamed", stages=["renamed"])
+    found = {"outcome": "quarantine", "rows": 9, "quarantined": 3, "broken": [], "behind": [once, later]}
+    verdict = Verdict(**found, policy={}, results=Payload(data={}))
+    nothing = Payload(data={})
+    ack = Ack(
+        **stamp("x"),
+        id=orders.trigger("airflow:orders:judged"),
+        job="main",
+        prev=None,
+        sinks={"a": nothing, "b": nothing},
+        gates={"enough": verdict},
+        memory={"once.watermark": {"at": "2026-03-01T12:00:00Z"}},
+        stats=JobStats(),
+    )
+    orders.gates = {}
+    orders.ledger.create_ack(ack)
+    told = effects("release", gate="enough")
+    assert "Deduplicate 'once' takes rows from 2026-03-01 12:00:00 UTC on, by at." in told
+    assert "1 row stays in quarantine: too late for deduplicate 'once', which has come to 2026-03-01 12:00:00" in told
+    assert "Window 'later' goes by moment as stage 'renamed' makes it: the checkpoint finds out which rows" in told
+    assert "let out where they were held back: tidegate quarantine release orders enough --all --in-place" in told
+    assert "then a backfill from the beginning with recorded cuts" in told
 
 
 def everything(world: ToyWorld) -> list[Any]:

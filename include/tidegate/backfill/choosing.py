@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from itertools import count
 
 from tidegate.backfill.carried import approvals_of
+from tidegate.backfill.in_place import outlook_in_place
 from tidegate.backfill.line import Cuts, OpenLine, changes_since, problems_of, without_shadow
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.results import changed_results
@@ -159,6 +160,7 @@ def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand
     plans = recorded.counting() if any(gated.gate.policies & {"hold"} for gated in live.graph.gates) else []
     approved = list(approvals_of(live.ledger, plans))
     carry = [each for *each, may_carry in approved if may_carry and cuts == "recorded"]
+    in_place = outlook_in_place(recorded, live.graph, live.place)
     return {
         "pipeline": name,
         "from": origin,
@@ -176,6 +178,7 @@ def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand
             for plan in recorded.by_hand()
         ],
         "approvals": {"carry": len(carry), "asked_again": len(approved) - len(carry)},
+        "in_place": list(in_place) if cuts == "recorded" else [],
         "may_differ": [*unrepeatable(live.graph), *may_differ(live, recorded, cuts)],
         "changed_results": list(changed_results(live)),
         "problems": problems,

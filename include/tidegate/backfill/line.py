@@ -20,7 +20,7 @@ from tidegate.backfill.recorded import RecordedPlans, side_files_of
 from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.publishing import publish
-from tidegate.checkpoint.quarantine_requests import LiveQuarantine
+from tidegate.checkpoint.quarantine_requests import LiveQuarantine, requests_in_place
 from tidegate.config.keys import MODES
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
@@ -327,7 +327,9 @@ class LineCoordinator(Coordinator):
         reached = rests_on[0] if rests_on else self._record.origin
         plans = self._recorded.between(reached, max(ids, default=0))
         cut = self._cut(plans, base) if plans else None
-        replays = list(cut.ids) if cut is not None else ids or list(rests_on)
+        # With recorded cuts it names nothing that it does not repeat: live may have gone back behind `ids` meanwhile.
+        noted = list(rests_on) if self.repeats_cuts else ids or list(rests_on)
+        replays = list(cut.ids) if cut is not None else noted
         for id in {*ids, *replays} - self._synced:
             self._live.ledger.sync_decision(id)  # W2
             self._synced.add(id)
@@ -376,7 +378,12 @@ class LineCoordinator(Coordinator):
             return replace(options, standing=True)
         for blob in sorted(side_files_of(repeated), key=lambda blob: blob.path):
             self.ledger.copy_blob(blob, self._live.ledger.get_blob(blob))
-        quarantine = LiveQuarantine(self._live.ledger.home, self._record.origin)
+        requests = {gate: self._live.ledger.requests(gate) for gate in self._record.in_place}
+        in_place = {
+            gate: [each for each in requests[gate] if each.number in numbers]
+            for gate, numbers in self._record.in_place.items()
+        }
+        quarantine = LiveQuarantine(self._live.ledger.home, self._record.origin, in_place)
         return replace(options, repeats=repeated, quarantine=quarantine)
 
     def adds_nothing(self, plan: Plan, view: View) -> bool:
@@ -531,9 +538,17 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts:
         origin=origin,
         manifest=decision.manifest if origin and decision is not None else None,
         cuts=cuts,
+        in_place=_in_place(live) if cuts == "recorded" else {},
         by=by,
         note=note,
     )
+
+
+def _in_place(live: Coordinator) -> dict[str, list[int]]:
+    """Return, by gate, the requests whose rows are to be let out where they were held back."""
+    gates = [gated.name for gated in live.graph.gates if gated.quarantine]
+    found = {gate: [request.number for request in requests_in_place(live.ledger, gate)] for gate in gates}
+    return {gate: numbers for gate, numbers in found.items() if numbers}
 
 
 def _claimed(ledger: Ledger, origin: int, help: str) -> Rejected:

@@ -74,6 +74,11 @@ class RecordedPlans:
         under = self._chain[: known[above.id] + 1] if above is not None and reaches_known else []
         self._chain, self._missing = [*under, *reversed(new)], self._missing if reaches_known else missing
 
+    def missing(self) -> str | None:
+        """Return why not all of them are known down to the origin. None: they are."""
+        self.counting()
+        return self._missing
+
     def by_hand(self) -> list[Plan]:
         """Return those in which a person has changed the state of an operator."""
         return [plan for plan in self.counting() if plan.is_by_hand]

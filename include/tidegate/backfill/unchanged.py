@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.backfill.recorded import RecordedPlans
+from tidegate.checkpoint.quarantine_requests import requests_in_place
 from tidegate.checkpoint.references import acks_of
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.operators.process.process import Process
@@ -82,7 +83,18 @@ def may_differ(live: Coordinator, recorded: RecordedPlans, cuts: Cuts) -> Iterat
             f"checkpoint {_listed(asked)} has let rows out of quarantine: those that were set aside before checkpoint "
             f"{recorded.origin} or by it wait there again, and the first checkpoint after the swap lets them out"
         )
+    yield from _let_out_in_place(live, recorded) if cuts == "own" else ()
     yield from _sums_of_floats(live, recorded)
+
+
+def _let_out_in_place(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
+    for gated in live.graph.gates:
+        for request in requests_in_place(live.ledger, gated.name) if gated.quarantine else ():
+            if request.seen > recorded.origin:
+                yield (
+                    f"request {request.number} of gate {gated.name!r} lets rows out where they were held back: only "
+                    "with --cuts recorded; else they wait there"
+                )
 
 
 def _by_cuts(stage: object) -> tuple[str, list[str]] | None:

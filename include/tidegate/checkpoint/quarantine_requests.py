@@ -6,7 +6,8 @@ requests of an aborted checkpoint are in the next one, and no request is in two 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -14,15 +15,15 @@ import msgspec
 from tidegate import seams
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.forecast import Forecast, forecast
-from tidegate.gates.quarantine.reader import SetAside
+from tidegate.gates.quarantine.reader import SetAside, open_quarantine
 from tidegate.gates.quarantine.returning import TakesUntil
-from tidegate.gates.quarantine.table import QUARANTINE, REPEATED, QuarantineSink, quarantine_name
+from tidegate.gates.quarantine.table import IN_PLACE, QUARANTINE, REPEATED, QuarantineSink, quarantine_name
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.pipeline.graph.graph import Graph
-from tidegate.protocol.view import Entry, View
+from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records import typed
 from tidegate.records.place import Place
-from tidegate.records.records import Plan, Range, Request
+from tidegate.records.records import Json, Plan, Range, Request
 from tidegate.sinks.base import SinkContext
 from tidegate.sources.base import SourceContext
 
@@ -32,9 +33,11 @@ __all__ = [
     "ask",
     "checkpoint_before",
     "expected_effect",
+    "pending_requests",
     "plan_requests",
     "refuse_unknown_gate",
     "repeat_requests",
+    "requests_in_place",
     "taken_up",
 ]
 
@@ -48,6 +51,8 @@ class LiveQuarantine:
     home: str
     since: int
     """The line's origin: its own quarantine has nothing from before."""
+    in_place: Mapping[str, Sequence[Request]] = field(default_factory=dict)
+    """By gate, the requests whose rows the line lets out where they were held back."""
 
 
 def ask(ledger: Ledger, request: Request) -> Request:
@@ -95,13 +100,42 @@ def _refuse_withdrawal(ledger: Ledger, request: Request, existing: list[Request]
             help="`tidegate quarantine list` shows those that wait",
             reason="NO_SUCH_REQUEST",
         )
-    if request.withdraws <= taken_up(ledger.view(), request.gate):
+    in_place = {earlier.number for earlier in existing if earlier.in_place}
+    if request.withdraws in in_place:
+        _refuse_while_in_line(ledger, request)
+    elif request.withdraws <= taken_up(ledger.view(), request.gate):
         raise Rejected(
             f"request {request.withdraws} of gate {request.gate!r} is taken up by a checkpoint",
             expected="one that waits for the next checkpoint",
             help="if that checkpoint is aborted, the request waits again",
             reason="TAKEN_UP",
         )
+
+
+def _refuse_while_in_line(ledger: Ledger, request: Request) -> None:
+    for line in ledger.lines():
+        if request.withdraws in line.in_place.get(request.gate, ()) and ledger.line_discarded(line.name) is None:
+            raise Rejected(
+                f"request {request.withdraws} of gate {request.gate!r} is taken up by backfill {line.name!r}",
+                expected="one that no backfill works on",
+                help=f"discard that: tidegate backfill MODULE:{ledger.pipeline} --discard {line.name}",
+                reason="TAKEN_UP",
+            )
+
+
+def requests_in_place(ledger: Ledger, gate: str) -> list[Request]:
+    """Return the requests to let rows out where they were held back, without withdrawn ones: for lines. One that a line
+    has fulfilled is for later lines, too."""
+    requests = ledger.requests(gate)
+    withdrawn = {request.withdraws for request in requests}
+    return [request for request in requests if request.in_place and request.number not in withdrawn]
+
+
+def pending_requests(ledger: Ledger, view: View, gate: str) -> list[Request]:
+    """Return the requests that the next plan takes up, without withdrawn ones."""
+    new = ledger.requests(gate, after=taken_up(view, gate))
+    withdrawn = {request.withdraws for request in new}
+    return [each for each in new if each.action != "withdraw" and not each.in_place and each.number not in withdrawn]
 
 
 def expected_effect(ledger: Ledger, quarantine: SetAside, request: Request) -> Forecast:
@@ -121,8 +155,16 @@ def expected_effect(ledger: Ledger, quarantine: SetAside, request: Request) -> F
 
 def checkpoint_before(ledger: Ledger, id: int) -> int:
     """Return the last completed checkpoint before another one, at which a backfill can begin; 0: the beginning."""
+    rollbacks = ledger.rollbacks()
     entries = (entry for earlier in reversed(ledger.ids()) if earlier < id and (entry := ledger.entry(earlier)))
-    return next((entry.id for entry in entries if entry.completed and entry.plan.acks), 0)
+    return next(
+        (
+            entry.id
+            for entry in entries
+            if entry.completed and entry.plan.acks and rolled_back_by(entry.id, rollbacks) is None
+        ),
+        0,
+    )
 
 
 def taken_up(view: View, gate: str) -> int:
@@ -162,7 +204,7 @@ def _plan_gate(
     for request in new:
         ledger.sync_request(request)
     withdrawn = {request.withdraws for request in new}
-    active = [request for request in new if request.action != "withdraw" and request.number not in withdrawn]
+    active = [each for each in new if each.action != "withdraw" and not each.in_place and each.number not in withdrawn]
     context = SourceContext(graph.name, quarantine_name(gate), place, ledger)
     table = sink.source(ledger.home).plan(None, context).splits if active else None
     numbers = ", ".join(str(request.number) for request in active)
@@ -186,25 +228,58 @@ def repeat_requests(
     ranges = {name: _empty_range(ledger, part) for name, part in before.items()}
     for gated in graph.gates:
         for name, sink in gated.quarantine.items():
+            splits: Json = {"requests": [], "table": None}
+            start = before[name].end if name in before else None
+            end, summary = start or {"request": 0}, []
             part = recorded.sources.get(name)
             context = SinkContext(graph.name, ledger.start().uid, name, place, home=ledger.home)
-            if part is None or part.empty or sink.head(context).last is None:
-                continue
-            if not _settled(gated.name, sink, graph, ledger, place, view):
-                raise Unavailable(
-                    f"quarantine {gated.name!r} of the backfill does not show yet what was let out of it before",
-                    help="it is tried again",
-                    reason="NOT_PUBLISHED",
+            if part is not None and not part.empty and sink.head(context).last is not None:
+                if not _settled(gated.name, sink, graph, ledger, place, view):
+                    raise Unavailable(
+                        f"quarantine {gated.name!r} of the backfill does not show yet what was let out of it before",
+                        help="it is tried again",
+                        reason="NOT_PUBLISHED",
+                    )
+                asked = ledger.unpack(part.splits)
+                own = sink.source(ledger.home).plan(None, SourceContext(graph.name, name, place, ledger)).splits
+                repeated = {"home": live.home, "table": asked["table"], "since": live.since}
+                splits |= {"requests": asked["requests"], "table": own, REPEATED: repeated}
+                end, summary = part.end or end, [part.summary]
+            in_place = _in_place_at(gated.name, recorded.id, place, live)
+            if in_place:
+                table = sink.source(live.home).plan(None, SourceContext(graph.name, name, place, ledger)).splits
+                requests = [msgspec.to_builtins(request) for request in in_place]
+                splits[IN_PLACE] = {
+                    "home": live.home,
+                    "table": table,
+                    "checkpoint": recorded.id,
+                    "requests": requests,
+                }
+                numbers = ", ".join(str(request.number) for request in in_place)
+                summary.append(f"request {numbers} for rows that are not held back")
+            if summary:
+                ranges[name] = Range(
+                    kind=KIND,
+                    start=start,
+                    end=end,
+                    splits=ledger.pack(splits),
+                    empty=False,
+                    summary=", ".join(summary),
                 )
-            asked = ledger.unpack(part.splits)
-            own = sink.source(ledger.home).plan(None, SourceContext(graph.name, name, place, ledger)).splits
-            repeated = {"home": live.home, "table": asked["table"], "since": live.since}
-            splits = {"requests": asked["requests"], "table": own, REPEATED: repeated}
-            start = before[name].end if name in before else None
-            ranges[name] = Range(
-                kind=KIND, start=start, end=part.end, splits=ledger.pack(splits), empty=False, summary=part.summary
-            )
     return ranges
+
+
+def _in_place_at(gate: str, checkpoint: int, place: Place, live: LiveQuarantine) -> list[Request]:
+    """Return the requests for rows to be let out in place that a checkpoint of the pipeline has held back."""
+    asked = [each for each in live.in_place.get(gate, ()) if not each.checkpoints or checkpoint in each.checkpoints]
+    quarantine = open_quarantine(live.home, gate, place.options) if asked else None
+    if quarantine is None:
+        return []
+    return [each for each in asked if _selects_any(quarantine, each, checkpoint)]
+
+
+def _selects_any(quarantine: SetAside, request: Request, checkpoint: int) -> bool:
+    return quarantine.count(msgspec.structs.replace(request, checkpoints=[checkpoint]), settled=True) > 0
 
 
 def _settled(gate: str, sink: QuarantineSink, graph: Graph, ledger: Ledger, place: Place, view: View) -> bool:

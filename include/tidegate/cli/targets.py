@@ -69,8 +69,15 @@ class Target:
 
     def command(self, verb: str, *words: object) -> str:
         """Return a command line about this pipeline, for users to copy."""
+        return self._command(verb, self.argument, *words)
+
+    def command_on_code(self, verb: str, *words: object) -> str:
+        """Return the same for a command that needs the pipeline's code."""
+        return self._command(verb, self.text if self.pipeline is not None else f"MODULE:{self.name}", *words)
+
+    def _command(self, verb: str, argument: str, *words: object) -> str:
         root_option = ["-D", f"root={self.settings.root}"] if self.settings.origins["root"] == "-D" else []
-        return " ".join([program(), verb, *map(shlex.quote, [self.argument, *map(str, words), *root_option])])
+        return " ".join([program(), verb, *map(shlex.quote, [argument, *map(str, words), *root_option])])
 
 
 def refuse_unknown_jobs(graph: Graph, settings: Settings) -> None:

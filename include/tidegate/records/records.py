@@ -266,6 +266,8 @@ class LineRecord(Record, frozen=True, kw_only=True):
     cuts: Literal["own", "recorded"] = "own"
     """recorded: one checkpoint for each live one, with exactly its ranges. own: as large as the sources' bounds
     allow."""
+    in_place: dict[str, list[int]] = {}
+    """By gate, the requests whose rows it lets out where they were held back."""
     by: str
     note: str = ""
 
@@ -878,6 +880,9 @@ class Request(Record, frozen=True, kw_only=True):
     rules: list[str] = []
     correct: dict[str, str | None] = {}
     """Values, as text, for columns to be corrected on release."""
+    in_place: bool = False
+    """Of a release: no checkpoint of the pipeline takes it up. A line with recorded cuts lets the rows out where they
+    were held back."""
     withdraws: Id | None = None
     by: str
     note: str = ""
@@ -885,7 +890,7 @@ class Request(Record, frozen=True, kw_only=True):
     def flaw(self) -> str | None:
         if (self.action == "withdraw") != (self.withdraws is not None):
             return "a withdrawal names a request, other actions name none"
-        return None
+        return "only rows that are released have a place" if self.in_place and self.action != "release" else None
 
 
 class TablePart(Struct, frozen=True, kw_only=True):

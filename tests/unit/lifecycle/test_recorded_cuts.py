@@ -226,6 +226,22 @@ def test_recorded_cuts_do_not_go_past_a_swap_that_has_read_further(days: Days) -
 # -- the clock of a backfill that cuts its input by itself -------------------------------------------------
 
 
+def test_recorded_cuts_name_no_checkpoint_that_is_taken_back_just_then(tmp_path: Path, monkeypatch: Any) -> None:
+    world = Days(tmp_path)
+    world.live(1, 1, 1)
+    line = world.line(1, cuts="recorded")
+    seen = line.own.refuse
+
+    def seen_before_it_is_taken_back() -> Any:
+        step = seen()
+        world.coordinator().roll_back(1, run="back", by="ann")
+        return step
+
+    monkeypatch.setattr(line.own, "refuse", seen_before_it_is_taken_back)
+    line.own.trigger("just then")
+    assert [(replays, end) for replays, end, _ in made(line)] == [([], 1)], "it has repeated nothing, and says so"
+
+
 def test_own_cuts_go_by_the_clock_of_the_last_checkpoint_whose_input_they_read(days: Days) -> None:
     days.bound = 3
     assert [(end, day) for _, end, day in made(replayed(days.line(0)))] == [

@@ -17,10 +17,12 @@ from tidegate.records.records import (
     Handle,
     JobStats,
     LatestHint,
+    LineRecord,
     Payload,
     Plan,
     PublishedTable,
     Range,
+    Request,
     Retired,
     SparkWork,
 )
@@ -118,6 +120,17 @@ def test_verdicts_that_do_not_say_what_late_rows_stay_are_read():
     assert all((verdict.stays, verdict.behind) == ({}, []) for verdict in verdicts)
 
 
+def test_requests_and_lines_that_do_not_know_of_rows_released_in_place_are_read():
+    """As versions before 0.4 wrote them."""
+    request = fields("request")
+    del request["in_place"]
+    assert not decode(as_bytes(request), Request, "x").in_place
+    line = LineRecord(attempt="x", created="", name="fix", uid="u", origin=0, manifest=None, by="ann")
+    written = json.loads(encode(line))
+    del written["in_place"]
+    assert decode(as_bytes(written), LineRecord, "x") == line
+
+
 def test_plans_that_do_not_say_by_which_clock_they_go_are_read():
     """As versions before 0.4 wrote them: they went by when they were created, and a change by hand read no source."""
     plan = fields("plan")
@@ -154,6 +167,7 @@ def test_each_missing_field_is_refused(name):
         "by_hand",
         "drops",
         "generation",
+        "in_place",
         "interval",
         "by_interval",
         "set_aside",

@@ -130,6 +130,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
         return _diff(line, args.diff, args.limit, out)
     refuse_submit(target.settings)
     _tell_left_out(line.left_out(), out)
+    for gate, numbers in line.record.in_place.items():
+        listed = ", ".join(map(str, numbers))
+        out.line(f"Lets rows out of quarantine of gate {gate} where they were held back: request {listed}.")
     is_swapped = isinstance(line.own.next_step(), Swapped)  # an earlier command was interrupted after that
     stopped, made = (False, []) if is_swapped and args.swap else _replay(target, line, out)
     if args.swap and not stopped:
@@ -313,6 +316,8 @@ def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator,
     _tell_left_out(kept, out)
     for text in approvals_text(found["approvals"]):
         out.line(f"  approvals          {text}")
+    for text in found["in_place"]:
+        out.line(f"  quarantine         {text}")
     for text in found["may_differ"]:
         out.line(f"May differ from what it was by the same code: {text}", "yellow")
     for text in found["changed_results"]:

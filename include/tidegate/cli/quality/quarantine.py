@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate import seams
-from tidegate.checkpoint.quarantine_requests import ask, checkpoint_before, expected_effect, taken_up
+from tidegate.backfill.in_place import InPlace, in_place, refuse_without_place
+from tidegate.checkpoint.quarantine_requests import (
+    ask,
+    expected_effect,
+    pending_requests,
+    requests_in_place,
+)
 from tidegate.cli.inspect.read import plain, shown
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
@@ -17,7 +23,7 @@ from tidegate.errors import Invalid, Rejected
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.reader import SetAside, open_quarantine
 from tidegate.ledger.ledger import stamp
-from tidegate.records.records import Request
+from tidegate.records.records import Json, Request
 
 __all__ = ["add_parser", "quarantined_gates", "require_quarantine", "run"]
 
@@ -73,6 +79,12 @@ def _add_choice(parser: Any, verb: str) -> None:
             "--set", action="append", type=_correction, default=[], metavar="COLUMN=VALUE", help="correct a column"
         )
         parser.add_argument("--null", action="append", default=[], metavar="COLUMN", help="make a column null")
+        parser.add_argument(
+            "--in-place",
+            action="store_true",
+            help="let rows out where they were held back, by a backfill with --cuts recorded; for rows that come too "
+            "late now",
+        )
         parser.add_argument("--dry-run", action="store_true", help="only tell what would become of the rows")
 
 
@@ -114,7 +126,8 @@ def _list(target: Target, out: Output) -> int:
             number, action, rows, by = request["number"], request["action"], request["rows"], request["by"]
             out.line(f"Gate {gate}: request {number} to {action} {rows:,} rows, by {by},")
             withdraw = target.command("quarantine withdraw", gate, number)
-            out.line(f"  waits for the next checkpoint; to withdraw it:  {withdraw}", "dim")
+            waits_for = "a backfill with --cuts recorded" if request["in_place"] else "the next checkpoint"
+            out.line(f"  waits for {waits_for}; to withdraw it:  {withdraw}", "dim")
     if not gates:
         out.line("No gate of this pipeline has quarantined rows.")
     return 0
@@ -124,8 +137,15 @@ def _summarize(target: Target, quarantine: SetAside) -> dict[str, Any]:
     """Return one gate's quarantine in numbers."""
     counts = quarantine.counts(budget=None)
     requests = [
-        {"number": request.number, "action": request.action, "rows": quarantine.count(request), "by": request.by}
+        {
+            "number": request.number,
+            "action": request.action,
+            "rows": count,
+            "by": request.by,
+            "in_place": request.in_place,
+        }
         for request in _pending(target, quarantine.gate)
+        if (count := quarantine.count(request)) or not request.in_place
     ]
     return {
         "waiting": counts.waiting,
@@ -138,10 +158,9 @@ def _summarize(target: Target, quarantine: SetAside) -> dict[str, Any]:
 
 
 def _pending(target: Target, gate: str) -> list[Request]:
-    """Return the requests that no plan has processed, without withdrawn ones."""
-    new = target.ledger.requests(gate, after=taken_up(target.ledger.view(), gate))
-    withdrawn = {request.withdraws for request in new}
-    return [request for request in new if request.action != "withdraw" and request.number not in withdrawn]
+    """Return the requests that no plan has processed, and those for backfills, without withdrawn ones."""
+    pending = pending_requests(target.ledger, target.ledger.view(), gate)
+    return sorted([*pending, *requests_in_place(target.ledger, gate)], key=lambda request: request.number)
 
 
 def _show(target: Target, quarantine: SetAside, args: argparse.Namespace, out: Output) -> int:
@@ -172,6 +191,10 @@ def _show(target: Target, quarantine: SetAside, args: argparse.Namespace, out: O
         right=["checkpoint"],
     )
     out.line(f"{len(rows):,} of {total:,} rows in {quarantine.url}", "dim")
+    stays = next((row[q.ID] for row in rows if row.get(q.STAYS) and not row[q.SETTLED]), None)
+    if stays is not None:
+        command = target.command("quarantine release", quarantine.gate, "--id", stays, "--in-place")
+        out.line(f"To let out where it was held back a row that came too late:  {command}", "dim")
     return 0
 
 
@@ -204,27 +227,69 @@ def _ask(target: Target, quarantine: SetAside, args: argparse.Namespace, out: Ou
             help=f"`tidegate quarantine show {target.argument} {quarantine.gate} --settled` shows all",
             reason="NO_ROWS",
         )
-    expected = expected_effect(target.ledger, quarantine, request) if args.verb == "release" else None
     document = {"pipeline": target.name, "gate": quarantine.gate, "action": request.action, "rows": count}
+    if request.in_place:
+        return _ask_in_place(target, quarantine, request, args, out)
+    expected = expected_effect(target.ledger, quarantine, request) if args.verb == "release" else None
     document |= {"expected": expected.document()} if expected is not None else {}
     if not getattr(args, "dry_run", False):
         confirm(f"{args.verb} {count:,} rows of gate {quarantine.gate}?", out, yes=args.yes or args.verb == "release")
         request = ask(target.ledger, request)
         document |= {"request": request.number}
+    found = in_place(target.ledger, quarantine, request) if expected is not None and expected.may_stay else None
+    if found is not None and found.rows:
+        document |= {"in_place": found.document()}
     out.document(document)
     effect = "are discarded"
     if expected is not None:
         effect = "continue after the gate"
         for line in expected.lines():
             out.line(f"- {line}")
-        if expected.stays:
-            count = expected.counts
-            since = checkpoint_before(target.ledger, expected.first or 1)
-            command = target.command("backfill", "--from", since or "beginning")
-            out.line(f"  To have these counted, compute again from before they came:  {command}", "dim")
+        count = expected.counts
+    if found is not None and found.rows:
+        command = target.command("quarantine release", quarantine.gate, *_selection(args), "--in-place")
+        out.line(f"  Rows that stay can be let out where they were held back:  {command}", "dim")
+        out.line(f"  and then:  {_backfill_command(target, found)}", "dim")
+    elif found is not None:
+        out.line(
+            "  No backfill comes to where rows that stay were held back: those checkpoints are not retained.", "dim"
+        )
     number = "Would be asked" if "request" not in document else f"Request {request.number}"
     out.line(f"{number}: {count:,} rows {effect} with the next checkpoint.")
     return 0
+
+
+def _ask_in_place(target: Target, quarantine: SetAside, request: Request, args: argparse.Namespace, out: Output) -> int:
+    """Ask for rows to be let out where they were held back, and say by which command that is done."""
+    found = in_place(target.ledger, quarantine, request)
+    refuse_without_place(quarantine, found)
+    document: Json = {"pipeline": target.name, "gate": quarantine.gate, "action": request.action}
+    document |= {"in_place": found.document()}
+    number = "Would be asked"
+    if not args.dry_run:
+        request = ask(target.ledger, request)
+        document |= {"request": request.number}
+        number = f"Request {request.number}"
+    out.document(document)
+    out.line(f"{number}: {found.rows:,} rows continue after the gate where they were held back, as if they had passed.")
+    if found.left:
+        out.line(f"- {found.left:,} rows stay: no backfill comes to where they were held back", "yellow")
+    for line in target.ledger.lines():
+        out.line(f"- not by backfill {line.name}, which has begun before: swap it in or discard it first", "yellow")
+    out.line(f"This backfill does that, when it is swapped in:  {_backfill_command(target, found)}", "dim")
+    return 0
+
+
+def _backfill_command(target: Target, found: InPlace) -> str:
+    return target.command_on_code("backfill", *found.words())
+
+
+def _selection(args: argparse.Namespace) -> list[str]:
+    """Return the arguments that have chosen the rows, and corrected them."""
+    chosen = [(f"--{name}", str(value)) for name in ("id", "checkpoint", "rule") for value in getattr(args, name)]
+    chosen += [("--set", f"{column}={value}") for column, value in args.set]
+    chosen += [("--null", column) for column in args.null]
+    return [*(["--all"] if args.all else []), *(word for pair in chosen for word in pair)]
 
 
 def _request(target: Target, quarantine: SetAside, args: argparse.Namespace, verb: str) -> Request:
@@ -241,6 +306,7 @@ def _request(target: Target, quarantine: SetAside, args: argparse.Namespace, ver
         checkpoints=args.checkpoint,
         rules=_check_rules(args.rule, quarantine),
         correct=correct,
+        in_place=getattr(args, "in_place", False),
         by=who(),
         note=getattr(args, "note", ""),
     )

@@ -363,6 +363,8 @@ def _tell_outlook(task: Task, name: str, found: dict[str, Any], *, begun: bool) 
         log.info("  leaves as it is    %s", ", ".join(found["left_as_they_are"]))
     for text in approvals_text(found["approvals"]):
         log.info("  approvals          %s", text)
+    for text in found["in_place"]:
+        log.info("  quarantine         %s", text)
     for text in found["may_differ"]:
         log.info("  may differ from what it was by the same code: %s", text)
     for text in found["changed_results"]:

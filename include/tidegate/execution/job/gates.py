@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,9 +21,9 @@ from tidegate.execution.job.exchange import BaseMemory
 from tidegate.execution.job.stages import rows_behind
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share, memory_key
-from tidegate.gates.quarantine.columns import OWN_PREFIX
-from tidegate.gates.quarantine.returning import ReleasedRows, TakesUntil
-from tidegate.gates.quarantine.table import REPEATED, QuarantineSink, quarantine_name
+from tidegate.gates.quarantine.columns import CHECKPOINT, OWN_PREFIX
+from tidegate.gates.quarantine.returning import ReleasedInPlace, ReleasedRows, TakesUntil
+from tidegate.gates.quarantine.table import IN_PLACE, REPEATED, QuarantineSink, quarantine_name
 from tidegate.pipeline.graph.graph import Graph, SinkNode
 from tidegate.pipeline.graph.late_behind import late_behind
 from tidegate.pipeline.graph.nodes import GateNode
@@ -50,12 +51,16 @@ def returning(
     spark: SparkSession,
     fields: Sequence[StructField] = (),
     takers: Sequence[TakesUntil] = (),
-) -> ReleasedRows:
-    """Return the rows that the plan releases from a quarantine of this name. fields: the columns of the gate's stream.
-    takers: the operators behind it that take no late rows."""
+) -> ReleasedRows | None:
+    """Return the rows that the plan releases from a quarantine of this name; None: it lets out others, in place.
+
+    fields: the columns of the gate's stream. takers: the operators behind it that take no late rows.
+    """
     ledger = coordinator.ledger
     splits = ledger.unpack(plan.sources[name].splits)
     requests = [typed.convert(request, Request) for request in splits["requests"]]
+    if not requests:
+        return None
     context = SourceContext(coordinator.graph.name, name, coordinator.place, ledger)
     source = sink.source(ledger.home)
     source.verify(splits["table"], context)
@@ -67,6 +72,23 @@ def returning(
     live.verify(repeated["table"], context)
     asked = sink.returning(live.read(spark, repeated["table"], context), requests, plan.id)
     return sink.returning_again(rows, asked, repeated["since"], fields, takers)
+
+
+def _asked_in_place(
+    coordinator: Coordinator, plan: Plan, name: str, sink: QuarantineSink, spark: SparkSession
+) -> tuple[ReleasedRows, int] | None:
+    """Return the rows that the pipeline's checkpoint has held back which a line's plan repeats, as far as the line is
+    to let them out there; and the number of that checkpoint. None: none."""
+    splits = coordinator.ledger.unpack(plan.sources[name].splits)
+    if IN_PLACE not in splits:
+        return None
+    asked = splits[IN_PLACE]
+    context = SourceContext(coordinator.graph.name, name, coordinator.place, coordinator.ledger)
+    live = sink.source(asked["home"])
+    live.verify(asked["table"], context)
+    rows = live.read(spark, asked["table"], context)
+    requests = [typed.convert(request, Request) for request in asked["requests"]]
+    return sink.returning(rows.where(f"{CHECKPOINT} = {asked['checkpoint']}"), requests, plan.id), asked["checkpoint"]
 
 
 TOLD = 100
@@ -163,16 +185,19 @@ class GateRunner:
         judgement = _all_aside(judgement, frame) if chosen else judgement
         good, bad = judgement.split or (frame, None)
         released = self._back(stage, frame)
+        in_place = self._in_place(stage, bad, frame) if bad is not None else None
         if stage.gate.quarantines and (bad is not None or released is not None or self.staging.interval is not None):
-            self._set_aside(stage, bad, frame, released)
-        verdict = self._verdict(stage, judgement, released, chosen=chosen)
+            self._set_aside(stage, bad, frame, released, in_place)
+        verdict = self._verdict(stage, judgement, released, in_place, chosen=chosen)
         if verdict.outcome == "hold":
             verdict = msgspec.structs.replace(verdict, rows_hash=_hash_of(judgement, frame))
         self.verdicts[stage.name] = verdict
         # Rows that were quarantined as a whole do not update the gate's memory, nor do rejected ones.
         self._remember(stage, self.before.get(memory_key(stage.name), {}) if chosen else judgement.memory)
         seams.fault("S5.gate.after")
-        return released.joined(good) if released is not None else good
+        for rows in (released, in_place.released if in_place is not None else None):
+            good = rows.joined(good) if rows is not None else good
+        return good
 
     def _pass_ahead(self, stage: GateNode, judgement: Judgement, ahead: PrestagedRows) -> DataFrame:
         """Return the rows that pass of staged rows: the bad ones are removed from the files, which then hold those that
@@ -181,7 +206,7 @@ class GateRunner:
             schema = msgspec.json.decode(ahead.frame.schema.json())
             context = self.coordinator.context(name)
             self.staged[name] = sink.prepare_apart(judgement.apart or (), schema, stage.input, context, self.staging)
-        self.verdicts[stage.name] = self._verdict(stage, judgement, None, chosen=False)
+        self.verdicts[stage.name] = self._verdict(stage, judgement, None, None, chosen=False)
         self._remember(stage, judgement.memory)
         seams.fault("S5.gate.after")
         if not ahead.for_table:
@@ -258,12 +283,29 @@ class GateRunner:
     def _back(self, stage: GateNode, frame: DataFrame) -> ReleasedRows | None:
         """Return the rows released from its quarantine."""
         for name, sink in self._released_from(stage).items():
-            takers = [self._takes_until(stage, each) for each in self._behind(stage)]
+            takers = self._takers(stage)
             fields = frame.schema.fields if takers else ()
             released = returning(self.coordinator, self.plan, name, sink, frame.sparkSession, fields, takers)
-            self.persisted.append(released.rows)
-            return released
+            if released is not None:
+                self.persisted.append(released.rows)
+                return released
         return None
+
+    def _in_place(self, stage: GateNode, bad: DataFrame, frame: DataFrame) -> ReleasedInPlace | None:
+        """Return which bad rows a line lets out where the pipeline has held them back. None: none are asked for."""
+        for name, sink in self._released_from(stage).items():
+            found = _asked_in_place(self.coordinator, self.plan, name, sink, frame.sparkSession)
+            if found is None:
+                continue
+            asked, checkpoint = found
+            fields, takers = frame.schema.fields, self._takers(stage)
+            in_place = sink.released_in_place(bad, self.staging, stage.input, asked, checkpoint - 1, fields, takers)
+            self.persisted += [asked.rows, in_place.all, in_place.released.rows]
+            return in_place
+        return None
+
+    def _takers(self, stage: GateNode) -> list[TakesUntil]:
+        return [self._takes_until(stage, each) for each in self._behind(stage)]
 
     def _takes_until(self, stage: GateNode, behind: LateBehind) -> TakesUntil:
         there = partial(rows_behind, self.coordinator.graph, stage.name, behind.stream) if behind.stages else None
@@ -279,20 +321,36 @@ class GateRunner:
         return late_behind(self.coordinator.graph, stage.name) if stage.quarantine else []
 
     def _set_aside(
-        self, stage: GateNode, bad: DataFrame | None, frame: DataFrame, released: ReleasedRows | None
+        self,
+        stage: GateNode,
+        bad: DataFrame | None,
+        frame: DataFrame,
+        released: ReleasedRows | None,
+        in_place: ReleasedInPlace | None,
     ) -> None:
         for name, sink in stage.quarantine.items():
             context = self.coordinator.context(name)
-            rows = sink.rows(bad, frame, self.staging, stage.input, released)
+            if in_place is None:
+                rows = sink.rows(bad, frame, self.staging, stage.input, released)
+            else:
+                rows = in_place.rows(released)
             prepare = sink.prepare if released is None else sink.prepare_marked
             self.staged[name] = prepare(rows, context, self.staging)
 
     def _verdict(
-        self, stage: GateNode, judgement: Judgement, released: ReleasedRows | None, *, chosen: bool
+        self,
+        stage: GateNode,
+        judgement: Judgement,
+        released: ReleasedRows | None,
+        in_place: ReleasedInPlace | None,
+        *,
+        chosen: bool,
     ) -> Verdict:
         gate = stage.gate
         prepared = self.staged.get(quarantine_name(stage.name))
         set_aside = (prepared.rows if prepared is not None else 0) - (released.selected if released is not None else 0)
+        back = [rows for rows in (released, in_place.released if in_place is not None else None) if rows is not None]
+        set_aside -= in_place.released.released if in_place is not None else 0
         broken = [
             RecordedRule(rule=rule.rule, policy=rule.policy, severity=rule.severity, rows=rule.rows, why=rule.why)
             for rule in judgement.broken
@@ -318,8 +376,8 @@ class GateRunner:
             outcome=outcome,  # type: ignore[arg-type]
             rows=judgement.rows,
             quarantined=set_aside,
-            released=released.released if released is not None else 0,
-            stays=released.stays if released is not None else {},
+            released=sum(rows.released for rows in back),
+            stays=dict(sum((Counter(rows.stays) for rows in back), Counter[str]())),
             behind=self._behind(stage),
             hold=gate.hold_record if outcome == "hold" else None,
             why=why,

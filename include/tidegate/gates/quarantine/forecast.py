@@ -31,6 +31,13 @@ class Forecast:
     """What each operator behind the gate does with them."""
     first: int | None = None
     """The first checkpoint that has quarantined one that would stay."""
+    found_out_later: bool = False
+    """Only the checkpoint that takes it up finds out whether more of them stay."""
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether some of them would stay, or maybe: the checkpoint finds that out."""
+        return bool(self.stays) or self.found_out_later
 
     @property
     def counts(self) -> int:
@@ -73,7 +80,7 @@ def forecast(quarantine: SetAside, request: Request, takers: Sequence[TakesUntil
             known.append((taker, name))
             operators.append(_describe_taker(taker) if name is not None else f"{behind.what} takes none of them")
     if not known:
-        return Forecast(quarantine.count(request), {}, operators)
+        return Forecast(quarantine.count(request), {}, operators, found_out_later=bool(takers))
     rows, stays, first = 0, Counter[str](), None
     for batch in quarantine.chosen(request, [q.CHECKPOINT, *dict.fromkeys(name for _, name in known if name)]):
         rows += batch.num_rows
@@ -81,7 +88,7 @@ def forecast(quarantine: SetAside, request: Request, takers: Sequence[TakesUntil
         if staying.any():
             least = int(batch.column(q.CHECKPOINT).to_numpy(zero_copy_only=False)[staying].min())
             first = least if first is None else min(first, least)
-    return Forecast(rows, dict(stays), operators, first)
+    return Forecast(rows, dict(stays), operators, first, len(known) < len(takers))
 
 
 def _describe_taker(taker: TakesUntil) -> str:

@@ -24,7 +24,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
 
-__all__ = ["ReleasedRows", "TakesUntil", "late_text", "lateness_of", "untold_text", "without_time_text"]
+__all__ = [
+    "ReleasedInPlace",
+    "ReleasedRows",
+    "TakesUntil",
+    "late_text",
+    "lateness_of",
+    "untold_text",
+    "without_time_text",
+]
 
 _REQUEST, _CONTENT, _COPY = "_tidegate_request", "_tidegate_content", "_tidegate_copy"
 _REASON = "_tidegate_reason"
@@ -222,6 +230,22 @@ class ReleasedRows:
         return f.coalesce(*[f.when(f.col(_REQUEST) == request.number, value(request)) for request in self.requests])
 
 
+@dataclass(frozen=True)
+class ReleasedInPlace:
+    """Bad rows of a line's checkpoint, some of which it lets out at once: where the pipeline has held them back."""
+
+    all: DataFrame
+    """All of them, as the quarantine has them."""
+    others: DataFrame
+    """Those that nobody has asked for."""
+    released: ReleasedRows
+
+    def rows(self, back: ReleasedRows | None) -> DataFrame:
+        """Return the rows to stage. back: returning rows."""
+        rows = self.others.unionByName(self.released.marked(), allowMissingColumns=True)
+        return rows.unionByName(back.marked(), allowMissingColumns=True) if back is not None else rows
+
+
 _WHOLE_MOMENTS: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
@@ -244,7 +268,10 @@ def _selects(request: Request) -> Column:
     """Return the condition that a request selects a row."""
     from pyspark.sql import functions as f
 
-    conditions = [f.col(q.CHECKPOINT) <= request.seen, f.col(q.SETTLED).isNull()]
+    waits = f.col(q.SETTLED).isNull()
+    if request.in_place:  # a later line lets out again what an earlier one has let out
+        waits |= f.col(q.SETTLED) == "released"
+    conditions = [f.col(q.CHECKPOINT) <= request.seen, waits]
     if request.ids:
         conditions.append(f.col(q.ID).isin(request.ids))
     if request.checkpoints:

@@ -31,7 +31,7 @@ from tidegate.delta.rewrite import write_parquet
 from tidegate.gates.judging.repeated import scramble
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STREAM
 from tidegate.gates.quarantine.recognised import recognised
-from tidegate.gates.quarantine.returning import ReleasedRows, TakesUntil
+from tidegate.gates.quarantine.returning import ReleasedInPlace, ReleasedRows, TakesUntil
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Request
@@ -52,6 +52,7 @@ from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead
 from tidegate.sinks.prestaged_on_store import prestage
 from tidegate.sources.base import Source
 from tidegate.sources.delta.source import DeltaTable
+from tidegate.spark.materialize import materialize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,13 +60,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 
-__all__ = ["QUARANTINE", "REPEATED", "QuarantineSink", "quarantine_name", "with_origin"]
+__all__ = ["IN_PLACE", "QUARANTINE", "REPEATED", "QuarantineSink", "quarantine_name", "with_origin"]
 
 QUARANTINE = "quarantine."
 """The prefix of quarantines' names among the tables of a plan. Names that users choose contain no dot."""
 
 REPEATED = "repeated"
 """In a plan's part for a quarantine: where the pipeline's own is, of a line that repeats what was asked about that."""
+
+IN_PLACE = "in place"
+"""There also: the rows of the pipeline's quarantine that this checkpoint does not hold back again."""
 
 _MARKED = "marked"
 EVERY_FILE = 1_000_000_000
@@ -177,6 +181,23 @@ class QuarantineSink(ExactlyOnceSink):
         """Select the rows of a line's quarantine that are those which the pipeline has let out. since: those before
         this checkpoint are not there."""
         return asked.again(rows, since, fields, takers)
+
+    def released_in_place(
+        self,
+        bad: DataFrame,
+        staging: Staging,
+        stream: str,
+        asked: ReleasedRows,
+        since: int,
+        fields: Sequence[StructField],
+        takers: Sequence[TakesUntil],
+    ) -> ReleasedInPlace:
+        """Divide bad rows into those to be held back, and those that the pipeline has held back in their place and that
+        are asked for. since, fields, takers: as for `returning_again`."""
+        rows = materialize(with_origin(bad, staging, stream))
+        released = asked.again(rows, since, fields, takers)
+        others = rows.join(released.rows.select(ID), [ID], "left_anti").select(*rows.columns)
+        return ReleasedInPlace(rows, others, released)
 
     def rows(
         self, bad: DataFrame | None, frame: DataFrame, staging: Staging, stream: str, back: ReleasedRows | None

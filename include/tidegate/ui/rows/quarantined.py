@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tidegate import seams
-from tidegate.checkpoint.quarantine_requests import ask, checkpoint_before, expected_effect, taken_up
+from tidegate.backfill.in_place import in_place
+from tidegate.checkpoint.quarantine_requests import ask, expected_effect, pending_requests
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.reader import QuarantineCounts, SetAside, open_quarantine
@@ -33,7 +34,7 @@ def waiting(pipeline: Known) -> Json:
     by_gate: Json = {}
     for gate in pipeline.card.gates:
         reader = open_quarantine(ledger.home, gate, pipeline.options)
-        pending = ledger.requests(gate, after=taken_up(view, gate))
+        pending = pending_requests(ledger, view, gate)
         counts = QuarantineCounts()
         if reader is not None:
             alone = _reading.acquire(blocking=False)
@@ -144,11 +145,15 @@ def expected(pipeline: Known, ledger: Ledger, asked: Request) -> list[str]:
         return []
     with alone():
         told = expected_effect(ledger, reader, asked)
+        found = in_place(ledger, reader, asked) if told.may_stay else None
     lines = [f"{line[:1].upper()}{line[1:]}." for line in told.lines()]
-    if told.first is not None:
-        since = checkpoint_before(ledger, told.first)
-        begin = f"checkpoint {since}" if since else "the beginning"
-        lines.append(f"To have those counted that stay, compute again from {begin}: the page Backfills does that.")
+    if found is not None and found.rows:
+        begin = f"checkpoint {found.origin}" if found.origin else "the beginning"
+        lines.append(
+            "Rows that stay can be let out where they were held back: tidegate quarantine release "
+            f"{ledger.pipeline} {asked.gate} --all --in-place; then a backfill from {begin} with recorded cuts, as the "
+            "page Backfills makes it."
+        )
     return lines
 
 
