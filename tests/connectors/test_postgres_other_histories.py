@@ -9,10 +9,13 @@ import pytest
 
 from tests.kit.postgres import server, standby_of
 from tests.kit.postgres_sinks import CONNECTION, connections
+from tests.kit.sampling import in_turn
 from tidegate.errors import Invalid
 from tidegate.records.place import Place
 from tidegate.sources import PostgresChanges, PostgresTable, SourceContext
 from tidegate.testing.source_contract import MemoryBlobs
+
+pytestmark = in_turn(0, of=2)
 
 MAKE = (
     "CREATE TABLE e (id bigint PRIMARY KEY, v text, xid xid8 NOT NULL DEFAULT pg_current_xact_id())",

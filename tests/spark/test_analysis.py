@@ -11,12 +11,15 @@ import pytest
 
 import tidegate.testing
 from jobs import orders, spending
+from tests.kit.sampling import in_turn
 from tidegate import Pipeline
 from tidegate.errors import Invalid, TidegateError
 from tidegate.execution.analysis import analyse
 from tidegate.gates import Freshness
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.testing import RunningPipeline, TestSource
+
+pytestmark = in_turn(0, of=2)
 
 COLUMNS = "id long, country string, amount double, at timestamp"
 ROWS = ([{"id": 1, "country": "AT", "amount": 1.5, "at": datetime(2026, 1, 1, tzinfo=UTC)}],)

@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 import tidegate.testing
+from tests.kit.sampling import in_turn
 from tests.kit.sinks import Published
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert, KafkaTopic, PostgresUpsert
 from tidegate.sinks.base import Staging
 from tidegate.testing import TestSource
+
+pytestmark = in_turn(0, of=2)
 
 FIRST, SECOND = [{"id": 1, "name": "A", "v": 1}], [{"id": 2, "name": "a", "v": 2}]
 COLLATED = "name COLLATE UTF8_LCASE AS name"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tidegate.testing
+from tests.kit.sampling import in_turn
 from tests.kit.sinks import Published
 from tidegate import Pipeline
 from tidegate.cli.main import main
@@ -22,6 +23,8 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.testing import RunningPipeline, TestSource
 from tidegate.ui.rows import quarantined, table_samples
+
+pytestmark = in_turn(1, of=2)
 
 NEAR, FAR = [{"n": 5}], [{"n": n} for n in range(6)]
 MOMENTS = (

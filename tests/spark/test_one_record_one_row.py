@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tidegate.records.place import Place
 from tidegate.sources import Files, SourceContext, malformed_record
 from tidegate.testing.source_contract import MemoryBlobs
+
+pytestmark = in_turn(1, of=2)
 
 SCHEMA = "id long, name string, amount decimal(12,2), parts array<struct<n: int>>"
 

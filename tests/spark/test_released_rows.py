@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.mended_shop import OneSession, never
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
@@ -21,6 +22,8 @@ from tidegate.execution.job.run_job import run_job
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.gates import Expectations
 from tidegate.sinks import DeltaAppend
+
+pytestmark = in_turn(1, of=2)
 
 SUITE = """
 name: orders

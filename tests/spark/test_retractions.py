@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.checkpoint import compatibility
@@ -16,6 +17,8 @@ from tidegate.execution.analysis import analyse
 from tidegate.execution.job.upstream_view import _find_kept_columns
 from tidegate.pipeline.graph.nodes import StageNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(0, of=2)
 
 Row = dict[str, Any]
 CUSTOMERS = "id long, country string, version long"
