@@ -29,7 +29,7 @@ def test_its_table_continues_and_a_rollback_to_before_it_keeps_the_rows_that_wer
         shop.checkpoint()
     sys.modules.pop("shop", None)
     renamed = Renamed(folder, RENAMED)
-    said = tidegate("check", CODE, "--json").json
+    said = tidegate("check", "--no-spark", CODE, "--json").json
     assert said["possible"] is True
     assert "sink good is gone: its table stays as it is" in said["new"]
     renamed.checkpoint()
@@ -46,6 +46,6 @@ def test_it_waits_until_its_table_has_what_the_old_name_owes_it(folder, tidegate
     shop.checkpoint(publish=False)
     sys.modules.pop("shop", None)
     Renamed(folder, RENAMED)
-    (told,) = tidegate("check", CODE, "--json").json["reasons"]
+    (told,) = tidegate("check", "--no-spark", CODE, "--json").json["reasons"]
     assert told["reason"] == "SINK_REMOVED"
     assert "put the sink back, run once more" in told["help"]
