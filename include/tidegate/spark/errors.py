@@ -185,6 +185,7 @@ def _users_code(error: BaseException, text: str) -> TidegateError | None:
         return _KINDS[ours[1]](ours[2], reason="USER_CODE")
     message = last if _OF_CODE.match(last) else last.partition(":")[0]
     frames = [f for f in _PYTHON_FRAME.findall(trace) if "/pyspark/" not in f[0]]
+    frames = [f for f in frames if "/tidegate/" not in f[0]] or frames  # the user's own line
     location = f" ({frames[-1][0]}, line {frames[-1][1]}, in {frames[-1][2]})" if frames else ""
     return Invalid(
         f"A Python function that ran in Spark failed: {message}{location}",

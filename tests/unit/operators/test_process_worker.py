@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tidegate.errors import Invalid
 from tidegate.operators.process.worker import AT, ROW, Entries, Timers, Work
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -130,7 +131,7 @@ def test_timers_without_end_are_told() -> None:
     def endless(key: Any, rows: Any, state: Any, timers: Timers) -> None:
         timers.event(timers.watermark or START)
 
-    with pytest.raises(ValueError, match=r"process 'told' has set 10000 timers in a row .* behind timers\.watermark"):
+    with pytest.raises(Invalid, match=r"process 'told' has set 10000 timers in a row .* behind timers\.watermark"):
         called(endless, rows=[(None, 1)], watermark=1)
 
 
@@ -209,14 +210,14 @@ def test_a_generator_may_give_one_dict_again_and_again() -> None:
 )
 def test_columns_that_the_output_does_not_have_are_refused_however_rows_are_given(given: Any) -> None:
     with pytest.raises(
-        ValueError, match=r"process 'told' gave columns that its output does not have: \['sayd'\]; it has said"
+        Invalid, match=r"process 'told' gave columns that its output does not have: \['sayd'\]; it has said"
     ):
         called(lambda key, rows, state, timers: given, rows=[(None, 1)])
     assert called(lambda key, rows, state, timers: pa.table({"said": ["hello"]}), rows=[(None, 1)])[0] == ["hello"]
 
 
 def test_a_row_for_an_output_that_is_not_declared_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"process 'told' gave a row for 'big'; its outputs are none"):
+    with pytest.raises(Invalid, match=r"gave a row for an output that it does not have; its outputs are none"):
         called(lambda key, rows, state, timers: [("big", {"said": "hello"})], rows=[(None, 1)])
 
 
@@ -245,7 +246,7 @@ def test_within_an_interval_no_timer_can_wait_for_the_clock() -> None:
         timers.clock(minute(1))
         yield {"said": "nothing"}
 
-    with pytest.raises(ValueError, match=r"timers\.clock asks for a call in a later checkpoint.*set timers\.event"):
+    with pytest.raises(Invalid, match=r"timers\.clock asks for a call in a later checkpoint.*set timers\.event"):
         called(asks, rows=[(1, 7)], watermark=END, reached=60, alone=True)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tidegate.errors import Invalid
 from tidegate.operators.process import stored_list
 from tidegate.operators.process.stored_list import PLACE, EntryFiles, StoredList
 from tidegate.state.arrow import sorted_files
@@ -108,7 +109,7 @@ def test_what_is_appended_is_told_and_nothing_else() -> None:
 
 def test_an_entry_of_another_shape_is_told() -> None:
     visits = StoredList("visits", ["page", "at"], list, 0, 0)
-    with pytest.raises(ValueError, match=r"state\.visits\.append got \['when'\]: entries have page, at"):
+    with pytest.raises(Invalid, match=r"state\.visits\.append got \['when'\]: entries have page, at"):
         visits.append({"when": 1})
-    with pytest.raises(TypeError, match=r"state\.visits\.append got a str: give a dict of page, at"):
+    with pytest.raises(Invalid, match=r"state\.visits\.append got a str: give a dict of page, at"):
         visits.append("page")  # type: ignore[arg-type]

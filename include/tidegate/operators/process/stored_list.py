@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.errors import Invalid
 from tidegate.state.arrow.matching import Matcher
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, opened, read
 from tidegate.state.columns import CHECKPOINT, DELETED, TOUCHED
@@ -112,9 +113,9 @@ class StoredList:
     def append(self, entry: Entry) -> None:
         """Add an entry behind all others."""
         if not isinstance(entry, dict):
-            raise TypeError(f"state.{self._name}.append got a {type(entry).__name__}: give a dict of {self._named}")
+            raise Invalid(f"state.{self._name}.append got a {type(entry).__name__}: give a dict of {self._named}")
         if unknown := sorted(set(entry).difference(self._fields)):
-            raise ValueError(f"state.{self._name}.append got {unknown}: entries have {self._named}")
+            raise Invalid(f"state.{self._name}.append got {unknown}: entries have {self._named}")
         self._new.append({name: copy.deepcopy(entry.get(name)) for name in self._fields})
 
     @property

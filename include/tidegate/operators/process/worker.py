@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from tidegate.errors import Invalid
 from tidegate.operators.process.stored_list import FIRST, NEXT, PLACE, EntryFiles, StoredList
 from tidegate.versions.python import UTC
 
@@ -186,7 +187,7 @@ class Timers:
     def clock(self, at: datetime, name: str = "") -> None:
         """Call again in the first checkpoint after this one that is planned at `at` or later."""
         if self._alone:
-            raise ValueError(
+            raise Invalid(
                 "timers.clock asks for a call in a later checkpoint, and in a pipeline that reads by data interval no "
                 "later one knows of it: set timers.event, which fires at the latest when the interval is over"
             )
@@ -335,9 +336,9 @@ class Work:
 
     def _count(self, calls: int, due: list[Timer]) -> int:
         if calls == MOST_CALLS:
-            raise ValueError(
-                f"process {self.uid!r} has set {calls} timers in a row that were due at once, the last for "
-                f"{due[0].at}: set them behind timers.watermark"
+            raise Invalid(
+                f"process {self.uid!r} has set {calls} timers in a row that were due at once: set them behind "
+                "timers.watermark"
             )
         return calls + 1
 
@@ -357,11 +358,13 @@ class Work:
             is_named = isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
             name, row = given if is_named else ("", given)
             if name and name not in self.sides:
-                raise ValueError(
-                    f"process {self.uid!r} gave a row for {name!r}; its outputs are {', '.join(self.sides) or 'none'}"
+                raise Invalid(
+                    f"process {self.uid!r} gave a row for an output that it does not have; its outputs are "
+                    f"{', '.join(self.sides) or 'none'}",
+                    quoted=f"for {name!r}",
                 )
             if not isinstance(row, dict):
-                raise TypeError(
+                raise Invalid(
                     f"process {self.uid!r} gave a {type(row).__name__}: give dicts, one per row, or an Arrow table"
                 )
             self._refuse_unknown(row, name)
@@ -371,7 +374,7 @@ class Work:
     def _refuse_unknown(self, names: Iterable[str], output: str = "") -> None:
         field_names = self.schema.field(self._column(output)).type.names
         if unknown := sorted(set(names).difference(field_names)):
-            raise ValueError(
+            raise Invalid(
                 f"process {self.uid!r} gave columns that its output {f'{output!r} ' if output else ''}does not have: "
                 f"{unknown}; it has {', '.join(field_names)}"
             )
