@@ -173,6 +173,10 @@ class Page:
         except AssertionError:
             return ""  # between two pages
 
+    def is_new(self, mark: str) -> bool:
+        """Whether another page is there than the one that was marked. In between, Chromium answers nothing."""
+        return self._try(lambda: str(self.run(f"window.{mark} === undefined"))) == "True"
+
     def there(self, selector: str) -> bool:
         return bool(self.run(f"!!{self.here}?.querySelector({json.dumps(selector)})"))
 

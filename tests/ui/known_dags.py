@@ -95,15 +95,16 @@ def put_dag(root: Path, name: str = "orders", text: str = DAG_FILE) -> None:
         SerializedDagModel.write_dag(lazy, bundle_name="dags-folder", session=session)
 
 
-def set_aside(world: ToyWorld, values: dict[str, list[Any]], rules: Sequence[str]) -> list[str]:
-    """Rows in quarantine of the gate `enough`, each of which broke these rules; answers with their ids."""
+def set_aside(world: ToyWorld, values: dict[str, list[Any]], rules: Sequence[str], by: int = 1) -> list[str]:
+    """Rows in quarantine of the gate `enough`, each of which broke these rules in checkpoint `by`; answers with their
+    ids."""
     from deltalake import write_deltalake
 
     count = len(next(iter(values.values())))
     ids = [f"{n:032x}" for n in range(1, count + 1)]
     own = {
         q.ID: ids,
-        q.CHECKPOINT: [1] * count,
+        q.CHECKPOINT: [by] * count,
         q.STREAM: ["in"] * count,
         q.RULES: [list(rules)] * count,
         q.SETTLED: pa.nulls(count, pa.string()),

@@ -166,7 +166,7 @@ def test_the_address_of_a_view_is_airflows_own_and_survives_a_reload(page: Page,
     assert page.run("location.pathname + location.hash") == f"/dags/orders/plugin/checkpoints#/checkpoint/{ids[0]}"
     page.run("window.isBeforeReload = true")
     page.call("Page.reload")
-    eventually("it is reloaded", lambda: page.run("window.isBeforeReload") is None)
+    eventually("it is reloaded", lambda: page.is_new("isBeforeReload"))
     page.has(f"Checkpoint #{ids[0]}", "main", timeout=60)
     page.run(f"{FRAME}.querySelector(\"a[href='#/checkpoint/{ids[1]}']\").click()")
     page.has(f"Checkpoint #{ids[1]}", "main")
