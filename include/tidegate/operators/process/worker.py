@@ -43,16 +43,18 @@ class KeyState:
         values, maps = object.__getattribute__(self, "_values"), object.__getattribute__(self, "_maps")
         if name in maps:
             return maps[name]
+        if name not in values and name.startswith("__"):  # Python itself asks whether there is such a method
+            raise AttributeError(name)
         if name not in values:
-            raise AttributeError(f"the state has no field {name!r}; it was declared with {', '.join((*values, *maps))}")
+            raise Invalid(f"the state has no field {name!r}; it was declared with {', '.join((*values, *maps))}")
         return values[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         before = self.__getattr__(name)
         if isinstance(before, Entries):
-            raise AttributeError(f"state.{name} is a map: set the fields of its entries, state.{name}[…].n = 1")
+            raise Invalid(f"state.{name} is a map: set the fields of its entries, state.{name}[…].n = 1")
         if isinstance(before, StoredList):
-            raise AttributeError(f"state.{name} is a list: state.{name}.append(…), or state.{name}.clear()")
+            raise Invalid(f"state.{name} is a list: state.{name}.append(…), or state.{name}.clear()")
         self._values[name] = value
 
     def clear(self) -> None:
