@@ -134,6 +134,17 @@ good.deduplicate(by="id", within="1 hour", uid="once").sink("once", DeltaAppend(
     assert "too late for deduplicate 'once'" in left[2]
 
 
+def run_until_all_came(life: Life, count: int) -> list[int]:
+    """Run the pipeline for as long as each run brings something; returns the ids in its table."""
+    ids = sorted(row["id"] for row in life.rows("every"))
+    while len(ids) < count:
+        life.run()
+        now = sorted(row["id"] for row in life.rows("every"))
+        assert len(now) > len(ids), f"nothing more comes: {sorted(set(range(count)) - set(now))} are missing"
+        ids = now
+    return ids
+
+
 def test_every_transaction_of_a_slot_comes_whatever_the_cut_and_after_a_rollback(
     played: Airflow, postgres: Server
 ) -> None:
@@ -153,22 +164,11 @@ pipeline.source("in", changes).sink("every", DeltaAppend("slot/every"))
     )
     for id in range(40):
         postgres.run(f"INSERT INTO moved VALUES ({id}, 'row {id}')")
-    ids: list[int] = []
-    while len(ids) < 40:
-        life.run()
-        now = sorted(row["id"] for row in life.rows("every"))
-        assert len(now) > len(ids), f"nothing more comes: {sorted(set(range(40)) - set(now))} are missing"
-        ids = now
-    assert ids == list(range(40))
+    life.run()
+    assert run_until_all_came(life, 40) == list(range(40))
     oldest = min(id for id in life.ledger.ids() if life.ledger.is_retained(id) and id)
     life.tidegate("rollback", "dags.dag_slot:pipeline", "--to", str(oldest), "--yes")
-    fewer = sorted(row["id"] for row in life.rows("every"))
-    while len(fewer) < 40:
-        life.run()
-        now = sorted(row["id"] for row in life.rows("every"))
-        assert len(now) > len(fewer), f"nothing more comes: {sorted(set(range(40)) - set(now))} are missing"
-        fewer = now
-    assert fewer == list(range(40))
+    assert run_until_all_came(life, 40) == list(range(40))
 
 
 def test_a_backfill_goes_by_the_clock_of_what_it_replays(played: Airflow) -> None:

@@ -44,7 +44,7 @@ class InPlace:
 
 def in_place(ledger: Ledger, quarantine: SetAside, request: Request) -> InPlace:
     """Return where rows that wait could be let out in their place."""
-    held = _held_by(quarantine, request)
+    held = _count_rows_held_by_checkpoint(quarantine, request)
     plans = RecordedPlans(ledger, 0)
     missing, retained = plans.missing(), {plan.id for plan in plans.counting()}
     found: list[int] = []
@@ -81,7 +81,7 @@ def outlook_in_place(recorded: RecordedPlans, graph: Graph, place: Place) -> Ite
         quarantine = open_quarantine(ledger.home, gated.name, place.options) if requests else None
         for request in requests if quarantine is not None else []:
             assert quarantine is not None
-            held = _held_by(quarantine, request)
+            held = _count_rows_held_by_checkpoint(quarantine, request)
             subject = f"request {request.number} of gate {gated.name!r}"
             rows = sum(count for checkpoint, count in held.items() if checkpoint in replayed)
             if rows:
@@ -90,7 +90,7 @@ def outlook_in_place(recorded: RecordedPlans, graph: Graph, place: Place) -> Ite
                 yield f"{subject}: {_rows(rows)} let out where the gate has held them back{others}"
 
 
-def _held_by(quarantine: SetAside, request: Request) -> Counter[int]:
+def _count_rows_held_by_checkpoint(quarantine: SetAside, request: Request) -> Counter[int]:
     """Return how many rows of a request wait, by the checkpoints that have held them back."""
     held: Counter[int] = Counter()
     for batch in quarantine.chosen(request, [q.CHECKPOINT]):

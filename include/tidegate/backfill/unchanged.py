@@ -83,11 +83,11 @@ def may_differ(live: Coordinator, recorded: RecordedPlans, cuts: Cuts) -> Iterat
             f"checkpoint {_listed(asked)} has let rows out of quarantine: those that were set aside before checkpoint "
             f"{recorded.origin} or by it wait there again, and the first checkpoint after the swap lets them out"
         )
-    yield from _let_out_in_place(live, recorded) if cuts == "own" else ()
+    yield from _requests_that_own_cuts_leave(live, recorded) if cuts == "own" else ()
     yield from _sums_of_floats(live, recorded)
 
 
-def _let_out_in_place(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
+def _requests_that_own_cuts_leave(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
     for gated in live.graph.gates:
         for request in requests_in_place(live.ledger, gated.name) if gated.quarantine else ():
             if request.seen > recorded.origin:

@@ -133,7 +133,10 @@ def requests_in_place(ledger: Ledger, gate: str) -> list[Request]:
 
 def pending_requests(ledger: Ledger, view: View, gate: str) -> list[Request]:
     """Return the requests that the next plan takes up, without withdrawn ones."""
-    new = ledger.requests(gate, after=taken_up(view, gate))
+    return _for_next_plan(ledger.requests(gate, after=taken_up(view, gate)))
+
+
+def _for_next_plan(new: Sequence[Request]) -> list[Request]:
     withdrawn = {request.withdraws for request in new}
     return [each for each in new if each.action != "withdraw" and not each.in_place and each.number not in withdrawn]
 
@@ -203,8 +206,7 @@ def _plan_gate(
         return _empty_range(ledger, before) if before is not None else None
     for request in new:
         ledger.sync_request(request)
-    withdrawn = {request.withdraws for request in new}
-    active = [each for each in new if each.action != "withdraw" and not each.in_place and each.number not in withdrawn]
+    active = _for_next_plan(new)
     context = SourceContext(graph.name, quarantine_name(gate), place, ledger)
     table = sink.source(ledger.home).plan(None, context).splits if active else None
     numbers = ", ".join(str(request.number) for request in active)

@@ -20,7 +20,7 @@ from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.located import relative_paths
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.checkpoint.publishing.seen_tables import leave_hint, take_hint
-from tidegate.checkpoint.publishing.table_mismatch import TABLE_GONE, error_if_gone, mismatch_error
+from tidegate.checkpoint.publishing.table_mismatch import TABLE_GONE, mismatch_error, missing_table_error
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -359,7 +359,7 @@ class _Publishing:
             now = self.head()
             if now.last == head.last:
                 # With a table that somebody has deleted, what was staged in it is gone.
-                if (gone := error_if_gone(self.pipeline, view, self.sinking, now)) is not None:
+                if (gone := missing_table_error(self.pipeline, view, self.sinking, now)) is not None:
                     raise gone from error
                 raise
             return False

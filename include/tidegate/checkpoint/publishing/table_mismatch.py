@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import SinkNode
 
-__all__ = ["TABLE_GONE", "begin_anew", "error_if_gone", "gone_error", "mismatch_error"]
+__all__ = ["TABLE_GONE", "begin_anew", "gone_error", "mismatch_error", "missing_table_error"]
 
 TABLE_GONE = "TABLE_GONE"
 
@@ -41,7 +41,7 @@ def gone_error(sink: str, uri: str, id: int, version: int, to: int | None) -> Co
     )
 
 
-def error_if_gone(pipeline: PipelineContext, view: View, sinking: SinkNode, head: Head) -> Corrupt | None:
+def missing_table_error(pipeline: PipelineContext, view: View, sinking: SinkNode, head: Head) -> Corrupt | None:
     """Return the error if there was a table where there is none now. None: there is one, or nothing was ever published
     there."""
     if head.version is not None:
@@ -62,7 +62,7 @@ def mismatch_error(pipeline: PipelineContext, view: View, sinking: SinkNode, hea
     If the table knows nothing of the pipeline, and is not the one that was published to before, then the code is wrong,
     and nothing is damaged.
     """
-    if (gone := error_if_gone(pipeline, view, sinking, head)) is not None:
+    if (gone := missing_table_error(pipeline, view, sinking, head)) is not None:
         return gone
     target = sinking.sink.target(pipeline.place)
     published = (_published_uri(pipeline, entry, sinking.name) for entry in reversed(view.entries))

@@ -74,7 +74,7 @@ def returning(
     return sink.returning_again(rows, asked, repeated["since"], fields, takers)
 
 
-def _asked_in_place(
+def _read_rows_to_let_out(
     coordinator: Coordinator, plan: Plan, name: str, sink: QuarantineSink, spark: SparkSession
 ) -> tuple[ReleasedRows, int] | None:
     """Return the rows that the pipeline's checkpoint has held back which a line's plan repeats, as far as the line is
@@ -294,7 +294,7 @@ class GateRunner:
     def _in_place(self, stage: GateNode, bad: DataFrame, frame: DataFrame) -> ReleasedInPlace | None:
         """Return which bad rows a line lets out where the pipeline has held them back. None: none are asked for."""
         for name, sink in self._released_from(stage).items():
-            found = _asked_in_place(self.coordinator, self.plan, name, sink, frame.sparkSession)
+            found = _read_rows_to_let_out(self.coordinator, self.plan, name, sink, frame.sparkSession)
             if found is None:
                 continue
             asked, checkpoint = found

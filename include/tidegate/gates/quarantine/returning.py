@@ -102,14 +102,14 @@ class ReleasedRows:
                 reasons.append(_reason(taker, fields, by_name))
                 continue
             name = f"{_REASON}{place}"
-            of_requests = [self._reasons_there(rows, number, fields, taker, name) for number in self._releasing]
+            of_requests = [self._reasons_behind_stages(rows, number, fields, taker, name) for number in self._releasing]
             rows = rows.join(reduce(_union, of_requests), [q.ID], "left")
             reasons.append(f.col(name))
         reason = f.coalesce(*reasons) if reasons else f.lit(None)
         stays = f.when(f.col(_REQUEST).isin(self._releasing), reason) if reasons else reason
         return rows.withColumn(q.STAYS, stays.cast("string")).select(*map(quoted, own), q.STAYS)
 
-    def _reasons_there(
+    def _reasons_behind_stages(
         self, rows: DataFrame, number: int, fields: Sequence[StructField], taker: TakesUntil, name: str
     ) -> DataFrame:
         """Return, by the ids of the rows of a request that would stay, why: by what stages make of their times. Where
@@ -118,7 +118,7 @@ class ReleasedRows:
 
         chosen = rows.where(f.col(_REQUEST) == number)
         values = [self._current_column(chosen, field).alias(field.name) for field in fields]
-        there, has_ids = _rows_there(taker, chosen.select(*values, q.ID))
+        there, has_ids = _rows_at_operator(taker, chosen.select(*values, q.ID))
         if there is None:
             return chosen.select(q.ID, f.lit(untold_text(taker.behind)).alias(name))
         columns = {field.name: f.col(quoted(field.name)) for field in there.schema.fields}
@@ -281,7 +281,7 @@ def _selects(request: Request) -> Column:
     return reduce(lambda first, second: first & second, conditions)
 
 
-def _rows_there(taker: TakesUntil, rows: DataFrame) -> tuple[DataFrame | None, bool]:
+def _rows_at_operator(taker: TakesUntil, rows: DataFrame) -> tuple[DataFrame | None, bool]:
     """Return what the stages on the way make of rows, and whether they leave the rows' ids in."""
     assert taker.rows_there is not None
     with contextlib.suppress(Exception):  # a stage may not expect a column more

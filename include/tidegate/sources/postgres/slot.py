@@ -466,7 +466,7 @@ class PostgresChanges(Source):
 
         if place is None or place <= slot.kept_from:
             return self.slot
-        name = _own_slot(session)
+        name = _session_slot_name(session)
         try:
             session.execute(f"SELECT pg_copy_logical_replication_slot({literal(self.slot)}, {literal(name)}, true)")
             session.execute(f"SELECT pg_replication_slot_advance({literal(name)}, '{lsn_text(place)}')")
@@ -574,7 +574,7 @@ class PostgresChanges(Source):
         try:
             yield from commits_and_tables(self._peeked(session, slot, upto, self.publication, _ENDS_AND_TABLES))
         except psycopg.errors.ObjectInUse:
-            name = _own_slot(session)
+            name = _session_slot_name(session)
             session.execute(f"SELECT pg_copy_logical_replication_slot({literal(slot)}, {literal(name)}, true)")
             yield from commits_and_tables(self._peeked(session, name, upto, self.publication, _ENDS_AND_TABLES))
             session.execute(f"SELECT pg_drop_replication_slot({literal(name)})")
@@ -718,7 +718,7 @@ def _last_commit(position: Json) -> int | None:
     return int(position["commit"]["lsn"]) if "commit" in position else None
 
 
-def _own_slot(session: Any) -> str:
+def _session_slot_name(session: Any) -> str:
     """Return the name of the slot that a session may make for itself."""
     return f"tidegate_{session.info.backend_pid}"
 
