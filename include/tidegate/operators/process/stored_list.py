@@ -113,9 +113,14 @@ class StoredList:
     def append(self, entry: Entry) -> None:
         """Add an entry behind all others."""
         if not isinstance(entry, dict):
-            raise Invalid(f"state.{self._name}.append got a {type(entry).__name__}: give a dict of {self._named}")
+            raise Invalid(
+                f"state.{self._name}.append got a {type(entry).__name__}", help=f"give it a dict of {self._named}"
+            )
         if unknown := sorted(set(entry).difference(self._fields)):
-            raise Invalid(f"state.{self._name}.append got {unknown}: entries have {self._named}")
+            raise Invalid(
+                f"state.{self._name}.append got {unknown}; entries have {self._named}",
+                help="correct the names in the function, or declare the fields, too",
+            )
         self._new.append({name: copy.deepcopy(entry.get(name)) for name in self._fields})
 
     @property

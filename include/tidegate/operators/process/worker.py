@@ -46,15 +46,24 @@ class KeyState:
         if name not in values and name.startswith("__"):  # Python itself asks whether there is such a method
             raise AttributeError(name)
         if name not in values:
-            raise Invalid(f"the state has no field {name!r}; it was declared with {', '.join((*values, *maps))}")
+            raise Invalid(
+                f"the state has no field {name!r}; it was declared with {', '.join((*values, *maps))}",
+                help="correct the name in the function, or declare the field, too",
+            )
         return values[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
         before = self.__getattr__(name)
         if isinstance(before, Entries):
-            raise Invalid(f"state.{name} is a map: set the fields of its entries, state.{name}[…].n = 1")
+            raise Invalid(
+                f"state.{name} is a map, and cannot be set as a whole",
+                help=f"set the fields of its entries: state.{name}[…].n = 1",
+            )
         if isinstance(before, StoredList):
-            raise Invalid(f"state.{name} is a list: state.{name}.append(…), or state.{name}.clear()")
+            raise Invalid(
+                f"state.{name} is a list, and cannot be set as a whole",
+                help=f"call state.{name}.append(…), or state.{name}.clear()",
+            )
         self._values[name] = value
 
     def clear(self) -> None:
@@ -191,7 +200,8 @@ class Timers:
         if self._alone:
             raise Invalid(
                 "timers.clock asks for a call in a later checkpoint, and in a pipeline that reads by data interval no "
-                "later one knows of it: set timers.event, which fires at the latest when the interval is over"
+                "later one knows of it",
+                help="set timers.event, which fires at the latest when the interval is over",
             )
         self._set["clock", name] = Timer("clock", name, _utc(at))
 
@@ -339,8 +349,8 @@ class Work:
     def _count(self, calls: int, due: list[Timer]) -> int:
         if calls == MOST_CALLS:
             raise Invalid(
-                f"process {self.uid!r} has set {calls} timers in a row that were due at once: set them behind "
-                "timers.watermark"
+                f"process {self.uid!r} has set {calls} timers in a row that were due at once",
+                help="set timers later than timers.watermark",
             )
         return calls + 1
 
@@ -364,10 +374,12 @@ class Work:
                     f"process {self.uid!r} gave a row for an output that it does not have; its outputs are "
                     f"{', '.join(self.sides) or 'none'}",
                     quoted=f"for {name!r}",
+                    help="correct the name in the function, or declare the output, too",
                 )
             if not isinstance(row, dict):
                 raise Invalid(
-                    f"process {self.uid!r} gave a {type(row).__name__}: give dicts, one per row, or an Arrow table"
+                    f"process {self.uid!r} gave a {type(row).__name__}, not a row",
+                    help="give dicts, one per row, or an Arrow table",
                 )
             self._refuse_unknown(row, name)
             outputs.append((name, {column: _as_it_is(value) for column, value in row.items()}))
@@ -378,7 +390,8 @@ class Work:
         if unknown := sorted(set(names).difference(field_names)):
             raise Invalid(
                 f"process {self.uid!r} gave columns that its output {f'{output!r} ' if output else ''}does not have: "
-                f"{unknown}; it has {', '.join(field_names)}"
+                f"{unknown}; it has {', '.join(field_names)}",
+                help="correct the names in the function, or declare the columns, too",
             )
 
 
