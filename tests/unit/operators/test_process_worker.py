@@ -131,8 +131,9 @@ def test_timers_without_end_are_told() -> None:
     def endless(key: Any, rows: Any, state: Any, timers: Timers) -> None:
         timers.event(timers.watermark or START)
 
-    with pytest.raises(Invalid, match=r"process 'told' has set 10000 timers in a row .* behind timers\.watermark"):
+    with pytest.raises(Invalid, match=r"process 'told' has set 10000 timers in a row that were due at once") as told:
         called(endless, rows=[(None, 1)], watermark=1)
+    assert told.value.help == "set timers later than timers.watermark"
 
 
 END = 5_000_000
@@ -246,8 +247,9 @@ def test_within_an_interval_no_timer_can_wait_for_the_clock() -> None:
         timers.clock(minute(1))
         yield {"said": "nothing"}
 
-    with pytest.raises(Invalid, match=r"timers\.clock asks for a call in a later checkpoint.*set timers\.event"):
+    with pytest.raises(Invalid, match=r"timers\.clock asks for a call in a later checkpoint") as told:
         called(asks, rows=[(1, 7)], watermark=END, reached=60, alone=True)
+    assert (told.value.help or "").startswith("set timers.event")
 
 
 def test_a_call_has_the_entries_that_its_rows_name_and_no_others() -> None:

@@ -109,7 +109,8 @@ def test_what_is_appended_is_told_and_nothing_else() -> None:
 
 def test_an_entry_of_another_shape_is_told() -> None:
     visits = StoredList("visits", ["page", "at"], list, 0, 0)
-    with pytest.raises(Invalid, match=r"state\.visits\.append got \['when'\]: entries have page, at"):
+    with pytest.raises(Invalid, match=r"state\.visits\.append got \['when'\]; entries have page, at"):
         visits.append({"when": 1})
-    with pytest.raises(Invalid, match=r"state\.visits\.append got a str: give a dict of page, at"):
+    with pytest.raises(Invalid, match=r"state\.visits\.append got a str") as told:
         visits.append("page")  # type: ignore[arg-type]
+    assert told.value.help == "give it a dict of page, at"
