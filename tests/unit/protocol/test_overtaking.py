@@ -17,7 +17,7 @@ from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol import rules
 from tidegate.protocol.progress import behind, missing, progress_of
 from tidegate.protocol.view import Entry
-from tidegate.records.records import Overtaking, Payload, Position, Range
+from tidegate.records.records import Handle, Overtaking, Payload, Position, Range
 
 DONE = Fact(0, sent=True, slow=Work(0, (1,)), made=Made(1, (1,), ()))
 BUSY = Fact(1, sent=True)
@@ -62,6 +62,17 @@ def test_what_is_to_be_aligned_waits_however_long_it_takes() -> None:
 
 def test_a_job_begins_nothing_before_what_it_takes_is_there() -> None:
     assert ask(entry(2, Fact(1)), ONE) == rules.Wait((2,))
+
+
+@pytest.mark.parametrize(("forced", "answer"), [(False, rules.PassedBy(3, None)), (True, rules.Stop)])
+def test_nobody_waits_for_input_that_can_never_count(forced: bool, answer: object) -> None:
+    """The job in front has gone on from an attempt that the completed checkpoint below did not choose: for good."""
+    two = entry(2, BUSY._replace(slow=Work(1, (2,)), made=Made(2, (2,), ())))
+    assert two.manifest is not None
+    another = Handle(entry=2, sha="of another attempt")
+    two = replace(two, manifest=msgspec.structs.replace(two.manifest, jobs=two.manifest.jobs | {FIRST: another}))
+    found = ask(entry(3, NEXT, forced), two, ONE)
+    assert found == answer or type(found) is answer
 
 
 def test_what_rests_on_something_aborted_however_far_below_is_left_alone() -> None:
