@@ -47,7 +47,7 @@ LOOKED_AT = ("ledger", "requests")
 """Of these more than their keys is looked at."""
 RUN = [
     *LOOKED_AT,
-    *turn_of([name for name in bench.BENCHES if ALL or name not in (*bench.ALONE, *LONG, *LOOKED_AT)], 3),
+    *turn_of([name for name in bench.BENCHES if ALL or name not in (*bench.ALONE, *LONG, *LOOKED_AT)], 6),
 ]
 """Not the cluster's, which takes as long as all others, nor those whose ways others go, too: `make test ALL=1`."""
 

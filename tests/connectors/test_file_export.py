@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.kit.sampling import in_turn
 from tidegate import seams
 from tidegate.errors import Corrupt, Invalid
 from tidegate.records.place import Place
@@ -21,6 +22,8 @@ from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import FileExport
 from tidegate.sinks.base import Head, Publication, SinkContext, Staging
 from tidegate.sinks.files.folder import ExportFolder
+
+pytestmark = in_turn(2, of=4)
 
 
 class Export:

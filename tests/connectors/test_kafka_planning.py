@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 
 from tests.kit.kafka import READER, READERS_PASSWORD, Broker, group_offsets, login_of
+from tests.kit.sampling import in_turn
 from tests.kit.schema_registry import schema_registry
 from tests.kit.waiting import eventually
 from tidegate import seams
@@ -25,6 +26,8 @@ from tidegate.sources import Kafka, SourceContext
 from tidegate.sources.kafka import topic as kafka_topic
 from tidegate.sources.kafka.avro import Registry, Undecodable
 from tidegate.testing.source_contract import MemoryBlobs, drain
+
+pytestmark = in_turn(0, of=4)
 
 HOUR_MS = 3_600_000
 

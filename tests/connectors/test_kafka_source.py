@@ -15,6 +15,7 @@ import pytest
 
 from tests.kit.kafka import READER, READERS_PASSWORD, Broker, group_offsets, kafka, login_of, with_tls
 from tests.kit.limits import Limits
+from tests.kit.sampling import in_turn
 from tests.kit.schema_registry import SchemaRegistry, schema_registry
 from tests.kit.waiting import eventually
 from tests.kit.world import World
@@ -32,6 +33,8 @@ from tidegate.sources.kafka import reading
 from tidegate.spark.errors import translate
 from tidegate.spark.session import SparkSettings
 from tidegate.testing.source_contract import MemoryBlobs
+
+pytestmark = in_turn(2, of=4)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

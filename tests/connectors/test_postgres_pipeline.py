@@ -7,6 +7,7 @@ import pytest
 from tests.kit.limits import Limits
 from tests.kit.postgres import server, standby_of
 from tests.kit.postgres_sinks import CONNECTION, connections
+from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
 from tidegate import Pipeline
 from tidegate.coordinator import Coordinator
@@ -17,6 +18,8 @@ from tidegate.lifecycle.source_acts import accept_source
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, PostgresAppend, PostgresUpsert
 from tidegate.sources import PostgresChanges, PostgresTable
+
+pytestmark = in_turn(3, of=4)
 
 TABLES = (
     "DROP TABLE IF EXISTS orders, raw, totals, changed, tidegate_published, tidegate_history",

@@ -14,7 +14,10 @@ import pytest
 from jobs.rides_feed import TOPIC, Feed, rides
 from tests.kit.kafka import Broker
 from tests.kit.postgres import Server
+from tests.kit.sampling import in_turn
 from tidegate import testing
+
+pytestmark = in_turn(1, of=4)
 
 COUNT = 20
 """Rides that end in each second."""

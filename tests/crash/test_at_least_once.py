@@ -11,6 +11,9 @@ from pathlib import Path
 from tests.crash.at_least_once import OnceWorld, check
 from tests.crash.harness import Crew
 from tests.kit.limits import Limits
+from tests.kit.sampling import in_turn
+
+pytestmark = in_turn(3, of=4)
 
 # The first job writes to the log, the second one to the totals.
 KILLED = [

@@ -14,7 +14,10 @@ from tests.crash.harness import Crew
 from tests.crash.stateful import STATES, StatefulWorld, check_outputs, completed_ids, totals_of
 from tests.crash.world import CrashWorld, check
 from tests.kit.limits import Limits
+from tests.kit.sampling import in_turn
 from tidegate.delta import Location, missing_files
+
+pytestmark = in_turn(2, of=4)
 
 W = TypeVar("W", bound=CrashWorld)
 

@@ -19,8 +19,10 @@ from jobs import orders_feed
 from tests.dags.up_project import Project
 from tests.kit import postgres
 from tests.kit.example import Expected
-from tests.kit.sampling import only_with_all
+from tests.kit.sampling import in_turn, only_with_all
 from tidegate.spark.server.processes import ProcessId, is_alive
+
+pytestmark = in_turn(3, of=4)
 
 ROWS = 60
 

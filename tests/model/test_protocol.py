@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.kit.sampling import turn_of
 from tests.model.explore import explore
 from tests.model.worlds import SMALL, Exploration
 
@@ -11,7 +12,7 @@ QUICK = 50_000
 
 def cases() -> list[object]:
     marks = {True: (), False: pytest.mark.slow}
-    return [pytest.param(each, id=each.name, marks=marks[each.at_least <= QUICK]) for each in SMALL]
+    return [pytest.param(each, id=each.name, marks=marks[each.at_least <= QUICK]) for each in turn_of(SMALL, 2)]
 
 
 @pytest.mark.parametrize("exploration", cases())

@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.operators.functions import FUNCTIONS, parse
 from tidegate.sinks import DeltaUpsert
+
+pytestmark = in_turn(1, of=4)
 
 SCHEMA = (
     "k string, i int, l long, d double, n decimal(12,3), w decimal(38,10), b boolean, s string, "

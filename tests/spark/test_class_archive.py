@@ -5,11 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.kit.jvm import QUICK
+from tests.kit.sampling import in_turn
 from tidegate.errors import Invalid
 from tidegate.spark.class_archive import archive_key, archive_name, find_archive
 from tidegate.spark.jars import jar_paths
 from tidegate.spark.server import prepare, server
 from tidegate.spark.session import SparkSettings, session
+
+pytestmark = in_turn(2, of=4)
 
 
 def mapped_by(pid: int) -> str:

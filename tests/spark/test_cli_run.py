@@ -36,6 +36,8 @@ from tidegate import Pipeline
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
 
+pytestmark = in_turn(0, of=4)
+
 HOME = os.path.dirname(os.path.abspath(__file__))
 pipeline = Pipeline("slow")
 events = pipeline.source("events", Files("landing/*.json", schema="id long", max_files=1))

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(1, of=4)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 Totals = dict[str, tuple[int, int]]

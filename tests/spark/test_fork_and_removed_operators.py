@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Rejected
@@ -18,6 +19,8 @@ from tidegate.lifecycle.source_acts import move_source
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
+
+pytestmark = in_turn(3, of=4)
 
 FIRST = [{"id": 1, "k": "a", "v": 1.0, "at": "2026-01-01T00:10:00Z"}]
 SECOND = [

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.checkpoint.approvals import answer
@@ -37,6 +38,8 @@ from tidegate.records.place import Place
 from tidegate.records.records import Ack, Json
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import SinkContext, Staging
+
+pytestmark = in_turn(3, of=4)
 
 SUITE = """
 name: rows

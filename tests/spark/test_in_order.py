@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.random_cuts import Telling
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
 from tidegate.execution import editing
 from tidegate.sinks import DeltaAppend
+
+pytestmark = in_turn(2, of=4)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable as Table
 
 from tests.kit.limits import Limits
+from tests.kit.sampling import in_turn
 from tests.kit.world import World
 from tidegate import Pipeline
 from tidegate.coordinator import AlreadyCovered
@@ -21,6 +22,8 @@ from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.execution.job.run_job import run_job
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable, Files
+
+pytestmark = in_turn(1, of=4)
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 HOURS = 10

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.random_cuts import counted
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
@@ -17,6 +18,8 @@ from tidegate.errors import Corrupt, Fenced, Rejected
 from tidegate.execution.job.run_job import run_job
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(0, of=4)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TABLES = ("clean", "paid", "hours", "totals")

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 from deltalake import write_deltalake
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+pytestmark = in_turn(2, of=4)
 
 AUCTIONS = "id long, seller long, item string, at timestamp"
 PERSONS = "id long, name string, at timestamp"

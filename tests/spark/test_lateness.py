@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.kit.sampling import in_turn
 from tidegate.state.arrow.keys_as_numbers import integers
 from tidegate.state.lateness import (
     Lateness,
@@ -25,6 +26,8 @@ from tidegate.state.lateness import (
     passed_before_sql,
     passed_sql,
 )
+
+pytestmark = in_turn(3, of=4)
 
 NOON = 1_767_268_800_000_000
 SIZE = 600_000_000

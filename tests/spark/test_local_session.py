@@ -10,9 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.kit.jvm import QUICK
+from tests.kit.sampling import in_turn
 from tidegate.config.spark_keys import _SERVER_PREFIXES, FIXED, STATIC_SQL_KEYS
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.spark.session import ReusedSession, SparkSettings, session, translated
+
+pytestmark = in_turn(1, of=4)
 
 
 @pytest.fixture(scope="module")

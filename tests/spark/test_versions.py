@@ -3,9 +3,12 @@
 import pytest
 from pyspark.sql import functions as F
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate.sinks import DeltaAppend
 from tidegate.versions.spark import by_hash
+
+pytestmark = in_turn(2, of=4)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

@@ -16,7 +16,7 @@ import pytest
 
 from tests.dags.project import MULTIPLIES, ODD_IS_BAD, Made
 from tests.dags.server import Airflow, Run
-from tests.kit.sampling import only_with_all, some_of
+from tests.kit.sampling import only_with_all, turn_of
 from tests.kit.waiting import eventually
 from tests.ui.broken_pipelines import Walk
 from tests.ui.browser import Browser, Page
@@ -358,7 +358,7 @@ WALK = {
 }
 
 
-@pytest.mark.parametrize("name", some_of(list(WALK), 2))
+@pytest.mark.parametrize("name", turn_of(list(WALK), 5))
 def test_a_newcomer_finds_out_with_one_click_what_broke_and_what_to_do(newcomer: Page, broken: Walk, name: str):
     """From the page of the DAG that is red, and from that of its run."""
     run = broken.runs[name].run_id

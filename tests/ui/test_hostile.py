@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
@@ -16,6 +17,8 @@ from tidegate.checkpoint import control
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
 from tidegate.records.records import Ack, Decision, Hold, JobStats, Payload, Plan, Range, RecordedRule, Verdict
+
+pytestmark = in_turn(2, of=4)
 
 PAYLOADS = [
     "<script>hit()</script>",

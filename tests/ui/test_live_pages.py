@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.dags.conftest import HOME
+from tests.kit.sampling import in_turn
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
@@ -21,6 +22,8 @@ from tidegate.history.table import remember
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
 from tidegate.records.records import Amount, JobNote
+
+pytestmark = in_turn(0, of=4)
 
 FRAME = "document.querySelector('iframe')?.contentDocument"
 REFRESH = "window.dispatchEvent(new CustomEvent('tidegate:changed'))"

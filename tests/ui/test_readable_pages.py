@@ -23,6 +23,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.dags.server import DATABASES
+from tests.kit.sampling import turn_of
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
@@ -117,6 +118,8 @@ def goes(page: Page, served: str, where: str, text: str) -> None:
 SIDES = [("light", WIDE), ("dark", PHONE)]
 if "SCREENSHOTS" in os.environ:  # for people who look at all of them: SCREENSHOTS=/where/to make test T=…
     SIDES += [("light", PHONE), ("dark", WIDE)]
+else:
+    SIDES = turn_of(SIDES, 2)
 
 
 @pytest.mark.parametrize(("theme", "width"), SIDES)
@@ -216,7 +219,7 @@ STATES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize("name", turn_of(list(STATES), 3))
 def test_everybody_can_read_what_goes_wrong(
     browser: Browser, served: str, tokens: dict[str, str], ids: dict[str, int], axe: str, world: ToyWorld, name: str
 ):

@@ -39,6 +39,8 @@ from tidegate.dag import build_dag
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Generator
 
+pytestmark = in_turn(1, of=4)
+
 pipeline = Pipeline("hourly", interval="never", root={root!r}, data={root!r})
 pipeline.source("in", Generator(rows=3)).sink("a", DeltaAppend("a"))
 dag = build_dag(pipeline, project={root!r})
