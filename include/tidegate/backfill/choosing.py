@@ -8,7 +8,7 @@ from itertools import count
 
 from tidegate.backfill.carried import approvals_of
 from tidegate.backfill.in_place import outlook_in_place
-from tidegate.backfill.line import Cuts, OpenLine, changes_since, problems_of, without_shadow
+from tidegate.backfill.line import Cuts, OpenLine, changes_since, problems_of, refuse_origin, without_shadow
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.results import changed_results
 from tidegate.backfill.unchanged import may_differ, unrepeatable
@@ -146,14 +146,8 @@ def outlook(live: Coordinator, origin: int, cuts: Cuts = "own", *, drops_by_hand
     """Return what a backfill from checkpoint `origin` would read and change, what may differ though the code has not
     changed, and why it is impossible, if it is. Nothing is written."""
     name = live.ledger.pipeline
-    entry, changes = changes_since(live, origin)
-    if origin and (entry is None or not entry.completed):
-        raise Invalid(
-            f"checkpoint {origin} of pipeline {name!r} is not there, or was not completed",
-            expected="a completed checkpoint that is retained",
-            help=f"`tidegate list {name}` shows the choices",
-            reason="NO_SUCH_CHECKPOINT",
-        )
+    refuse_origin(live.ledger, origin)
+    _, changes = changes_since(live, origin)
     problems = problems_of(live, origin, cuts, drops_by_hand=drops_by_hand)
     recorded = RecordedPlans(live.ledger, origin)
     last = live.ledger.view().last_completed

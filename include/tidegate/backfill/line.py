@@ -69,6 +69,7 @@ __all__ = [
     "pin_owner",
     "problems_of",
     "refuse_kind",
+    "refuse_origin",
     "told_by_hand",
     "told_if_discarded",
     "without_shadow",
@@ -147,6 +148,7 @@ def begin(
     _refuse_others(ledger, name)
     record = ledger.line(name)
     if record is None:
+        refuse_origin(ledger, origin)
         _refuse_unless_repeatable(live, origin, cuts or "own", drops_by_hand=drops_by_hand)
         record = ledger.create_line(_pinned(live, name, origin, by, note, cuts or "own"))
     if record.origin != origin:
@@ -488,27 +490,36 @@ def _graph_of_shadows(graph: Graph, uid: str, name: str) -> Graph:
     return replace(graph, sinks=sinks, hooks=(), hooks_elsewhere=True, on_suspended=())
 
 
-def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts: Cuts) -> LineRecord:
-    """Pin the checkpoint that the line begins with, check that it is retained, and return the line's record."""
-    ledger = live.ledger
-    pinned = origin or _lowest_completed(ledger)
-    decision = ledger.decision(pinned) if pinned else None
-    if origin and (decision is None or decision.manifest is None):
+def refuse_origin(ledger: Ledger, origin: int) -> None:
+    """Raise Rejected if no backfill can begin after this checkpoint. 0, the beginning, is always one."""
+    if not origin:
+        return
+    decision = ledger.decision(origin)
+    if decision is None or decision.manifest is None:
         raise Rejected(
             f"checkpoint {origin} of pipeline {ledger.pipeline!r} is not there, or was not completed",
             expected="a completed checkpoint that is retained, or the beginning",
-            help="`tidegate list` shows the choices; to compute everything again: --from beginning",
+            help=f"`tidegate list {ledger.pipeline}` shows the choices; to compute everything again: --from beginning",
             reason="NO_SUCH_CHECKPOINT",
         )
-    undone = rolled_back_by(origin, ledger.rollbacks()) if origin else None
+    undone = rolled_back_by(origin, ledger.rollbacks())
     if undone is not None:
         raise Rejected(
             f"checkpoint {origin} of pipeline {ledger.pipeline!r} does not count any more: entry {undone} has gone "
             "back behind it",
             expected="a checkpoint that counts, or the beginning",
-            help=f"begin at one before it, or after entry {undone}: `tidegate list` shows the choices",
+            help=f"begin at one before it, or after entry {undone}: `tidegate list {ledger.pipeline}` shows the "
+            "choices",
             reason="DOES_NOT_COUNT",
         )
+
+
+def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts: Cuts) -> LineRecord:
+    """Pin the checkpoint that the line begins with, check that it is retained, and return the line's record."""
+    ledger = live.ledger
+    pinned = origin or _lowest_completed(ledger)
+    decision = ledger.decision(pinned) if pinned else None
+    refuse_origin(ledger, origin)
     if decision is not None and decision.manifest is not None:
         pin = Pin(
             **stamp(seams.new_id()),

@@ -48,6 +48,21 @@ def test_what_stays_as_it_is_is_told_before_anything_is_done(sqlite_shop: Sqlite
     assert said.index(TOLD) < said.index("is swapped in")
 
 
+@pytest.mark.parametrize("dry", [True, False])
+def test_what_cannot_be_begun_from_is_refused_with_the_same_words_by_the_dry_run(
+    folder: Path, tidegate: Any, dry: bool
+) -> None:
+    shop = Shop(folder)
+    for _ in range(2):
+        shop.checkpoint()
+    shop.coordinator.abort(shop.trigger().id, "CANCELLED", "by hand")
+    shop.coordinator.roll_back(1, run="back", by="ann")
+    for origin, reason in ((3, "NO_SUCH_CHECKPOINT"), (9, "NO_SUCH_CHECKPOINT"), (2, "DOES_NOT_COUNT")):
+        said = tidegate("backfill", CODE, "--from", str(origin), "--json", *(["--dry-run"] if dry else []))
+        assert (said.code, said.json["error"]["reason"]) == (1, reason)
+        assert f"checkpoint {origin}" in said.json["error"]["what"]
+
+
 def test_it_stays_as_it_is_and_then_gets_what_is_new(sqlite_shop: SqliteShop, tidegate: Any) -> None:
     tidegate("backfill", CODE, "--from", "2")
     swapped = tidegate("backfill", CODE, "--swap", "--yes", "--json").json
