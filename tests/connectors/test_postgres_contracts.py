@@ -12,7 +12,7 @@ from tidegate.sinks import PostgresAppend, PostgresUpsert
 from tidegate.sources import PostgresChanges, PostgresTable
 from tidegate.testing import SinkContract, SourceContract
 
-pytestmark = in_turn(1, of=4)
+pytestmark = in_turn(2, of=4)
 
 
 SLOT = "tidegate_contract"

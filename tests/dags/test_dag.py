@@ -11,8 +11,11 @@ from tests.dags import by_hand
 from tests.dags.in_process import GREEN, run
 from tests.dags.listener import Listener
 from tests.dags.project import ENDLESS, HELD, Made, Project
+from tests.kit.sampling import in_turn
 from tidegate.dag.tasks.task import open_coordinator
 from tidegate.lifecycle.savepoint import savepoints
+
+pytestmark = in_turn(0, of=2)
 
 
 @pytest.fixture

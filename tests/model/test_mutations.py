@@ -10,7 +10,7 @@ from tests.model.mutations import MUTATIONS, Mutation
 pytestmark = pytest.mark.slow  # explores a world per mutation
 
 
-@pytest.mark.parametrize("mutation", turn_of([*MUTATIONS, *LINE_MUTATIONS], 3), ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("mutation", turn_of([*MUTATIONS, *LINE_MUTATIONS], 6), ids=lambda mutation: mutation.name)
 def test_a_broken_rule_is_caught(mutation: Mutation) -> None:
     result = explore(mutation.broken_world())
     print(f"{mutation.name}: {result}")

@@ -12,7 +12,7 @@ QUICK = 50_000
 
 def cases() -> list[object]:
     marks = {True: (), False: pytest.mark.slow}
-    return [pytest.param(each, id=each.name, marks=marks[each.at_least <= QUICK]) for each in turn_of(SMALL, 2)]
+    return [pytest.param(each, id=each.name, marks=marks[each.at_least <= QUICK]) for each in turn_of(SMALL, 4)]
 
 
 @pytest.mark.parametrize("exploration", cases())

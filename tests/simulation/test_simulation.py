@@ -12,7 +12,7 @@ from tests.simulation.choices import ListDice, SeededDice
 from tests.simulation.fault_rates import climate_of
 from tests.simulation.simulate import simulate, simulate_many, simulate_seed
 
-SEEDS = 600
+SEEDS = 300
 REPLAY = "replay: python -m tests.simulation --seed {} --trace"
 
 

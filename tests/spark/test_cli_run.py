@@ -22,6 +22,9 @@ import pytest
 from jobs import orders_feed
 from tests.kit.example import Expected, sent, two_files_each_time
 from tests.kit.jvm import INTERPRETED, toml
+from tests.kit.sampling import in_turn
+
+pytestmark = in_turn(0, of=4)
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 60
@@ -35,8 +38,6 @@ import time
 from tidegate import Pipeline
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
-
-pytestmark = in_turn(0, of=4)
 
 HOME = os.path.dirname(os.path.abspath(__file__))
 pipeline = Pipeline("slow")

@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 import tidegate.testing
+from tests.kit.sampling import in_turn
 from tidegate import Pipeline
 from tidegate.pipeline.sql.mapping import is_aggregate
 from tidegate.pipeline.sql.reading import parse_query
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.testing import TestSource
+
+pytestmark = in_turn(3, of=4)
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 ORDERS = [(1, "AT", 5.0, 0), (2, "DE", 7.0, 20), (3, "AT", 1.0, 40), (4, None, 9.0, 70), (5, "AT", 8.0, 130)]

@@ -11,12 +11,15 @@ import pytest
 
 import tidegate.testing
 from tests.kit.documents import code_of
+from tests.kit.sampling import in_turn
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.seams import FAULT_POINTS
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Source
 from tidegate.testing import Crash, TestSource, crash_at, points_reached
+
+pytestmark = in_turn(2, of=4)
 
 ROWS = ([{"customer": 7, "amount": 10.0}], [{"customer": 7, "amount": 20.0}, {"customer": 8}])
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate.operators import aggregate
 from tidegate.operators.window import closing
@@ -17,6 +18,8 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.spark.storage import writing
 from tidegate.state import folding
 from tidegate.state.arrow.folding import FoldPlan as plan
+
+pytestmark = in_turn(0, of=4)
 
 BIDS = "id long, seller long, price decimal(9,2), tags array<string>, at timestamp"
 SELLERS = "seller long, name string, since date"

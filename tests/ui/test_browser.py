@@ -16,10 +16,12 @@ import pytest
 
 from tests.dags.project import MULTIPLIES, ODD_IS_BAD, Made
 from tests.dags.server import Airflow, Run
-from tests.kit.sampling import only_with_all, turn_of
+from tests.kit.sampling import in_turn, only_with_all, turn_of
 from tests.kit.waiting import eventually
 from tests.ui.broken_pipelines import Walk
 from tests.ui.browser import Browser, Page
+
+pytestmark = in_turn(2, of=4)
 
 PLUGINS = str(Path(__file__).resolve().parents[2] / "plugins")
 ROLES = ("viewer", "user", "op", "admin")

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToyIntervals, ToySource
 from tests.kit.waiting import eventually
@@ -29,6 +30,8 @@ from tidegate.history import health
 from tidegate.records.interval import Interval
 from tidegate.records.records import Unread
 
+pytestmark = in_turn(0, of=4)
+
 RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "operations" / "runbook.md"
 FRAME = "document.querySelector('iframe')?.contentDocument"
 MOST_CLICKS = 3
@@ -38,8 +41,6 @@ from tidegate import Pipeline
 from tidegate.dag import build_dag
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Generator
-
-pytestmark = in_turn(1, of=4)
 
 pipeline = Pipeline("hourly", interval="never", root={root!r}, data={root!r})
 pipeline.source("in", Generator(rows=3)).sink("a", DeltaAppend("a"))
