@@ -1,0 +1,100 @@
+"""Each remedy that names a command is carried out as it is written, on a copy: it works, and what it promises is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.views.shops import Said, Shops
+
+__all__ = ["Remedies", "remedies_in"]
+
+QUOTED = re.compile(r"`tidegate ([a-z-]+ [^`]+)`")
+BARE = re.compile(r"(?:: |  )tidegate ([a-z-]+ \S[^;\n]*?)(?:\s{2,}.*|;.*)?$", re.M)
+PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]{1,}\b|\bN\b|…|\.\.\.|<|\[")
+ELSEWHERE = ("up", "init", "new", "spark", "help", "completion", "trigger")
+"""Another process, another folder, or Airflow: stories of their own."""
+
+
+def remedies_in(said: Iterable[Said]) -> Iterator[str]:
+    """The commands that texts name, as a user of this folder types them."""
+    for each in said:
+        text = each.text if "--json" not in each.line and not each.line.startswith("help") else ""
+        for found in (*QUOTED.findall(text), *BARE.findall(text)):
+            line = " ".join(found.split()).rstrip(".,;:)")
+            for name in ("orders", "other", "trial"):
+                line = line.replace(f"MODULE:{name}", f"shop:{name}")
+            line = line.replace("MODULE:PIPELINE", "shop:orders").replace("MODULE:pipeline", "shop:orders")
+            line = re.sub(r"\bNAME\b", "orders", line)
+            if not PLACEHOLDER.search(line.replace("shop:", "")) and line.split()[0] not in ELSEWHERE:
+                yield line
+
+
+Promise = Callable[[Shops, Said], str | None]
+
+
+def explained(shops: Shops, name: str = "orders") -> dict[str, Any]:
+    found = shops.run(f"explain {name} --json").json
+    assert isinstance(found, dict)
+    return found
+
+
+def is_not_suspended(shops: Shops, said: Said) -> str | None:
+    state = explained(shops).get("state")
+    return f"is still {state}" if state in ("suspended", "stopped", "cancelled") else None
+
+
+def is_there(shops: Shops, said: Said) -> str | None:
+    """The pipeline stands where it was to go back to."""
+    words = shlex.split(said.line)
+    to = words[words.index("--to") + 1]
+    listed = shops.run("list orders --all --json").json
+    newest = listed["checkpoints"][0] if listed.get("checkpoints") else {}
+    kinds = (newest.get("kind"), newest.get("state"))
+    return None if "rollback" in kinds else f"the newest entry is {kinds}, no rollback to {to}"
+
+
+def nothing_is_pending(shops: Shops, said: Said) -> str | None:
+    state = explained(shops).get("state")
+    return f"is still {state}" if state in ("unpublished", "orphaned") else None
+
+
+PROMISES: dict[str, Promise] = {"resume": is_not_suspended, "rollback": is_there, "recover": nothing_is_pending}
+ASKING = ("rollback", "recover", "backfill", "disown", "mark", "stop", "cancel")
+"""What asks people before it does it."""
+
+
+@dataclass
+class Remedies:
+    """What was tried of a life, and did not work."""
+
+    tried: list[str] = field(default_factory=list)
+    kinds: set[str] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
+
+    def try_those_of(self, shops: Shops, said: Iterable[Said], at: str) -> None:
+        """Each kind of remedy once at each kind of act: `resume orders` after a suspension is not one after a stop."""
+        for line in dict.fromkeys(remedies_in(said)):
+            kind = f"{at}: {re.sub(r'[0-9]+', 'n', line)}"
+            if kind in self.kinds:
+                continue
+            self.kinds.add(kind)
+            with shops.copied():
+                self._try(shops, line, at)
+
+    def _try(self, shops: Shops, line: str, at: str) -> None:
+        verb = line.split()[0]
+        asks = (
+            verb in ("rollback", "recover", "backfill", "disown", "mark", "stop", "cancel") and "--dry-run" not in line
+        )
+        told = shops.run(f"{line} --yes" if asks and "--yes" not in line else line)
+        self.tried.append(line)
+        if told.is_unforeseen or told.code is None:
+            self.wrong.append(f"after {at}, the remedy `{line}` raises: {told.text.strip()[-1200:]}")
+        elif told.code == 2 or "usage:" in told.err:
+            self.wrong.append(f"after {at}, the remedy `{line}` cannot be carried out: {told.text.strip()[:900]}")
+        elif told.code == 0 and verb in PROMISES and (why := PROMISES[verb](shops, told)):
+            self.wrong.append(f"after {at}, the remedy `{line}` does not keep its promise: {why}")
