@@ -13,7 +13,7 @@ os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-FIRST = ("dags", "crash", "bench", "connectors", "spark", "simulation")
+FIRST = ("dags", "crash", "bench", "connectors", "spark", "simulation", "views")
 
 
 JVM = {"spark", "connect_spark", "connect_settings", "kafka_broker"}

@@ -15,8 +15,7 @@ from tests.dags.server import migrate
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.known_dags import put_dag
-from tests.ui.rights import PEOPLE
-from tidegate.records.names import backfill_dag
+from tests.ui.rights import PEOPLE, right_asked_for
 
 ROLES = ("viewer", "user", "op", "admin")
 
@@ -57,22 +56,6 @@ def tokens(app: Any) -> dict[str, str]:
     return {
         role: get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=role, role=role.upper())) for role in ROLES
     }
-
-
-def right_asked_for(method: str, entity: Any, dag_id: str | None) -> str:
-    """The right that Airflow's auth manager is asked about."""
-    if dag_id in (backfill_dag("orders"), backfill_dag("quotes")):
-        return "backfill"
-    name = getattr(entity, "name", None)
-    return {
-        ("GET", None): "see",
-        ("GET", "RUN"): "runs",
-        ("GET", "XCOM"): "values",
-        ("POST", "RUN"): "trigger",
-        ("PUT", None): "edit",
-        ("PUT", "HITL_DETAIL"): "answer",
-        ("PUT", "TASK_INSTANCE"): "answer",
-    }[method, name]
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.records.names import backfill_dag
+
 OURS = {"origin": "http://airflow.test"}
 OF_ALL = ("/me", "/pipelines", "/metrics", "/openapi.json", "/static/")
 """For whoever is logged in. What /pipelines and /metrics hold is asked for each pipeline."""
@@ -55,3 +57,19 @@ def needs(route: Any) -> set[str]:
     if "{dag_id}" not in route.path:
         return set()
     return {"runs"} | ({"values"} if route.path.endswith(QUOTES_ROWS) else set())
+
+
+def right_asked_for(method: str, entity: Any, dag_id: str | None) -> str:
+    """The right that Airflow's auth manager is asked about."""
+    if dag_id in (backfill_dag("orders"), backfill_dag("quotes")):
+        return "backfill"
+    name = getattr(entity, "name", None)
+    return {
+        ("GET", None): "see",
+        ("GET", "RUN"): "runs",
+        ("GET", "XCOM"): "values",
+        ("POST", "RUN"): "trigger",
+        ("PUT", None): "edit",
+        ("PUT", "HITL_DETAIL"): "answer",
+        ("PUT", "TASK_INSTANCE"): "answer",
+    }[method, name]

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.views.shops import Said, Shops
 from tidegate.cli.targets import open_target
+from tidegate.errors import TidegateError
 
 __all__ = ["Looks", "look"]
 
@@ -58,7 +59,7 @@ def lines(shops: Shops, dice: random.Random) -> Iterator[str]:
 def _readable(ledger: Any) -> bool:
     try:
         ledger.view()
-    except Exception:
+    except TidegateError:
         return False
     return True
 

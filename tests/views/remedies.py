@@ -13,7 +13,7 @@ from tests.views.shops import Said, Shops
 __all__ = ["Remedies", "remedies_in"]
 
 QUOTED = re.compile(r"`tidegate ([a-z-]+ [^`]+)`")
-BARE = re.compile(r"(?:: |  )tidegate ([a-z-]+ \S[^;\n]*?)(?:\s{2,}.*|;.*)?$", re.M)
+BARE = re.compile(r"(?:: |  )(?:python -m )?tidegate ([a-z-]+ \S[^;\n]*?)(?:\s{2,}.*|;.*)?$", re.M)
 PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]{1,}\b|\bN\b|…|\.\.\.|<|\[")
 ELSEWHERE = ("up", "init", "new", "spark", "help", "completion", "trigger")
 """Another process, another folder, or Airflow: stories of their own."""
@@ -36,14 +36,19 @@ def remedies_in(said: Iterable[Said]) -> Iterator[str]:
 Promise = Callable[[Shops, Said], str | None]
 
 
-def explained(shops: Shops, name: str = "orders") -> dict[str, Any]:
-    found = shops.run(f"explain {name} --json").json
+def name_in(said: Said) -> str:
+    """The pipeline that a command was about."""
+    return shlex.split(said.line)[1].removeprefix("shop:")
+
+
+def explained(shops: Shops, said: Said) -> dict[str, Any]:
+    found = shops.run(f"explain {name_in(said)} --json").json
     assert isinstance(found, dict)
     return found
 
 
 def is_not_suspended(shops: Shops, said: Said) -> str | None:
-    state = explained(shops).get("state")
+    state = explained(shops, said).get("state")
     return f"is still {state}" if state in ("suspended", "stopped", "cancelled") else None
 
 
@@ -51,14 +56,14 @@ def is_there(shops: Shops, said: Said) -> str | None:
     """The pipeline stands where it was to go back to."""
     words = shlex.split(said.line)
     to = words[words.index("--to") + 1]
-    listed = shops.run("list orders --all --json").json
+    listed = shops.run(f"list {name_in(said)} --all --json").json
     newest = listed["checkpoints"][0] if listed.get("checkpoints") else {}
     kinds = (newest.get("kind"), newest.get("state"))
     return None if "rollback" in kinds else f"the newest entry is {kinds}, no rollback to {to}"
 
 
 def nothing_is_pending(shops: Shops, said: Said) -> str | None:
-    state = explained(shops).get("state")
+    state = explained(shops, said).get("state")
     return f"is still {state}" if state in ("unpublished", "orphaned") else None
 
 
@@ -87,9 +92,7 @@ class Remedies:
 
     def _try(self, shops: Shops, line: str, at: str) -> None:
         verb = line.split()[0]
-        asks = (
-            verb in ("rollback", "recover", "backfill", "disown", "mark", "stop", "cancel") and "--dry-run" not in line
-        )
+        asks = verb in ASKING and "--dry-run" not in line
         told = shops.run(f"{line} --yes" if asks and "--yes" not in line else line)
         self.tried.append(line)
         if told.is_unforeseen or told.code is None:

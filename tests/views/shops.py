@@ -82,9 +82,9 @@ memory = "2g"
 DAG = """
 import sys
 from tidegate.dag import build_dag
-sys.path.insert(0, {folder!r})
+sys.path.insert(0, {root!r})
 from shop import PIPELINE
-dag = build_dag(PIPELINE, project={folder!r})
+dag = build_dag(PIPELINE, project={root!r})
 """
 
 

@@ -519,7 +519,7 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts:
     ledger = live.ledger
     pinned = origin or _lowest_completed(ledger)
     decision = ledger.decision(pinned) if pinned else None
-    refuse_origin(ledger, origin)
+    refuse_origin(ledger, origin)  # again: it may have been retired or gone back behind since `begin` looked
     if decision is not None and decision.manifest is not None:
         pin = Pin(
             **stamp(seams.new_id()),
