@@ -34,7 +34,7 @@ from tidegate.spark.errors import translate
 from tidegate.spark.session import SparkSettings
 from tidegate.testing.source_contract import MemoryBlobs
 
-pytestmark = in_turn(2, of=4)
+pytestmark = in_turn(6, of=8)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

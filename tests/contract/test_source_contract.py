@@ -76,6 +76,7 @@ class TestJsonByName(FilesContract):
         (self.folder / "landing" / self.file_name()).write_text("\n".join(lines))
 
 
+@in_turn(0, of=2)
 class TestJsonByArrival(TestJsonByName):
     order = "arrival"
 
@@ -93,6 +94,7 @@ class TestCsvKept(FilesContract):
         (self.folder / f"landing/{self.batches:04d}.csv").write_text("\n".join(lines))
 
 
+@in_turn(1, of=2)
 class TestParquet(FilesContract):
     def source(self) -> Source:
         return Files("landing/**/*.parquet", schema=SCHEMA, max_bytes=1500)
@@ -126,10 +128,12 @@ class TestDelta(OurContract):
             file.unlink()
 
 
+@in_turn(0, of=2)
 class TestDeltaPartitioned(TestDelta):
     partition_by = ("name",)
 
 
+@in_turn(1, of=2)
 class TestDeltaChanges(TestDelta):
     mode = "changes"
     looks_by_spark = True  # Delta's own reader of changes looks into the log by it

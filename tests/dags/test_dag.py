@@ -15,7 +15,7 @@ from tests.kit.sampling import in_turn
 from tidegate.dag.tasks.task import open_coordinator
 from tidegate.lifecycle.savepoint import savepoints
 
-pytestmark = in_turn(0, of=2)
+pytestmark = in_turn(0, of=4)
 
 
 @pytest.fixture

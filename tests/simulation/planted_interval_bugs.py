@@ -74,9 +74,9 @@ def _let_the_transaction_go_back() -> Patches:
 
 PLANTED_HOURS = {
     "no index": Plant(_no_index, 100),
-    "hint before the index": Plant(_hint_before_the_index, 400),
+    "hint before the index": Plant(_hint_before_the_index, 400, (76,)),
     "make one interval twice at once": Plant(_make_one_interval_twice_at_once, 100, (65, 86)),
-    "leave what was there": Plant(_leave_what_was_there, 100),
-    "believe the last id alone": Plant(_believe_the_last_id_alone, 200, (145,)),
-    "let the transaction go back": Plant(_let_the_transaction_go_back, 800, (116,)),
+    "leave what was there": Plant(_leave_what_was_there, 100, (4,)),
+    "believe the last id alone": Plant(_believe_the_last_id_alone, 200, (75,)),
+    "let the transaction go back": Plant(_let_the_transaction_go_back, 800, (22,)),
 }

@@ -74,10 +74,10 @@ def _take_what_a_day_keeps() -> Patches:
 
 
 PLANTED_LIFE = {
-    "fork what the parent is now": Plant(_fork_what_the_parent_is_now, 100),
-    "begin before the records": Plant(_begin_before_the_records, 100),
-    "say that a copy is whole before it is": Plant(_say_that_a_copy_is_whole_first, 100),
+    "fork what the parent is now": Plant(_fork_what_the_parent_is_now, 100, (8,)),
+    "begin before the records": Plant(_begin_before_the_records, 100, (8,)),
+    "say that a copy is whole before it is": Plant(_say_that_a_copy_is_whole_first, 100, (33,)),
     "go on behind the end": Plant(_go_on_behind_the_end, 200, (135,)),
-    "plan behind what may be the end": Plant(_plan_behind_what_may_be_the_end, 600, (95,)),
+    "plan behind what may be the end": Plant(_plan_behind_what_may_be_the_end, 600, (70,)),
     "take what a day keeps": Plant(_take_what_a_day_keeps, 400, (44,)),
 }

@@ -86,10 +86,10 @@ def _go_by_the_clock_of_now() -> Patches:
 
 PLANTED_LINES = {
     "retain nothing for lines": Plant(_retain_nothing_for_lines, 60),
-    "swap below an open checkpoint": Plant(_swap_below_an_open_checkpoint, 120, (5,)),
+    "swap below an open checkpoint": Plant(_swap_below_an_open_checkpoint, 120, (14,)),
     "discard what a swap has brought": Plant(_discard_what_a_swap_has_brought, 60),
     "discard copies that a swap has brought": Plant(_discard_copies_that_a_swap_has_brought, 60),
-    "leave the input where the pipeline is": Plant(_leave_the_input_where_the_pipeline_is, 60, (3,)),
+    "leave the input where the pipeline is": Plant(_leave_the_input_where_the_pipeline_is, 60, (8,)),
     "cut as it likes": Plant(_cut_as_it_likes, 60),
     "go by the clock of now": Plant(_go_by_the_clock_of_now, 60),
     "copy no states": Plant(_copy_no_states, 60),

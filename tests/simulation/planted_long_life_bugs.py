@@ -128,14 +128,14 @@ def _take_what_lies_here_for_all() -> Patches:
 
 PLANTED_YEARS = {
     "compare with the next one and pins": Plant(_compare_with_the_next_one_and_pins, 120, (29,)),
-    "compare states with the next one and pins": Plant(_compare_states_with_the_next_one_and_pins, 120, (71,)),
+    "compare states with the next one and pins": Plant(_compare_states_with_the_next_one_and_pins, 120, (5,)),
     "compare side files with the next one and pins": Plant(_compare_side_files_with_the_next_one_and_pins, 120, (29,)),
-    "look once at what may go": Plant(_look_once_at_what_may_go, 400, (34,)),
+    "look once at what may go": Plant(_look_once_at_what_may_go, 400, (43,)),
     "do not ask what is pinned": Plant(_do_not_ask_what_is_pinned, 120, (1, 2)),
-    "look last at what is settled": Plant(_look_last_at_what_is_settled, 120, (8,)),
+    "look last at what is settled": Plant(_look_last_at_what_is_settled, 120, (19,)),
     "repair without asking who is at work": Plant(_repair_without_asking_who_is_at_work, 120, (8, 17)),
     "believe the stamps": Plant(_believe_the_stamps, 120),
-    "count what was rolled back": Plant(_count_what_was_rolled_back, 120),
+    "count what was rolled back": Plant(_count_what_was_rolled_back, 120, (5,)),
     "take all that a retired state names": Plant(_take_all_that_a_retired_state_names, 120),
     "let go of a rollback's target": Plant(_let_go_of_a_rollbacks_target, 120),
     "take what lies here for all": Plant(_take_what_lies_here_for_all, 120),

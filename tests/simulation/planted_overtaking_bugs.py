@@ -117,12 +117,12 @@ def _retire_what_is_rested_on() -> Patches:
 
 
 PLANTED_BUSY: dict[str, Plant] = {
-    "O1: whatever it goes on from": Plant(_whatever_it_goes_on_from, 600),
+    "O1: whatever it goes on from": Plant(_whatever_it_goes_on_from, 600, (7,)),
     "O1: rest on what was aborted": Plant(_acks_of_what_was_aborted, 600),
     "O2: publish the last ack only": Plant(_publish_the_last_ack_only, 600, (85,)),
-    "O2: forget what is in flight": Plant(_forget_what_is_in_flight, 600, (60,)),
-    "O3: let go of what is late": Plant(_let_go_of_what_is_late, 600, (51,)),
-    "O4: go past whatever it is": Plant(_go_past_whatever_it_is, 600),
+    "O2: forget what is in flight": Plant(_forget_what_is_in_flight, 600, (467,)),
+    "O3: let go of what is late": Plant(_let_go_of_what_is_late, 600, (36,)),
+    "O4: go past whatever it is": Plant(_go_past_whatever_it_is, 600, (6,)),
     "O4: begin from the newest ack": Plant(_begin_from_the_newest_ack, 1200, (764,)),
     "retire what is rested on": Plant(_retire_what_is_rested_on, 600),
 }

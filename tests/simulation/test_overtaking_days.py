@@ -42,7 +42,7 @@ def test_a_job_does_not_wait_for_input_from_an_attempt_that_lost() -> None:
     assert simulate_seed(2726, "behind").problem is None
 
 
-@pytest.mark.parametrize("name", turn_of(list(PLANTED_BUSY), 3))
+@pytest.mark.parametrize("name", turn_of(list(PLANTED_BUSY), 6))
 def test_a_planted_bug_is_found(name: str) -> None:
     with PLANTED_BUSY[name].in_place():
         assert PLANTED_BUSY[name].is_found("busy"), "all days went by, and nobody noticed"

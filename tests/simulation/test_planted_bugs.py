@@ -7,7 +7,7 @@ from tests.simulation.planted_bugs import PLANTED
 from tests.simulation.simulate import simulate_seed
 
 
-@pytest.mark.parametrize("name", turn_of(list(PLANTED), 3))
+@pytest.mark.parametrize("name", turn_of(list(PLANTED), 6))
 def test_a_planted_bug_is_found(name: str) -> None:
     with PLANTED[name].in_place():
         assert PLANTED[name].is_found(), "all days went by, and nobody noticed"

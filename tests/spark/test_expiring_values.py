@@ -16,7 +16,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(1, of=4)
+pytestmark = in_turn(5, of=8)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 Totals = dict[str, tuple[int, int]]

@@ -34,7 +34,7 @@ from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
-pytestmark = in_turn(1, of=4)
+pytestmark = in_turn(5, of=8)
 
 Row = dict[str, Any]
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
