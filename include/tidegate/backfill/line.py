@@ -43,6 +43,7 @@ from tidegate.protocol.lines import (
     on_cut,
     on_replay,
 )
+from tidegate.protocol.moved_sources import source_changes
 from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.verdicts import Undecided
 from tidegate.protocol.view import Entry, View, rolled_back_by
@@ -575,7 +576,7 @@ def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bo
     """Return why no line can begin at checkpoint `origin`. Empty: it can."""
     target, changes = changes_since(live, origin)
     recorded = RecordedPlans(live.ledger, origin)
-    problems = list(gone_inputs(target, live))
+    problems = [*_moved_sources(live, origin), *gone_inputs(target, live)]
     problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
     if cuts == "recorded":
         problems += recorded.problems(live.graph.sources)
@@ -583,6 +584,20 @@ def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bo
     if not drops_by_hand:
         problems += told_by_hand(recorded.by_hand())
     return problems
+
+
+def _moved_sources(live: Coordinator, origin: int) -> Iterator[str]:
+    """Yield the sources that checkpoint `origin` knows by names that the code no longer has, since they were moved or
+    dropped after it."""
+    base = live.ledger.entry(origin) if origin else None
+    missing = planned_ranges(base).keys() - live.graph.sources.keys()
+    for change in source_changes(live.ledger.view(), base):
+        if change.name in missing and change.position is None:
+            what = f"moved to {change.to!r}" if change.to is not None else "dropped"
+            yield (
+                f"source {change.name!r} was {what} after checkpoint {origin}, which knows it by that name; the "
+                "code does not: begin at a checkpoint that was made since, or from the beginning"
+            )
 
 
 def _lost_inputs(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
