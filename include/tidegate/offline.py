@@ -24,7 +24,13 @@ from tidegate.delta import Location, Snapshot, open_table
 from tidegate.delta.dataset import dataset
 from tidegate.errors import Corrupt, Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, open_ledger
-from tidegate.ledger.refusals import checkpoint_not_there, no_such_sink, no_such_state, without_versions
+from tidegate.ledger.refusals import (
+    checkpoint_not_there,
+    how_to_make_one,
+    no_such_sink,
+    no_such_state,
+    without_versions,
+)
 from tidegate.records import typed
 from tidegate.records.names import check_name
 from tidegate.records.place import Place
@@ -174,9 +180,7 @@ def _published(ledger: Ledger, id: int | None) -> Published:
             published = ledger.published(candidate)
             if published is not None:
                 return published
-        raise Rejected(
-            f"pipeline {name!r} has published nothing yet", help="run it: tidegate run MODULE:PIPELINE --checkpoints 1"
-        )
+        raise Rejected(f"pipeline {name!r} has published nothing yet", help=how_to_make_one(ledger))
     entry = ledger.entry(id)
     if entry is None:
         raise checkpoint_not_there(ledger, id)

@@ -8,7 +8,14 @@ from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.ledger.log import EntryLog
 from tidegate.records.records import PublishedTable
 
-__all__ = ["checkpoint_not_there", "no_such_checkpoint", "no_such_sink", "no_such_state", "without_versions"]
+__all__ = [
+    "checkpoint_not_there",
+    "how_to_make_one",
+    "no_such_checkpoint",
+    "no_such_sink",
+    "no_such_state",
+    "without_versions",
+]
 
 NO_SUCH_CHECKPOINT = "NO_SUCH_CHECKPOINT"
 
@@ -22,6 +29,15 @@ def checkpoint_not_there(ledger: EntryLog, id: int) -> TidegateError:
         expected=f"one of its checkpoints: {f'{ids[0]} to {ids[-1]}' if ids else 'none yet'}",
         help="older ones were deleted: the setting num_retained says how many completed ones are kept",
     )
+
+
+def how_to_make_one(ledger: EntryLog) -> str:
+    """The command that makes a checkpoint by hand: of a pipeline of intervals, it names one."""
+    ids = ledger.ids()
+    newest = ledger.entry(ids[-1]) if ids else None
+    if newest is not None and newest.plan.by_interval:
+        return "run it: tidegate run MODULE:PIPELINE --interval FROM/TO"
+    return "run it: tidegate run MODULE:PIPELINE --checkpoints 1"
 
 
 def no_such_checkpoint(

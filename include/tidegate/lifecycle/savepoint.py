@@ -12,7 +12,7 @@ from tidegate import seams
 from tidegate.checkpoint.manifests import rests_on
 from tidegate.errors import Invalid, Rejected
 from tidegate.ledger.ledger import Ledger, stamp
-from tidegate.ledger.refusals import no_such_checkpoint
+from tidegate.ledger.refusals import how_to_make_one, no_such_checkpoint
 from tidegate.records.names import check_name
 from tidegate.records.records import Decision, Pin
 
@@ -153,6 +153,6 @@ def _last(ledger: Ledger) -> int:
     raise Rejected(
         f"pipeline {ledger.pipeline!r} has no checkpoint that is on all tables",
         expected="one, to be given a name",
-        help="run it: tidegate run MODULE:PIPELINE --checkpoints 1",
+        help=how_to_make_one(ledger),
         reason="NO_SUCH_CHECKPOINT",
     )

@@ -139,3 +139,13 @@ def test_who_names_what_is_not_there_is_told_so(daily, tidegate, sink, interval)
     said = tidegate("disown", CODE, "--sink", sink, "--interval", interval, "--leave", "--yes", "--json")
     assert said.code in (1, 2)
     assert said.json["error"]["reason"] in ("NOTHING_TO_DISOWN", "NOT_REWRITTEN")
+
+
+@pytest.mark.parametrize("line", ["savepoint create daily first", "read daily"])
+def test_where_nothing_is_published_yet_the_remedy_names_an_interval(folder, tidegate, line):
+    daily = Daily(folder)
+    plan = daily.coordinator.trigger("run", interval=(day(0).start, day(0).end)).plan
+    daily.coordinator.abort(plan.id, "TIMEOUT", "enough")
+    said = tidegate(*line.split())
+    assert said.code == 1
+    assert "tidegate run MODULE:PIPELINE --interval FROM/TO" in said.err

@@ -76,6 +76,16 @@ def test_a_renamed_source_is_moved_by_the_command_that_the_refusal_names(shop, t
     assert trigger().sources["happenings"].start == shop.coordinator.ledger.plan(1).sources["events"].end
 
 
+def test_a_backfill_does_not_begin_before_a_source_was_moved(shop, tidegate):
+    change(shop, '"events"', '"happenings"')
+    assert tidegate("source", "move", CODE, "events", "happenings").code == 0
+    dry = tidegate("backfill", CODE, "--from", "1", "--dry-run", "--json")
+    refused = tidegate("backfill", CODE, "--from", "1", "--yes", "--json")
+    assert "source 'events' was moved to 'happenings' after checkpoint 1" in dry.out
+    assert "source 'events' was moved to 'happenings' after checkpoint 1" in refused.json["error"]["what"]
+    assert "begin at a checkpoint that was made since" in refused.json["error"]["what"]
+
+
 def test_a_removed_source_is_dropped_by_the_command_that_the_refusal_names(shop, tidegate):
     change(shop, 'pipeline.source("faxes", Generator(rows=1)).sink("faxes", DeltaAppend("tables/faxes"))', "")
     with pytest.raises(Invalid) as caught:
@@ -84,7 +94,9 @@ def test_a_removed_source_is_dropped_by_the_command_that_the_refusal_names(shop,
     assert command == ["source", "drop", CODE, "faxes"]
     assert tidegate(*command, "--json").code == 2, "somebody has to say yes"
     assert shop.coordinator.ledger.ids() == [1]
-    assert tidegate(*command, "--yes", "--json").json["to"] is None
+    dropped = tidegate(*command, "--yes")
+    assert dropped.code == 0
+    assert f"tidegate check {CODE}" in dropped.out, "the name alone does not tell the next checkpoint's code"
     assert "dropped source faxes" in tidegate("explain", "orders", "2").out
     assert list(trigger().sources) == ["events"]
 

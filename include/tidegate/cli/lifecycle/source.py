@@ -86,5 +86,5 @@ def run(args: argparse.Namespace, out: Output) -> int:
     )
     done = {"move": f"continues as {to}", "drop": "is dropped", "accept": "continues from where it was"}[args.verb]
     out.line(f"Source {args.name} {done}, by entry {entry} of the log of {target.name}.")
-    out.line(f"To see what the next checkpoint makes of it:  {target.command('check')}", "dim")
+    out.line(f"To see what the next checkpoint makes of it:  {target.command_on_code('check')}", "dim")
     return 0
