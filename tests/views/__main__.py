@@ -40,6 +40,8 @@ def main() -> int:
                 told = live(seed, place, web, options.steps, options.share, acts, tell=_tell)
                 shutil.rmtree(Path(folder) / str(seed), ignore_errors=True)
                 print(f"seed {seed}: {told}, {time.monotonic() - began:.0f} s", flush=True)
+                for refused in told.refused:
+                    print(f"  refused {refused}", flush=True)
                 if told.wrong:
                     bad += 1
                     print(f"  replay: make views SEED={seed}", flush=True)

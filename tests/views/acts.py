@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from tests.views.shops import CANARY, Said, Shops, random_point
-from tidegate import offline
+from deltalake import DeltaTable
+
+from tests.views.shops import CANARY, SCHEMA, Said, Shops, day, random_point
+from tidegate import Pipeline, offline
 from tidegate.cli.targets import open_target
-from tidegate.errors import TidegateError
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.spark.session import session, spark_settings
@@ -38,11 +39,11 @@ class Doer:
             self.mend()
         self.mend, self.damaged = None, False
         said, story = [], list[str]()
-        for line in ACTS[name](self):
+        for step in ACTS[name](self):
             dies, where = random_point(self.dice) if may_die and self.dice.random() < 0.35 else (None, [])
-            told = self.shops.run(line, dies_at=dies)
+            told = self.shops.run(step, dies_at=dies) if isinstance(step, str) else self.shops.do(*step)
             said.append(told)
-            story.append(f"{line}{f' (dies at {where[0]})' if where else ''} -> {told.code}")
+            story.append(f"{told.line}{f' (dies at {where[0]})' if where else ''} -> {told.code}")
         return f"{name}: {'; '.join(story) or 'done'}", said
 
     # -- what is there
@@ -67,7 +68,9 @@ class Doer:
         return None
 
 
-Act = Callable[[Doer], Iterator[str]]
+Deed = tuple[str, Callable[[], object]]
+"""What people do in Python, and what it is called."""
+Act = Callable[[Doer], Iterator[str | Deed]]
 RUN = "run shop:orders --until-idle"
 
 
@@ -256,13 +259,69 @@ def loses_a_record(do: Doer) -> Iterator[str]:
         yield RUN
 
 
-def edits_a_state(do: Doer) -> Iterator[str]:
+def edits_a_state(do: Doer) -> Iterator[Deed]:
     """By hand: each total gets a hundred more."""
-    yield from ()
+
+    def edit(pipeline: Pipeline, spark: Any) -> None:
+        offline.edit_state(pipeline, spark, "totals", lambda rows: rows.withColumn("total", rows.total + 100))
+
+    yield "edit the state of totals", lambda: by_hand(edit)
+
+
+def bootstraps_a_state(do: Doer) -> Iterator[Deed | str]:
+    """As if there had been rows before."""
+
+    def bootstrap(pipeline: Pipeline, spark: Any) -> None:
+        offline.bootstrap(pipeline, spark, "totals", spark.createDataFrame(do.shops.rows(21.0, 22.0), schema=SCHEMA))
+
+    yield "bootstrap the state of totals", lambda: by_hand(bootstrap)
+    do.shops.feed(23)
+    yield RUN
+
+
+def by_hand(deed: Callable[[Pipeline, Any], None]) -> None:
+    """With the pipeline's code and a session, as in a notebook."""
     target = open_target("shop:orders", {}, started=False)
-    with contextlib.suppress(TidegateError), session(spark_settings(target.settings)) as spark:
-        assert target.pipeline is not None
-        offline.edit_state(target.pipeline, spark, "totals", lambda rows: rows.withColumn("total", rows.total + 100))
+    assert target.pipeline is not None
+    with session(spark_settings(target.settings)) as spark:
+        deed(target.pipeline, spark)
+
+
+def makes_a_day(do: Doer) -> Iterator[str]:
+    """Of the pipeline of intervals; if it is made already, nothing happens."""
+    number = do.dice.randrange(1, 4)
+    do.shops.feed(31, 32, source=f"days/2026-03-{number:02d}")
+    yield f"run shop:daily --interval {day(number)}"
+
+
+def makes_a_day_again(do: Doer) -> Iterator[str]:
+    number = do.dice.randrange(1, 4)
+    do.shops.feed(33, source=f"days/2026-03-{number:02d}")
+    yield f"run shop:daily --interval {day(number)} --reprocess"
+
+
+def a_day_is_malformed(do: Doer) -> Iterator[str]:
+    folder = do.shops.folder / "landing" / "days" / "2026-03-01"
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "999999.json"
+    path.write_text(f'{{"id": 1, "k": "{CANARY}", "v": 1, "note": "{CANARY}\n')
+    do.mend = lambda: path.unlink(missing_ok=True)
+    yield f"run shop:daily --interval {day(1)} --reprocess"
+
+
+def others_rewrite_the_days(do: Doer) -> Iterator[str | Deed]:
+    """Which rows are an interval's cannot be told from the files any more: making it again waits."""
+    table = do.shops.folder / "daily" / "rows"
+    if (table / "_delta_log").is_dir():
+        yield "compact daily/rows", lambda: DeltaTable(str(table)).optimize.compact()
+        yield from makes_a_day_again(do)
+
+
+def disowns(do: Doer) -> Iterator[str]:
+    if "daily" in do.shops.pipelines:
+        how, number = do.dice.choice(["--take-out", "--leave"]), do.dice.randrange(1, 4)
+        yield f"disown shop:daily --sink rows --interval {day(number)} {how} --dry-run"
+        yield f"disown shop:daily --sink rows --interval {day(number)} {how} --yes"
 
 
 def pauses_the_dag(do: Doer) -> Iterator[str]:
@@ -279,6 +338,7 @@ ACTS: dict[str, Act] = {
         discards_rows, goes_back, goes_back_and_stops, names, forgets, forks, backfills, backfills_everything, swaps,
         swaps_back, discards_the_backfill, moves_a_source, drops_a_source, reads_the_other_source, changes_the_code,
         stops, drains, cancels, suspends, resumes, resumes_after_the_end, recovers, drops_a_table_by_hand,
-        leaves_a_table, loses_a_record, edits_a_state, pauses_the_dag,
+        leaves_a_table, loses_a_record, edits_a_state, bootstraps_a_state, makes_a_day, makes_a_day_again,
+        a_day_is_malformed, others_rewrite_the_days, disowns, pauses_the_dag,
     )
 }  # fmt: skip

@@ -35,7 +35,7 @@ def lines(shops: Shops, dice: random.Random) -> Iterator[str]:
     if ledger.identity() is None:
         return
     ids = list(range(1, ledger.view().last_id + 1)) if _readable(ledger) else list(ledger.ids())
-    for name in ("orders", "other", *(["trial"] if (shops.folder / "ledger" / "trial").is_dir() else [])):
+    for name in shops.pipelines:
         yield from (f"list {name}", f"list {name} --all", f"explain {name}", f"summary {name}", f"metrics {name}")
         yield from (f"watch {name} --once", f"savepoint list {name}", f"doctor {name}")
     for sort in ("seconds", "rows_out", "planned"):
@@ -52,6 +52,10 @@ def lines(shops: Shops, dice: random.Random) -> Iterator[str]:
         yield from (f"profile orders --checkpoint {id}", f"rollback shop:orders --to {id} --dry-run")
         yield from (f"backfill shop:orders --from {id} --dry-run", f"fork orders --from {id} --as shop:trial --dry-run")
         yield f"diff orders {id} {dice.choice(ids)}"
+    if "daily" in shops.pipelines:
+        yield from ("read daily rows", "plan shop:daily --no-spark", "check shop:daily --no-spark", "profile daily")
+        for id in open_target("daily", {}, started=False).ledger.ids():
+            yield from (f"show daily {id}", f"explain daily {id}")
     for each in (shops.folder / "ledger" / "orders" / "savepoints").glob("*.json"):
         yield from (f"savepoint show orders {each.stem}", f"savepoint verify orders {each.stem}")
 
@@ -88,7 +92,7 @@ def look(shops: Shops, dice: random.Random, damaged: bool, share: float = 1.0) -
             looks.wrong.append(f"`{line} --json` ends with 0, and tells an error: {document.out[:300]}")
         if refused and not (document.json["error"]["what"] and document.json["error"]["help"]):
             looks.wrong.append(f"`{line}` does not say what to do: {document.out[:300]}")
-        own = "orders" in line and damaged
+        own = damaged and ("orders" in line or (line == "metrics" and '"other"' in document.out))
         if document.code != 0 and line.startswith(ALWAYS) and not own:
             looks.wrong.append(f"`{line}` shows nothing: {words.text.strip()[:600]}")
     looks.wrong += list(_contradictions(looks.documents, damaged))

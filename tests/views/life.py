@@ -29,6 +29,8 @@ class Told:
     looked: int = 0
     asked: int = 0
     tried: int = 0
+    refused: list[str] = field(default_factory=list)
+    """Remedies that were refused."""
 
     def __str__(self) -> str:
         return (
@@ -83,7 +85,7 @@ def live(
             for place, each in enumerate(told.wrong[before:], before):
                 told.wrong[place] = f"after {story}: {each}"
                 tell(f"  WRONG {each}")
-    told.tried = len(remedies.tried)
+    told.tried, told.refused = len(remedies.tried), remedies.refused
     return told
 
 
@@ -96,5 +98,7 @@ def _disagreeing(web: Web, looks: Looks) -> Iterator[str]:
             yield f"the page says that {name} is {states[name]}, and `explain` {document['state']}"
 
 
-def _ids(shops: Shops) -> list[int]:
-    return sorted(int(path.name) for path in (shops.folder / "ledger" / "orders").glob("*/*") if path.name.isdigit())
+def _ids(shops: Shops) -> dict[str, list[int]]:
+    """The numbers that the records of a pipeline have."""
+    records = {name: (shops.folder / "ledger" / name).glob("*/*") for name in ("orders", "daily")}
+    return {name: sorted(int(path.name) for path in found if path.name.isdigit()) for name, found in records.items()}

@@ -8,29 +8,30 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.views.shops import Said, Shops
+from tests.views.shops import NAMES, Said, Shops
 
 __all__ = ["Remedies", "remedies_in"]
 
 QUOTED = re.compile(r"`tidegate ([a-z-]+ [^`]+)`")
-BARE = re.compile(r"(?:: |  )(?:python -m )?tidegate ([a-z-]+ \S[^;\n]*?)(?:\s{2,}.*|;.*)?$", re.M)
+BARE = re.compile(r"(?:: |  )(?:python -m )?tidegate ([a-z-]+ \S[^;\n]*?)(?:\s{2,}.*|;.*|, or .*)?$", re.M)
 PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]{1,}\b|\bN\b|…|\.\.\.|<|\[")
 ELSEWHERE = ("up", "init", "new", "spark", "help", "completion", "trigger")
 """Another process, another folder, or Airflow: stories of their own."""
 
 
-def remedies_in(said: Iterable[Said]) -> Iterator[str]:
-    """The commands that texts name, as a user of this folder types them."""
+def remedies_in(said: Iterable[Said]) -> Iterator[tuple[str, str]]:
+    """The commands that texts name, as a user of this folder types them, each with the command that printed it."""
     for each in said:
         text = each.text if "--json" not in each.line and not each.line.startswith("help") else ""
         for found in (*QUOTED.findall(text), *BARE.findall(text)):
             line = " ".join(found.split()).rstrip(".,;:)")
-            for name in ("orders", "other", "trial"):
+            for name in NAMES:
                 line = line.replace(f"MODULE:{name}", f"shop:{name}")
-            line = line.replace("MODULE:PIPELINE", "shop:orders").replace("MODULE:pipeline", "shop:orders")
-            line = re.sub(r"\bNAME\b", "orders", line)
+            about = next((name for name in NAMES if re.search(rf"\b{name}\b", each.line)), "orders")
+            line = line.replace("MODULE:PIPELINE", f"shop:{about}").replace("MODULE:pipeline", f"shop:{about}")
+            line = re.sub(r"\bNAME\b", about, line)
             if not PLACEHOLDER.search(line.replace("shop:", "")) and line.split()[0] not in ELSEWHERE:
-                yield line
+                yield line, each.line
 
 
 Promise = Callable[[Shops, Said], str | None]
@@ -79,22 +80,25 @@ class Remedies:
     tried: list[str] = field(default_factory=list)
     kinds: set[str] = field(default_factory=set)
     wrong: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
 
     def try_those_of(self, shops: Shops, said: Iterable[Said], at: str) -> None:
         """Each kind of remedy once at each kind of act: `resume orders` after a suspension is not one after a stop."""
-        for line in dict.fromkeys(remedies_in(said)):
+        for line, by in dict(remedies_in(said)).items():
             kind = f"{at}: {re.sub(r'[0-9]+', 'n', line)}"
             if kind in self.kinds:
                 continue
             self.kinds.add(kind)
             with shops.copied():
-                self._try(shops, line, at)
+                self._try(shops, line, f"{at}, by `{by}`")
 
     def _try(self, shops: Shops, line: str, at: str) -> None:
         verb = line.split()[0]
         asks = verb in ASKING and "--dry-run" not in line
         told = shops.run(f"{line} --yes" if asks and "--yes" not in line else line)
         self.tried.append(line)
+        if told.code in (1, 3):
+            self.refused.append(f"after {at}, `{line}`: {' '.join(told.text.split())[:300]}")
         if told.is_unforeseen or told.code is None:
             self.wrong.append(f"after {at}, the remedy `{line}` raises: {told.text.strip()[-1200:]}")
         elif told.code == 2 or "usage:" in told.err:

@@ -22,8 +22,8 @@ __all__ = ["Web"]
 
 VALUES = {
     "gate": ("checked", "sizes"),
-    "sink": ("sales", "totals"),
-    "part": ("sales", "totals", "checked"),
+    "sink": ("sales", "totals", "rows"),
+    "part": ("sales", "totals", "checked", "rows"),
     "run_id:path": ("manual__x",),
     "run_id": ("manual__x",),
     "version": ("1",),
@@ -54,7 +54,7 @@ class Web:
 
     def knows(self, shops: Shops) -> None:
         """Its DAGs, as Airflow's DAG processor would have read them now."""
-        for name in ("orders", "other"):
+        for name in ("orders", "other", "daily"):
             put_dag(shops.folder, name, DAG.replace("PIPELINE", name))
 
     def pause(self) -> None:
@@ -76,7 +76,7 @@ class Web:
         ) -> bool:
             return right_asked_for(method, access_entity, details.id if details is not None else None) in has
 
-        seen = {"orders", "other"} if "see" in has else {"another"}
+        seen = {"orders", "other", "daily"} if "see" in has else {"another"}
         with (
             mock.patch.object(self.manager, "is_authorized_dag", is_authorized),
             mock.patch.object(self.manager, "get_authorized_dag_ids", return_value=seen),
@@ -85,14 +85,15 @@ class Web:
             self.client.cookies.set("_token", self.token)
             yield
 
-    def look(self, ids: list[int], people: list[str], dice: random.Random) -> list[str]:
-        """What is wrong with any answer."""
+    def look(self, ids: dict[str, list[int]], people: list[str], dice: random.Random) -> list[str]:
+        """What is wrong with any answer about these pipelines and their checkpoints."""
         wrong: list[str] = []
         for person in people:
             with self.as_person(person):
                 for route in self.routes:
-                    for path in _paths(route.path, ids, dice):
-                        wrong += self._one(route, path, person)
+                    for name in ids if "{dag_id}" in route.path else ["orders"]:
+                        for path in _paths(route.path.replace("{dag_id}", name), ids[name], dice):
+                            wrong += self._one(route, path, person)
         return wrong
 
     def _one(self, route: Any, path: str, person: str) -> Iterator[str]:
@@ -130,7 +131,6 @@ class Web:
 
 def _paths(path: str, ids: list[int], dice: random.Random) -> list[str]:
     """A route's paths: of every checkpoint, if it is about one."""
-    path = path.replace("{dag_id}", "orders")
     found = [path.replace("{id}", str(id)) for id in (ids if "{id}" in path else [0])]
     for name, values in VALUES.items():
         found = list(dict.fromkeys(each.replace(f"{{{name}}}", value) for each in found for value in values))

@@ -1,7 +1,8 @@
-"""A project folder with two pipelines, and what a user, an operator and a vandal do there, by commands in this process.
+"""A project folder with three pipelines, and what a user, an operator and a vandal do there, by commands typed here.
 
 `orders` has what most features need: a gate that sets rows aside, one that waits for a person, a keyed state, a hook
-that is remembered, two sources. `other` has nothing but a source and a table: whatever befalls `orders`, it is well.
+that is remembered, two sources. `daily` makes its table day by day. `other` has nothing but a source and a table:
+whatever befalls the two, it is well.
 Every value of a row holds CANARY.
 """
 
@@ -26,18 +27,19 @@ from typing import Any
 from tests.kit.jvm import INTERPRETED, toml
 from tidegate import seams
 from tidegate.cli.main import main
+from tidegate.errors import TidegateError
 
-__all__ = ["CANARY", "Died", "Said", "Shops"]
+__all__ = ["CANARY", "NAMES", "SCHEMA", "Died", "Said", "Shops", "day"]
 
 CANARY = "CANARY7e41"
+
+SCHEMA = "id long, k string, v double, note string"
 
 CODE = """
 from tidegate import Pipeline
 from tidegate.gates import Expectations
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
-
-SCHEMA = "id long, k string, v double, note string"
 
 
 def build(version=0, moved=False, dropped=False, name="orders", tables="tables", fresh=False):
@@ -57,6 +59,10 @@ def build(version=0, moved=False, dropped=False, name="orders", tables="tables",
 
 other = Pipeline("other")
 other.source("events", Files("landing/other/*.json", schema=SCHEMA)).sink("rows", DeltaAppend("other/rows"))
+
+daily = Pipeline("daily", interval="1 day")
+days = daily.source("days", Files("landing/days/{start:%Y-%m-%d}/*.json", schema=SCHEMA))
+days.sink("rows", DeltaAppend("daily/rows"))
 """
 
 SUITES = {
@@ -87,6 +93,9 @@ from shop import PIPELINE
 dag = build_dag(PIPELINE, project={root!r})
 """
 
+
+NAMES = ("orders", "other", "daily", "trial")
+"""All pipelines that there may be."""
 
 PATIENCE = 100
 """Naps of a command until somebody ends it."""
@@ -152,7 +161,7 @@ class Shops:
     def write_code(self, **changes: Any) -> None:
         self.code |= changes
         forks = "".join(f"{name} = build({told})\n" for name, told in self._pipelines().items())
-        (self.folder / "shop.py").write_text(f"{CODE}\n{forks}")
+        (self.folder / "shop.py").write_text(f"SCHEMA = {SCHEMA!r}\n{CODE}\n{forks}")
         sys.modules.pop("shop", None)
         importlib.invalidate_caches()
 
@@ -166,13 +175,34 @@ class Shops:
 
     def feed(self, *values: float, source: str = "events") -> None:
         """Let one file land with a row for each value."""
+        folder = self.folder / "landing" / source
+        folder.mkdir(exist_ok=True, parents=True)
+        (folder / f"{self.files + 1:06d}.json").write_text(
+            "".join(json.dumps(row) + "\n" for row in self.rows(*values))
+        )
+
+    def rows(self, *values: float) -> list[dict[str, Any]]:
+        """A row for each value, none of which there has been before."""
         self.files += 1
-        rows = [
+        return [
             {"id": 100 * self.files + n, "k": f"{CANARY}-{int(abs(v)) % 3}", "v": v, "note": f"{CANARY} {v}"}
             for n, v in enumerate(values)
         ]
-        path = self.folder / "landing" / source / f"{self.files:06d}.json"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    @property
+    def pipelines(self) -> list[str]:
+        """Those that have begun."""
+        return [name for name in NAMES if (self.folder / "ledger" / name).is_dir()]
+
+    def do(self, what: str, deed: Callable[[], object]) -> Said:
+        """Something that people do in Python. Like a command it ends with 0, or tells its error and ends with 1."""
+        try:
+            deed()
+        except TidegateError as error:
+            return Said(what, 1, "", f"{error.what}\n{error.help}\n")
+        except Exception:
+            return Said(what, 1, "", traceback.format_exc())
+        return Said(what, 0, "", "")
 
     def run(self, line: str, *, dies_at: Callable[[str], None] | None = None) -> Said:
         """One command, as it is typed behind `tidegate`."""
@@ -203,6 +233,11 @@ class Shops:
             shutil.copytree(kept, self.folder, symlinks=True, dirs_exist_ok=True)
             shutil.rmtree(kept)
             self.code = code
+
+
+def day(number: int) -> str:
+    """The interval of a day, as it is typed."""
+    return f"2026-03-{number:02d}/2026-03-{number + 1:02d}"
 
 
 def _goes_on(point: str) -> None:
