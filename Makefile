@@ -55,10 +55,10 @@ fuzz: setup ## simulate crashes and races from seeds. SEEDS=20000, or SEED=7 to 
 soak: setup ## many checkpoints, and what they leave on disk against the retention formula. CHECKPOINTS=1000
 	$(BIN)/python -m tests.soak --checkpoints $(or $(CHECKPOINTS),1000)
 
-cuts: setup ## operators on real Spark: random events, cuts and crashes, against plain Python. SEEDS=20, SEED=7 to replay one
-	$(BIN)/python -m tests.spark.random_cuts --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED))
+cuts: setup ## operators on real Spark: random graphs, events, cuts and crashes, against plain Python. SEEDS=20, SEED=7 to replay one, GRAPH=keys for one graph
+	$(BIN)/python -m tests.spark.random_cuts --seeds $(or $(SEEDS),20) $(if $(SEED),--seed $(SEED)) $(if $(GRAPH),--graph $(GRAPH))
 
-lives: setup ## random lives of a pipeline on real Spark: crashes, rollbacks, forks, names, stops, code. SEEDS=50, SEED=7 to replay one
+lives: setup ## random lives of a pipeline on real Spark: crashes, rollbacks, forks, names, stops, code, releases, edits, backfills. SEEDS=50, SEED=7 to replay one
 	$(BIN)/python -m tests.spark.random_histories --seeds $(or $(SEEDS),50) $(if $(SEED),--seed $(SEED))
 
 views: setup ## random lives of a pipeline; after each act every command and route is looked at, remedies are carried out on a copy. SEEDS=5, SEED=7 to replay one
