@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import random
 import shutil
 import sys
@@ -34,7 +35,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -46,6 +47,7 @@ from tidegate import Pipeline, seams
 from tidegate.checkpoint import control
 from tidegate.errors import Rejected, Unavailable
 from tidegate.execution.editing import edit_state
+from tidegate.gates import Gate
 from tidegate.ledger import Ledger
 from tidegate.lifecycle import savepoint
 from tidegate.lifecycle.copies import copy_out, verify
@@ -71,9 +73,46 @@ class Made:
 
     id: int
     rows: list[Row]
+    """Those that count in it."""
     version: int
     added: dict[str, float] = field(default_factory=dict)
     """What was added to totals by hand."""
+    aside: list[Row] = field(default_factory=list)
+    """Those that it has read, and a gate has set aside."""
+    let_out: list[Row] = field(default_factory=list)
+    """Of those that count in it: what an earlier checkpoint had set aside."""
+    forgets: str | None = None
+    """A key whose total was removed by hand."""
+    at: datetime = BEGIN
+    """Its clock, in lives that have one of their own."""
+
+    @property
+    def is_by_hand(self) -> bool:
+        return bool(self.added) or self.forgets is not None
+
+    @property
+    def read(self) -> set[int]:
+        """The ids of the rows that it has read."""
+        return {row["id"] for row in (*self.rows, *self.aside)} - {row["id"] for row in self.let_out}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What counts as of an entry of the log."""
+
+    history: tuple[Made, ...]
+    ids: tuple[int, ...]
+    """The entries that it rests on, and itself."""
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A pipeline that goes on from a checkpoint."""
+
+    play: SmallPipeline
+    landed: int
+    """How many rows of all had been read by then."""
+    history: tuple[Made, ...]
 
 
 @dataclass
@@ -88,14 +127,36 @@ class Life:
     waiting: list[Row] = field(default_factory=list)
     """Rows that have landed, and are in no checkpoint that counts."""
     all: list[Row] = field(default_factory=list)
-    forks: list[tuple[SmallPipeline, int, Counter[str]]] = field(default_factory=list)
-    """With how many rows were read before it, and what was added by hand."""
+    forks: list[Fork] = field(default_factory=list)
+    standings: dict[int, Standing] = field(default_factory=dict)
+    """By entry of the log that is completed."""
+    ids: list[int] = field(default_factory=list)
+    """The entries that count."""
     story: list[str] = field(default_factory=list)
+    by_others: Counter[Any] = field(default_factory=Counter)
+    """Rows of `kept` that another program has written there."""
+    complaints: list[str] = field(default_factory=list)
+    """What was found wrong on the way."""
+
+    acts: ClassVar[Sequence[str]] = ACTS
 
     @property
     def kind(self) -> str:
         """What its pipeline has."""
         return list(KINDS)[self.seed % len(KINDS)]
+
+    @property
+    def told_kind(self) -> Kind:
+        return KINDS[self.kind]
+
+    @property
+    def counting(self) -> list[Row]:
+        """All rows that count, in the order of their time."""
+        return sorted((row for made in self.history for row in made.rows), key=lambda row: row["id"])
+
+    def passes(self, row: Row) -> bool:
+        """Whether a row counts at once, or is set aside."""
+        return True
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
@@ -106,11 +167,12 @@ class Life:
 
     def _play(self, name: str) -> SmallPipeline:
         """A pipeline of the code as it is now."""
-        made = SmallPipeline(
-            self.root, self.spark, lambda pipeline, version=self.version: build(pipeline, version, self.kind), name
-        )
+        made = SmallPipeline(self.root, self.spark, self._code(), name)
         made.watched = name == "main"
         return made
+
+    def _code(self) -> Callable[[Pipeline], None]:
+        return lambda pipeline, version=self.version: build(pipeline, version, self.kind, KINDS[self.kind])  # type: ignore[misc]
 
     # -- what befalls it
 
@@ -119,9 +181,12 @@ class Life:
         self._feed()
         self._checkpoint("")
         for _ in range(steps):
-            getattr(self, f"_{self.dice.choice(ACTS)}")()
+            self._do(self.dice.choice(self.acts))
         self._feed()
         self._end()
+
+    def _do(self, act: str) -> None:
+        getattr(self, f"_{act}")()
 
     def _checkpoint(self, fault: str | None = None) -> None:
         if self.dice.random() < 0.8:
@@ -152,15 +217,22 @@ class Life:
         self._made()
 
     def _back(self) -> None:
-        ledger = self.play.ledger
         self.play.coordinator().publish()
-        there = [made for made in self.history if ledger.is_retained(made.id)]
-        to = self.dice.choice(there).id
+        to = self.dice.choice(self._retained())
         self.play.coordinator().roll_back(to, run=f"back {len(self.story)}", by="ann")
-        gone = [made for made in self.history if made.id > to]
-        self.history = [made for made in self.history if made.id <= to]
-        self.waiting = [row for made in gone for row in made.rows] + self.waiting
+        self._stand(to)
         self._note(f"back to {to}")
+
+    def _retained(self) -> list[int]:
+        """The entries that count, and that are still there."""
+        ledger = self.play.ledger
+        return [id for id in self.ids if ledger.is_retained(id)]
+
+    def _stand(self, to: int) -> None:
+        """What counts is what counted then; all else waits again."""
+        self.history, self.ids = list(self.standings[to].history), list(self.standings[to].ids)
+        read = {id for made in self.history for id in made.read}
+        self.waiting = [row for row in self.all if row["id"] not in read]
 
     def _name(self) -> None:
         self.play.coordinator().publish()
@@ -176,24 +248,24 @@ class Life:
         """From anything that is kept; named: from a savepoint."""
         self.play.coordinator().publish() if not named else None
         ledger = self.play.ledger
-        there = [made for made in self.history if ledger.is_retained(made.id)]
+        there = self._retained()
         if named:
             entries = {each.entry for each in savepoint.savepoints(ledger)}
-            there = [made for made in there if made.id in entries and ledger.plan(made.id).drain is None]
+            there = [id for id in there if id in entries and ledger.plan(id).drain is None]
         if not there or (len(self.forks) > 1 and not named):
             return
         made = self.dice.choice(there)
         to = self._play(f"fork{len(self.forks)}")
-        held, copied = snapshot_at(ledger, made.id, {}, by="ann"), None
+        held, copied = snapshot_at(ledger, made, {}, by="ann"), None
         if self.dice.random() < 0.5:
             copied = copy_out(held, str(self.root / f"copy{len(self.story)}"), "copied")
             wrong = verify(copied)
             assert not wrong, wrong
-            held = snapshot_at(copied.ledger, made.id, {}, by="ann")
+            held = snapshot_at(copied.ledger, made, {}, by="ann")
         fork(look(held, to.coordinator()), to.coordinator(), copied)
-        before = sum(len(each.rows) for each in self.history if each.id <= made.id)
-        self.forks.append((to, before, added([each for each in self.history if each.id <= made.id])))
-        self._note(f"fork of {made.id}{', copied' if copied else ''}")
+        before = self.standings[made].history
+        self.forks.append(Fork(to, sum(len(each.read) for each in before), before))
+        self._note(f"fork of {made}{', copied' if copied else ''}")
 
     def _stop(self) -> None:
         ledger = self.play.ledger
@@ -207,23 +279,23 @@ class Life:
     def _change(self) -> None:
         """Other code from here on: a stage gives something else, and a sink is added."""
         self.version += 1
-        self.play.build = lambda pipeline, version=self.version: build(pipeline, version, self.kind)
+        self.play.build = self._code()
         self._note(f"code {self.version}")
 
     def _edit(self) -> None:
         """Somebody adds 100 to each total by hand."""
-        keys = {row["k"] for made in self.history for row in made.rows}
+        keys = totals(self.history)
         id = edit_state(
             self.play.coordinator(), self.spark, "totals", lambda rows: rows.withColumn("total", rows.total + 100)
         ).id
-        self.history.append(Made(id, [], self.version, dict.fromkeys(keys, 100.0)))
+        self._counts(Made(id, [], self.version, dict.fromkeys(keys, 100.0)))
         self._note("edit")
 
     def _end(self) -> None:
         id = self.play.checkpoint(Drain(by="ann"))
         self._made(id)
-        for forked, _, _ in self.forks:
-            forked.checkpoint()
+        for forked in self.forks:
+            forked.play.checkpoint()
 
     # -- what is known
 
@@ -232,14 +304,22 @@ class Life:
         for _ in range(self.dice.randint(1, 7)):
             number = len(self.all)
             at = BEGIN + timedelta(minutes=10 * number)
-            rows.append({"id": number, "k": self.dice.choice("abc"), "v": float(number % 7), "at": at.isoformat()})
+            rows.append({"id": number, "k": self.dice.choice("abc"), "v": self._value(number), "at": at.isoformat()})
             self.all.append(rows[-1])
         self.play.feed(rows)
         self.waiting += rows
 
+    def _value(self, number: int) -> float:
+        return float(number % 7)
+
     def _made(self, id: int | None = None) -> None:
-        self.history.append(Made(id or self.play.ledger.view().last_completed.id, self.waiting, self.version))
+        self._counts(Made(id or self.play.ledger.view().last_completed.id, self.waiting, self.version))
         self.waiting = []
+
+    def _counts(self, made: Made) -> None:
+        self.history.append(made)
+        self.ids.append(made.id)
+        self.standings[made.id] = Standing(tuple(self.history), tuple(self.ids))
 
     def _note(self, what: str) -> None:
         self.story.append(what)
@@ -248,10 +328,11 @@ class Life:
         return "; ".join(self.story)
 
 
-def build(pipeline: Pipeline, version: int, kind: str) -> None:
-    """Tables are in a folder of the pipeline's name."""
+def build(pipeline: Pipeline, version: int, kind: str, told_kind: Kind, gate: Gate | None = None) -> None:
+    """Tables are in a folder of the pipeline's name. gate: sets rows aside, in front of all."""
     here = f"tables/{pipeline.name}"
     rows = sources(pipeline, "id long, k string, v double, at timestamp", event_time="at", watermark="1 hour")
+    rows = rows if gate is None else rows.gate(gate, name="checked")
 
     @pipeline.stage(rows)
     def marked(rows: Any) -> Any:
@@ -265,8 +346,8 @@ def build(pipeline: Pipeline, version: int, kind: str) -> None:
         more = [f"id AS more{version}"] if version and kind in ("joined", "layered") else []
         return rows.where("id % 2 = 0").selectExpr("k", "id AS other", "at AS then", *more)
 
-    even = pipeline.stage(rows, name="even")(evens) if kind not in ("hours", "ranked") else None
-    KINDS[kind][0](rows, even, totals, here, version)
+    even = pipeline.stage(rows, name="even")(evens) if kind not in ("hours", "ranked", "clocked") else None
+    told_kind[0](rows, even, totals, here, version)
     if version:
         marked.sink("more", DeltaAppend(f"{here}/more"))
 
@@ -422,15 +503,18 @@ def ranked(rows: Any, even: Any, totals: Any, here: str, version: int) -> None:
     values.sink("values", DeltaUpsert(f"{here}/values", keys=["k"], **evolving))
 
 
-def ranked_expected(rows: Sequence[Row], *_: object) -> dict[str, Counter[Any]]:
+def ranked_expected(rows: Sequence[Row], _: object, history: Sequence[Made]) -> dict[str, Counter[Any]]:
     found: dict[str, Counter[Any]] = {name: Counter() for name in ("visits", "first", "best", "values")}
+    firsts: dict[tuple[str, float], int] = {}
+    for row in (row for made in history for row in made.rows):
+        firsts.setdefault((row["k"], row["v"]), row["id"])
+    found["first"].update((id,) for id in firsts.values())
     for k in {row["k"] for row in rows}:
         own = [row for row in rows if row["k"] == k]
         starts = [n for n, row in enumerate(own) if not n or row["id"] - own[n - 1]["id"] > 2]
         for begin, end in itertools.pairwise([*starts, len(own)]):
             found["visits"][k, end - begin, sum(row["v"] for row in own[begin:end])] += 1
         values = {row["v"] for row in own}
-        found["first"].update((min(row["id"] for row in own if row["v"] == value),) for value in values)
         places = {value: place for place, value in enumerate(sorted(values, reverse=True)[:2], 1)}
         found["best"].update((row["id"], places[row["v"]]) for row in own if row["v"] in places)
         found["values"][k, len(values), len({(row["v"], row["id"] % 2) for row in own})] += 1
@@ -499,9 +583,10 @@ def layered_expected(rows: Sequence[Row], *_: object) -> dict[str, Counter[Any]]
     even = [row for row in rows if row["id"] % 2 == 0]
     pairs = [(one["id"], other["id"]) for one, other in itertools.product(rows, even) if one["k"] == other["k"]]
     near = {row["id"]: [other for id, other in pairs if id == row["id"] and abs(id - other) <= 2] for row in rows}
-    met = Counter((rows[one]["k"], max(one, other) // 6) for one, other in pairs)
+    keys = {row["id"]: row["k"] for row in rows}
+    met = Counter((keys[one], max(one, other) // 6) for one, other in pairs)
     newest, last = ({row["k"]: row["id"] for row in each} for each in (rows, even))
-    hourly = [[row["id"] for row in rows if row["id"] // 6 == hour] for hour in range(len(rows) // 6 + 1)]
+    hourly = [[row["id"] for row in rows if row["id"] // 6 == hour] for hour in {row["id"] // 6 for row in rows}]
     return {
         "of-halves": Counter((k, n) for (k, _), n in hours.items()),
         "best": best,
@@ -518,7 +603,9 @@ def layered_expected(rows: Sequence[Row], *_: object) -> dict[str, Counter[Any]]
         "held-left": Counter((k, id, last.get(k)) for k, id in newest.items()),
         "held-right": Counter((k, newest[k], id) for k, id in last.items()),
         "held-semi": Counter((k, newest[k]) for k in last),
-        "numbered": Counter((row["id"], row["id"] + 1, row["id"] - 1 if row["id"] else None) for row in rows),
+        "numbered": Counter(
+            (row["id"], place + 1, rows[place - 1]["id"] if place else None) for place, row in enumerate(rows)
+        ),
     }
 
 
@@ -580,9 +667,9 @@ def fading_expected(_: object, __: object, history: Sequence[Made]) -> dict[str,
         return (what, k) in written and written[what, k] > before - FADES
 
     for made in history:
-        if made.added:
+        if made.is_by_hand:
             continue
-        newest = max([newest, *(datetime.fromisoformat(row["at"]) for row in made.rows)])
+        newest = max([newest, *(datetime.fromisoformat(row["at"]) for row in (*made.rows, *made.aside))])
         before, now = now, newest - timedelta(hours=1)
         found["rung"].update((k, numbers[k]) for k in waking)
         waking = {row["k"] for row in made.rows}
@@ -609,7 +696,8 @@ def fading_expected(_: object, __: object, history: Sequence[Made]) -> dict[str,
     return found | {"fades": Counter((k, *each) for k, each in fades.items())}
 
 
-KINDS: dict[str, tuple[Callable[..., None], Callable[..., dict[str, Counter[Any]]], dict[str, tuple[str, ...]]]] = {
+Kind = tuple[Callable[..., None], Callable[..., dict[str, Counter[Any]]], dict[str, tuple[str, ...]]]
+KINDS: dict[str, Kind] = {
     "hours": (hours, hours_expected, {"hours": ("k", "n"), "tops": ("id", "rank")}),
     "ordered": (
         ordered,
@@ -675,23 +763,28 @@ def told(life: Life) -> list[str]:
         return Counter(tuple(row[name] for name in names) for row in play.rows(f"tables/{play.name}/{table}"))
 
     marked = [(row["id"], made.version) for made in life.history for row in made.rows]
-    compare("kept", shown(life.play, "kept", "id", "version"), Counter(marked))
-    compare("kept", Counter(id for id, _ in marked), Counter(row["id"] for row in life.all))
+    rows = life.counting
+    compare("kept", shown(life.play, "kept", "id", "version"), Counter(marked) + life.by_others)
+    compare(
+        "what counts", Counter(row["id"] for row in life.all), Counter(id for made in life.history for id in made.read)
+    )
     compare("more", shown(life.play, "more", "id", "version"), Counter(each for each in marked if each[1]))
-    sums = totals(life.all, added(life.history))
+    sums = totals(life.history)
     compare("totals", shown(life.play, "totals", "k", "total"), Counter(sums.items()))
     held, taken = given(life.root)
     wrong += taken
     compare("totals that were given", held["totals"], plain_rows(life.play.rows("tables/main/totals")))
-    _, expected, columns = KINDS[life.kind]
-    for table, wanted in expected(life.all, sums, life.history).items():
+    _, expected, columns = life.told_kind
+    for table, wanted in expected(rows, sums, life.history).items():
         compare(table, shown(life.play, table, *columns[table]), wanted)
-    for play, before, by_hand in life.forks:
-        new = life.all[before:]
-        compare(play.name, shown(play, "kept", "id"), Counter((row["id"],) for row in new))
+    for each in life.forks:
+        new = [row for row in life.all[each.landed :] if life.passes(row)]
+        compare(each.play.name, shown(each.play, "kept", "id"), Counter((row["id"],) for row in new))
         touched = {row["k"] for row in new}
-        sums = Counter({(k, total): 1 for k, total in totals(life.all, by_hand).items() if k in touched})
-        compare(f"{play.name}: totals", shown(play, "totals", "k", "total"), sums)
+        sums = totals([*each.history, Made(0, new, 0)])
+        wanted = Counter({(k, total): 1 for k, total in sums.items() if k in touched})
+        compare(f"{each.play.name}: totals", shown(each.play, "totals", "k", "total"), wanted)
+    wrong += life.complaints
     for each in savepoint.savepoints(life.play.ledger):
         wrong += verify_savepoint(life.play.coordinator(), each.name)
     return wrong + list(verify_next_run(life.play.coordinator(), lambda plan: None).problems)
@@ -704,24 +797,22 @@ def _gone_back_to(ledger: Ledger, named: set[int]) -> set[int]:
     while left:
         entry = ledger.entry(left.pop())
         if entry is not None and entry.rollback is not None:
-            found.add(entry.rollback.target)
-            left.add(entry.rollback.target)
+            below = {entry.rollback.target, *([entry.plan.base] if entry.rollback.line is not None else [])} - {0, None}
+            left |= below - found
+            found |= below
     return found
 
 
-def totals(rows: list[Row], by_hand: Mapping[str, float]) -> dict[str, float]:
-    """The sum of each key."""
-    found = dict(by_hand)
-    for row in rows:
-        found[row["k"]] = found.get(row["k"], 0.0) + row["v"]
-    return found
-
-
-def added(history: Sequence[Made]) -> Counter[str]:
-    """What was added to each total by hand."""
-    found: Counter[str] = Counter()
+def totals(history: Sequence[Made]) -> dict[str, float]:
+    """The sum of each key, with what was changed by hand."""
+    found: dict[str, float] = {}
     for made in history:
-        found.update(made.added)  # type: ignore[arg-type]  # it counts in floats, too
+        for row in made.rows:
+            found[row["k"]] = found.get(row["k"], 0.0) + row["v"]
+        for k, more in made.added.items():
+            found[k] += more
+        if made.forgets is not None:
+            del found[made.forgets]
     return found
 
 
@@ -732,13 +823,13 @@ def over(life: Life) -> list[str]:
     life.play.coordinator().publish()
     life.play.coordinator().retire()
     named = {each.entry for each in savepoint.savepoints(ledger)}
-    kept = {made.id for made in life.history if ledger.is_retained(made.id)}
+    kept = set(life._retained())
     if wrong := [f"{id} is kept, and nobody has named it" for id in kept - named - _gone_back_to(ledger, named)]:
         return wrong
     kept = {id for id in named if ledger.is_retained(id)}  # one that was rolled back, too
     life._fork(named=True)
-    for play, _, _ in life.forks[forks:]:
-        play.checkpoint()
+    for each in life.forks[forks:]:
+        each.play.checkpoint()
     files = life.root / "ledger" / "main" / "state"
     held = [snapshot_at(ledger, id, {}, by="ann") for id in kept]
     of = {each.file.path for one in held for name in one.states for each in one.table(name).files}
@@ -751,6 +842,7 @@ def over(life: Life) -> list[str]:
 
 def main() -> int:
     """Many histories, or one seed's again."""
+    from tests.spark.mended_lives import MendedLife
     from tidegate.spark.session import SparkSettings, session
 
     parser = argparse.ArgumentParser(prog="python -m tests.spark.random_histories", description=__doc__)
@@ -758,35 +850,41 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=0)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--seed", type=int, help="replay this one only")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no other one after so long")
+    parser.add_argument("--lives", choices=["Life", "MendedLife"], help="of this sort only")
     options = parser.parse_args()
     seeds = [options.seed] if options.seed is not None else range(options.start, options.start + options.seeds)
-    bad = 0
+    chosen = [each for each in (Life, MendedLife) if options.lives in (None, each.__name__)]
+    bad, told_acts = 0, Counter[str]()
+    ends = time.monotonic() + 60 * options.minutes
     with tempfile.TemporaryDirectory() as folder:
         settings = SparkSettings(
             mode="local", home=Path(folder) / "spark", master="local[2]", memory="1g", conf=INTERPRETED
         )
         with session(settings) as spark:
-            for seed in seeds:
-                bad += _one(seed, options.steps, Path(folder) / str(seed), spark)
+            for seed, lives in itertools.product(seeds, chosen):
+                if time.monotonic() > ends:
+                    break
+                bad += _one(lives(seed, Path(folder) / f"{seed}-{lives.__name__}", spark), options.steps, told_acts)
+    print(f"acts: {dict(told_acts.most_common())}")
     print(f"{bad} histories went wrong" if bad else "all tables are as they must be")
     return 1 if bad else 0
 
 
-def _one(seed: int, steps: int, root: Path, spark: Any) -> int:
-    began, life = time.monotonic(), Life(seed, root, spark)
+def _one(life: Life, steps: int, told_acts: Counter[str]) -> int:
+    began = time.monotonic()
     try:
         life.live(steps)
         wrong = told(life) + over(life)
     except Exception:
         wrong = traceback.format_exc(limit=-4).splitlines()[-16:]
-    shutil.rmtree(root, ignore_errors=True)
-    print(f"{seed}: {life}: {time.monotonic() - began:.0f} s", flush=True)
+    shutil.rmtree(life.root, ignore_errors=True)
+    told_acts.update(each.split()[0] for each in life.story)
+    name = type(life).__name__
+    print(f"{name} {life.seed} {life.kind}: {life}: {time.monotonic() - began:.0f} s", flush=True)
     if wrong:
-        print(
-            "\n".join(
-                f"  {each[:300]}" for each in [*wrong, f"replay: python -m tests.spark.random_histories --seed {seed}"]
-            )
-        )
+        how = f"replay: python -m tests.spark.random_histories --lives {name} --seed {life.seed}"
+        print("\n".join(f"  {each[:600]}" for each in [*wrong, how]), flush=True)
     return 1 if wrong else 0
 
 

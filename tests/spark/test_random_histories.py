@@ -8,12 +8,18 @@ from typing import Any
 import pytest
 
 from tests.kit.sampling import turn_of
-from tests.spark.random_histories import Life, over, told
+from tests.spark.mended_lives import MendedLife
+from tests.spark.random_histories import KINDS, Life, over, told
+
+EACH = [*((Life, seed) for seed in range(len(KINDS))), *((MendedLife, seed) for seed in (1, 10))]
+"""One of each kind; of the lives in which somebody mends, two of tables by other keys."""
 
 
-@pytest.mark.parametrize("seed", turn_of(range(7), 7))  # one of each kind
-def test_whatever_befell_it_its_tables_are_as_if_nothing_had(spark: Any, tmp_path: Path, seed: int) -> None:
-    life = Life(seed, tmp_path / "life", spark)
+@pytest.mark.parametrize(("lives", "seed"), turn_of(EACH, len(EACH)))
+def test_whatever_befell_it_its_tables_are_as_if_nothing_had(
+    spark: Any, tmp_path: Path, lives: type[Life], seed: int
+) -> None:
+    life = lives(seed, tmp_path / "life", spark)
     life.live(9)
     assert told(life) == [], str(life)
     assert over(life) == [], str(life)
