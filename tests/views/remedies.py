@@ -73,6 +73,10 @@ ASKING = ("rollback", "recover", "backfill", "disown", "mark", "stop", "cancel")
 """What asks people before it does it."""
 
 
+JUDGING = ("run", "check", "plan", "doctor", "suite")
+"""What may end with 1 or 3 although it works: that is what it has found, or what has become of a checkpoint."""
+
+
 @dataclass
 class Remedies:
     """What was tried of a life, and did not work."""
@@ -101,7 +105,7 @@ class Remedies:
             self.refused.append(f"after {at}, `{line}`: {' '.join(told.text.split())[:300]}")
         if told.is_unforeseen or told.code is None:
             self.wrong.append(f"after {at}, the remedy `{line}` raises: {told.text.strip()[-1200:]}")
-        elif told.code == 2 or "usage:" in told.err:
+        elif told.code == 2 or "usage:" in told.err or (told.code and verb not in JUDGING):
             self.wrong.append(f"after {at}, the remedy `{line}` cannot be carried out: {told.text.strip()[:900]}")
         elif told.code == 0 and verb in PROMISES and (why := PROMISES[verb](shops, told)):
             self.wrong.append(f"after {at}, the remedy `{line}` does not keep its promise: {why}")
