@@ -187,6 +187,11 @@ class TransactionalSink(ExactlyOnceSink):
             reason="NO_MARK",
         )
 
+    @property
+    def can_set_mark(self) -> bool:
+        """True: it implements `set_mark`."""
+        return type(self).set_mark is not TransactionalSink.set_mark
+
     def take_back(self, rows: StagedRows, to: int, context: SinkContext) -> bool:
         """Remove what was loaded after checkpoint `to`, and set the mark to `rows.checkpoint`, in one transaction.
 

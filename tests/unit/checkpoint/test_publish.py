@@ -321,6 +321,17 @@ def test_damage_is_told_even_if_others_commit_to_the_table_all_the_time(world, m
     damaged(world, "a", "TABLE_DAMAGED")  # by then the others have made a table of that name
 
 
+def test_a_table_that_others_made_again_is_damage_also_after_the_first_checkpoint(world):
+    """What was staged is gone with the former table: that is no VACUUM."""
+    world.checkpoint("one", rows=3)
+    world.tables.tables.pop("b")
+    foreign(world, "b")
+    told = damaged(world, "b", "TABLE_DAMAGED")
+    assert "checkpoint 1 was published there, and the table holds None" in told.what
+    assert "`tidegate rollback MODULE:PIPELINE --to 1 --leave b`" in told.help
+    assert "tidegate mark" not in told.help, "a Delta table has none"
+
+
 def test_staged_files_that_somebody_removed_are_damage(world):
     """Scenario 10 at this level: a VACUUM by someone else."""
     world.decided("one", rows=3)

@@ -20,7 +20,12 @@ from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.located import relative_paths
 from tidegate.checkpoint.publishing import intervals as publish_intervals
 from tidegate.checkpoint.publishing.seen_tables import leave_hint, take_hint
-from tidegate.checkpoint.publishing.table_mismatch import TABLE_GONE, mismatch_error, missing_table_error
+from tidegate.checkpoint.publishing.table_mismatch import (
+    TABLE_GONE,
+    mismatch_error,
+    missing_table_error,
+    was_published,
+)
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -46,6 +51,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+STAGED_FILES_GONE = "STAGED_FILES_GONE"
 
 _AT_ONCE = 16
 """How many tables on object stores are asked at the same time."""
@@ -358,9 +365,12 @@ class _Publishing:
             # Others may have published it since the head was read, and retention may have removed the staged files.
             now = self.head()
             if now.last == head.last:
-                # With a table that somebody has deleted, what was staged in it is gone.
+                # With a table that somebody has deleted or replaced, what was staged in it is gone.
                 if (gone := missing_table_error(self.pipeline, view, self.sinking, now)) is not None:
                     raise gone from error
+                if error.reason == STAGED_FILES_GONE and was_published(self.pipeline, entry, self.sinking.name):
+                    why = f"checkpoint {entry.id} was published there, and the table holds {now.last}"
+                    raise mismatch_error(self.pipeline, view, self.sinking, now, why) from error
                 raise
             return False
         if published is None:

@@ -15,18 +15,21 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import SinkNode
 
-__all__ = ["TABLE_GONE", "begin_anew", "gone_error", "mismatch_error", "missing_table_error"]
+__all__ = ["TABLE_GONE", "begin_anew", "gone_error", "mismatch_error", "missing_table_error", "was_published"]
 
 TABLE_GONE = "TABLE_GONE"
 
 
 def begin_anew(table: str, to: int | None) -> str:
     """Return what to do about a table that is gone. to: the last completed checkpoint, if there is a way back."""
-    put_back = "put it back from a copy, all of it"
+    return f"put it back from a copy, all of it{_or_let_it_begin(table, to)}"
+
+
+def _or_let_it_begin(table: str, to: int | None) -> str:
     if to is None or "." in table:  # a state or a quarantine
-        return put_back
+        return ""
     return (
-        f"{put_back}; or, if its rows are not needed, let it begin anew: `tidegate rollback MODULE:PIPELINE --to {to} "
+        f"; or, if its rows are not needed, let it begin anew: `tidegate rollback MODULE:PIPELINE --to {to} "
         f"--leave {table}`, then resume the pipeline if it is suspended"
     )
 
@@ -75,20 +78,29 @@ def mismatch_error(pipeline: PipelineContext, view: View, sinking: SinkNode, hea
             "name",
             reason="SINK_TABLE_CHANGED",
         )
-    put_back = (
-        f"; if only its mark was lost, `tidegate mark MODULE:PIPELINE --sink {sinking.name}` puts it back"
-        if isinstance(sinking.sink, TransactionalSink)
+    has_mark = isinstance(sinking.sink, TransactionalSink) and sinking.sink.can_set_mark
+    last = view.last_completed
+    ways = (
+        f"; if only its mark was lost, `tidegate mark MODULE:PIPELINE --sink {sinking.name}` puts it back, with --last"
+        if has_mark
         else ""
     )
+    if head.last is None and last is not None and not last.plan.by_interval:
+        ways += _or_let_it_begin(sinking.name, last.id)
     return Corrupt(
         f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
         expected="the table as tidegate left it",
         help=(
             "the table was dropped, recreated, replaced or restored from elsewhere, or the ledger was: put back "
-            f"whichever is wrong from a copy; `tidegate doctor` shows both{put_back}"
+            f"whichever is wrong from a copy; `tidegate doctor` shows both{ways}"
         ),
         reason="TABLE_DAMAGED",
     )
+
+
+def was_published(pipeline: PipelineContext, entry: Entry, table: str) -> bool:
+    """Return whether readers have been told that the entry is on the table."""
+    return _published_table(pipeline, entry, table) is not None
 
 
 def _published_uri(pipeline: PipelineContext, entry: Entry, name: str) -> str | None:
