@@ -6,7 +6,7 @@ The same coordinator and the same jobs as under Airflow; only the schedule is a 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -72,6 +72,9 @@ class Observer:
 
     def stuck(self, table: str, error: TidegateError) -> None:
         """A table could not be published to; the next checkpoint tries again."""
+
+    def published(self, stuck: Mapping[str, TidegateError]) -> None:
+        """All tables were tried; these could not be published to."""
 
 
 class SessionSource(Protocol):
@@ -318,6 +321,7 @@ def _abort_reason(error: TidegateError) -> str:
 
 
 def _tell_stuck(coordinator: Coordinator, run: str, report: Report, observer: Observer) -> None:
+    observer.published(report.stuck)
     for table, stuck in report.stuck.items():
         troubles.record_error(coordinator.ledger, run, f"publishing to {table}", stuck)
         observer.stuck(table, stuck)

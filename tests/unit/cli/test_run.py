@@ -1,5 +1,6 @@
 """run without Spark: what it says as checkpoints go by, how long it goes on, what signals do."""
 
+import json
 import os
 import signal
 import threading
@@ -89,6 +90,33 @@ def three_checkpoints(project):
         return []
 
     return behave
+
+
+def test_a_run_that_leaves_rows_unpublished_does_not_end_well(project, tidegate, loop):
+    (project.folder / "shop.py").write_text(SHOP)
+    full = Unavailable("no space left", help="free some", reason="STORAGE")
+
+    def behave(observer, schedule):
+        observer.published({"good": full, "bad": full})
+        observer.published({"good": full})
+        return []
+
+    loop(behave)
+    said = tidegate("run", "shop:pipeline", "--until-idle", "--json")
+    assert said.code == 3
+    error = json.loads(said.out)["error"]
+    assert error["reason"] == "STORAGE"
+    assert "table 'good' lacks rows of completed checkpoints" in error["what"]
+    assert "no space left" in error["what"]
+    assert error["help"] == "free some; nothing is lost: each later run tries again"
+
+    def repaired(observer, schedule):
+        behave(observer, schedule)
+        observer.published({})
+        return []
+
+    loop(repaired)
+    assert tidegate("run", "shop:pipeline", "--until-idle").code == 0
 
 
 def test_a_log_gets_one_line_per_event(project, tidegate, loop):

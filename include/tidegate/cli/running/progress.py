@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
@@ -32,6 +33,8 @@ class ProgressPrinter(Observer):
         self.out = out
         self.checkpoints: list[dict[str, Any]] = []
         self.covered_intervals: list[dict[str, Any]] = []
+        self.unpublished: dict[str, TidegateError] = {}
+        """The tables that could not be published to when all were tried last, and why."""
         self._waiting = ""
 
     def __enter__(self) -> ProgressPrinter:
@@ -89,6 +92,9 @@ class ProgressPrinter(Observer):
 
     def stuck(self, table: str, error: TidegateError) -> None:
         self.out.line(f"table {table} is not published yet: {error.what.splitlines()[0]}", "yellow")
+
+    def published(self, stuck: Mapping[str, TidegateError]) -> None:
+        self.unpublished = dict(stuck)
 
     def stopping(self) -> None:
         """The user asked to stop. Called from a signal handler: it must not print the usual way."""

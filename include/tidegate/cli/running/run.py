@@ -15,7 +15,7 @@ from tidegate.cli.running.spark_needs import provide_spark_needs
 from tidegate.cli.targets import Target, open_target, refuse_unknown_jobs
 from tidegate.config import Settings
 from tidegate.coordinator import Coordinator
-from tidegate.errors import Invalid, TidegateError
+from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.loop import Schedule, run_checkpoints
 from tidegate.records.records import Published
 from tidegate.spark.session import reused_session
@@ -73,6 +73,8 @@ def run(args: argparse.Namespace, out: Output) -> int:
     stopped = False
     try:
         stopped = run_loop(coordinator, _schedules(schedule, args.interval), progress, target.settings, out)
+        if not stopped:
+            _refuse_unpublished(progress)
     except KeyboardInterrupt:
         out.document(_document(target, progress, stopped=True))
         out.line("Stopped; the running checkpoint was aborted. The next run takes its input again.", "yellow")
@@ -83,6 +85,18 @@ def run(args: argparse.Namespace, out: Output) -> int:
     out.document(_document(target, progress, stopped=stopped))
     _print_closing(target, progress, stopped, out)
     return _exit_code(args, progress, stopped)
+
+
+def _refuse_unpublished(progress: ProgressPrinter) -> None:
+    """Raise Unavailable if a table lacks rows of completed checkpoints: whoever comes next would not find them."""
+    for table, error in progress.unpublished.items():
+        raise Unavailable(
+            f"table {table!r} lacks rows of completed checkpoints, since it could not be published to: {error.what}",
+            expected=error.expected,
+            help=f"{error.help}; nothing is lost: each later run tries again" if error.help else "run it again later",
+            reason=error.reason,
+            quoted=error.quoted,
+        )
 
 
 def _exit_code(args: argparse.Namespace, progress: ProgressPrinter, stopped: bool) -> int:
