@@ -16,7 +16,7 @@ import pytest
 
 from tests.kit.sampling import in_turn
 from tidegate import seams
-from tidegate.errors import Corrupt, Invalid
+from tidegate.errors import Corrupt, Invalid, Unavailable
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
 from tidegate.sinks import FileExport
@@ -82,6 +82,21 @@ def test_each_checkpoint_has_a_folder_and_a_manifest(export):
     assert json.loads((export.folder / "_latest.json").read_text()) == export.manifests()[-1]
     export.sink.retire(export.context, Staging(1, "a"))
     assert export.keys() == [1, 2, 3], "the folder has its own copy"
+
+
+def test_a_folder_in_which_nothing_can_be_made_is_named_and_tried_again(export):
+    export.publish(1, export.stage(1, 1))
+    in_the_way = export.folder / "_incoming"
+    in_the_way.rmdir()
+    in_the_way.write_text("a file")
+    batch = export.stage(2, 2)
+    with pytest.raises(Unavailable) as refused:
+        export.publish(2, batch)
+    assert refused.value.reason == "STORAGE"
+    assert str(export.folder) in refused.value.what
+    in_the_way.unlink()
+    export.publish(2, batch)
+    assert export.keys() == [1, 2]
 
 
 def test_csv_is_what_every_tool_reads(tmp_path, spark):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import msgspec
 
 from tidegate.delta import locate
+from tidegate.delta.files.access import unavailable
 from tidegate.delta.files.partitions import refuse_rows
-from tidegate.errors import Invalid
+from tidegate.errors import Invalid, Unavailable
 from tidegate.records.names import listed, quoted
 from tidegate.records.place import Place, is_relative
 from tidegate.records.records import Json
@@ -192,12 +194,37 @@ class FileExport(TransactionalSink):
         return {"header": separator.join(_csv_name(name, separator) for name in self._file_columns(frame))}
 
     def last(self, context: SinkContext) -> int | None:
+        with self._storage_errors(context):
+            return self._last(context)
+
+    def _last(self, context: SinkContext) -> int | None:
         latest = self._latest(context)
         if latest is None or latest.entry.app != context.app_id:
             return None
         return latest.entry.checkpoint if self._folder(context).is_finished(latest.entry) else latest.entry.after
 
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
+        with self._storage_errors(context):
+            return self._load(rows, context)
+
+    @contextlib.contextmanager
+    def _storage_errors(self, context: SinkContext) -> Iterator[None]:
+        """Raise what the folder's disk refuses as Unavailable: what is decided waits until it is put right."""
+        try:
+            yield
+        except OSError as error:
+            raise unavailable(self.target(context.place), error) from error
+        except Invalid as error:
+            if error.reason != "NO_ACCESS":
+                raise
+            raise Unavailable(
+                f"sink {context.sink}: {error.what}",
+                expected="a folder that this user may read and write",
+                help="change its owner or mode; the next attempt tries again",
+                reason="STORAGE",
+            ) from error
+
+    def _load(self, rows: StagedRows, context: SinkContext) -> bool:
         folder, staged = self._folder(context), rows.location
         latest = self._latest(context)
         ours = latest is not None and latest.entry.app == context.app_id
