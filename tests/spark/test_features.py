@@ -9,7 +9,7 @@ import pytest
 
 from tests.kit.sampling import in_turn
 from tidegate.delta import Location, open_table, spark_reasons, spark_reasons_to_rewrite
-from tidegate.errors import Unavailable
+from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Publication, SinkContext, Staging
@@ -87,13 +87,29 @@ def test_a_table_is_published_by_the_engine_that_keeps_its_rules(spark, tmp_path
         assert len({row[2] for row in world.rows}) == 3
 
 
-def test_a_check_constraint_is_kept(spark, tmp_path):
-    world = World(spark, tmp_path, DeltaAppend("t"))
-    make(spark, world.target, "(k int, v string)")
-    spark.sql(f"ALTER TABLE delta.`{world.target}` ADD CONSTRAINT positive CHECK (k > 0)")
+@pytest.mark.parametrize("sink", [DeltaAppend("t"), DeltaUpsert("t", keys=["k"])])
+@pytest.mark.parametrize(
+    ("columns", "rule", "bad", "named"),
+    [
+        ("(k int, v string)", "ADD CONSTRAINT positive CHECK (k > 0)", "(-77, 'b')", "CHECK constraint positive"),
+        ("(k int, v varchar(3))", "", "(2, 'canary')", "char or varchar"),
+    ],
+)
+def test_a_rule_of_the_table_is_kept_and_named_without_the_row_that_breaks_it(
+    spark, tmp_path, sink, columns, rule, bad, named
+):
+    world = World(spark, tmp_path, sink)
+    make(spark, world.target, columns)
+    if rule:
+        spark.sql(f"ALTER TABLE delta.`{world.target}` {rule}")
     world.checkpoint(1, "(1, 'a')")
-    with pytest.raises(Exception, match=r"(?i)constraint"):
-        world.checkpoint(2, "(-1, 'b')")
+    with pytest.raises(Invalid) as refused:
+        world.checkpoint(2, bad)
+    assert refused.value.reason == "COMMIT_REFUSED"
+    assert named in refused.value.what
+    assert world.target in refused.value.what
+    assert "77" not in str(refused.value)
+    assert "canary" not in str(refused.value)
     assert world.rows == [(1, "a")]
     assert world.sink.head(world.context).last == 1
 

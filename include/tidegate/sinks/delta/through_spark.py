@@ -8,15 +8,17 @@ commit can be lost. Nor does it sync its files, so they are synced afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.delta import CommitStamp, Committed, Snapshot, StagedFile, find_commit, open_table, sync_commit
 from tidegate.delta.arrow_types import arrow_schema, typed_partition
 from tidegate.delta.files.partitions import partition_values
-from tidegate.errors import Corrupt, Invalid, Unavailable
+from tidegate.errors import Corrupt, Invalid, TidegateError, Unavailable
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sinks.base import SinkContext
@@ -32,6 +34,9 @@ _ORDER = "tidegate_order"
 _DELETED = "tidegate_deleted"
 OWN_COLUMNS = (_ORDER, _DELETED)
 """What a merge adds to the rows of a batch."""
+_VIOLATED = re.compile(r"((?:CHECK|NOT NULL) constraint .*?)\s*violated", re.DOTALL)
+"""What delta-spark says of a row that a table does not take, up to the values of the row."""
+_TOO_LONG = re.compile(r"\[(DELTA_EXCEED_CHAR_VARCHAR_LIMIT|EXCEED_LIMIT_LENGTH)\]")
 _TXN = "spark.databricks.delta.write"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -43,11 +48,18 @@ def append_by_spark(
     session = _session(snapshot, context)
     _record_owner(session, snapshot, stamp)
     seams.fault(stamp.faults[0])
+    with _refusals(snapshot):
+        _append_all(session, snapshot, batches, stamp, evolve)
+    return _find_or_add_commit(session, snapshot, stamp)
+
+
+def _append_all(
+    session: SparkSession, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, evolve: bool
+) -> None:
     frames = [_read(session, snapshot, batch.files, batch.columns) for batch in batches if batch.files]
     if frames:
         rows = functools.reduce(lambda first, second: first.unionByName(second, allowMissingColumns=True), frames)
         _append(rows, snapshot, stamp.app_id, stamp.id, stamp, evolve)
-    return _find_or_add_commit(session, snapshot, stamp)
 
 
 def merge_by_spark(
@@ -75,20 +87,48 @@ def merge_by_spark(
     try:
         for key, value in settings.items():
             session.conf.set(key, value)
-        session.sql(
-            f"MERGE INTO delta.{quoted(snapshot.location.url)} t USING {view} s ON "
-            + " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
-            + f" WHEN MATCHED AND {counts} AND s.{_DELETED} THEN DELETE"
-            + f" WHEN MATCHED AND {counts} THEN UPDATE SET "
-            + ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in names)
-            + f" WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({', '.join(map(quoted, names))})"
-            + f" VALUES ({', '.join(f's.{quoted(name)}' for name in names)})"
-        )
+        with _refusals(snapshot):
+            session.sql(
+                f"MERGE INTO delta.{quoted(snapshot.location.url)} t USING {view} s ON "
+                + " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in keys)
+                + f" WHEN MATCHED AND {counts} AND s.{_DELETED} THEN DELETE"
+                + f" WHEN MATCHED AND {counts} THEN UPDATE SET "
+                + ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in names)
+                + f" WHEN NOT MATCHED AND NOT s.{_DELETED} THEN INSERT ({', '.join(map(quoted, names))})"
+                + f" VALUES ({', '.join(f's.{quoted(name)}' for name in names)})"
+            )
     finally:
         for key in settings:
             session.conf.unset(key)
         session.catalog.dropTempView(view)
     return _find_or_add_commit(session, snapshot, stamp)
+
+
+@contextlib.contextmanager
+def _refusals(snapshot: Snapshot) -> Iterator[None]:
+    """Raise what a rule of the table refuses as Invalid, without the row that Spark quotes."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:
+        rule = _broken_rule(str(error))
+        if not rule:
+            raise
+        raise Invalid(
+            f"{snapshot.location.url} refuses rows that are decided: they break {rule}",
+            expected="no rule of the table that these rows break",
+            help="drop the rule, then run again: the pending checkpoints are published then. To keep it, let a gate in "
+            "front of the sink set such rows aside from then on",
+            reason="COMMIT_REFUSED",
+        ) from None
+
+
+def _broken_rule(said: str) -> str:
+    """Return the rule of the table by which delta-spark refuses a row, without the row. Empty: it is another error."""
+    if found := _VIOLATED.search(said):
+        return f"its {' '.join(found[1].split())}"
+    return "the length of a char or varchar column" if _TOO_LONG.search(said) else ""
 
 
 def _session(snapshot: Snapshot, context: SinkContext) -> SparkSession:
