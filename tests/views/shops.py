@@ -21,6 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -204,11 +205,15 @@ class Shops:
             return Said(what, 1, "", traceback.format_exc())
         return Said(what, 0, "", "")
 
+    def now(self) -> datetime:
+        """The time of its clock."""
+        return datetime.now(UTC)
+
     def run(self, line: str, *, dies_at: Callable[[str], None] | None = None) -> Said:
         """One command, as it is typed behind `tidegate`."""
         out, err = io.StringIO(), io.StringIO()
         sys.modules.pop("shop", None)  # each process imports it
-        hook = seams.Seams(fault=dies_at or _goes_on, sleep=_impatient())
+        hook = seams.Seams(now=self.now, fault=dies_at or _goes_on, sleep=_impatient())
         code: int | None = None
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), seams.installed(hook):
             try:
