@@ -122,8 +122,8 @@ def test_a_table_of_a_pipeline_that_is_still_there_is_not_taken_over(sites, tide
     assert (run.checkpoint(), run.good()) == (4, [1, 2, 3, 4])
 
 
-@pytest.mark.parametrize(("behind", "reason"), [("ledger", "TABLE_DAMAGED"), ("tables", "STAGED_FILES_GONE")])
-def test_a_replica_whose_parts_are_of_different_moments_is_refused(sites, tidegate, behind, reason):
+@pytest.mark.parametrize("behind", ["ledger", "tables"])
+def test_a_replica_whose_parts_are_of_different_moments_is_refused(sites, tidegate, behind):
     shutil.rmtree(sites.there / "tables")
     run = sites.at(sites.here)
     first, second = (behind, "tables" if behind == "ledger" else "ledger")
@@ -134,7 +134,7 @@ def test_a_replica_whose_parts_are_of_different_moments_is_refused(sites, tidega
     run = sites.at(sites.there)
     with pytest.raises(Corrupt) as caught:
         run.checkpoint()
-    assert caught.value.reason == reason
+    assert caught.value.reason == "TABLE_DAMAGED"
 
 
 def test_without_take_over_tables_with_rows_are_refused(sites, tidegate):
