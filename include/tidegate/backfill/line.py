@@ -302,9 +302,9 @@ class LineCoordinator(Coordinator):
                 reason="LINE_SWAPPED",
             )
         if isinstance(step, Refuse):
-            listed = ", ".join(map(str, step.ids))
+            listed = f" (checkpoint {', '.join(map(str, step.ids))})" if step.ids else ""
             raise Rejected(
-                f"backfill {name!r} of pipeline {ledger.pipeline!r} cannot go on: {step.why} (checkpoint {listed})",
+                f"backfill {name!r} of pipeline {ledger.pipeline!r} cannot go on: {step.why}{listed}",
                 expected="every checkpoint that it rests on to count",
                 help=f"discard it, and begin another one: tidegate backfill MODULE:PIPELINE --discard {name}",
                 reason="LINE_REFUSED",
@@ -574,9 +574,12 @@ def _claimed(ledger: Ledger, origin: int, help: str) -> Rejected:
 
 def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bool) -> list[str]:
     """Return why no line can begin at checkpoint `origin`. Empty: it can."""
+    if live.ledger.view().last_completed is None:
+        return ["it has completed no checkpoint yet: there is nothing to compute again"]
     target, changes = changes_since(live, origin)
     recorded = RecordedPlans(live.ledger, origin)
-    problems = [*_moved_sources(live, origin), *gone_inputs(target, live)]
+    problems = list(_moved_sources(live, origin)) or list(_unfit_origin(live, origin, cuts))
+    problems += gone_inputs(target, live)
     problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
     if cuts == "recorded":
         problems += recorded.problems(live.graph.sources)
@@ -598,6 +601,21 @@ def _moved_sources(live: Coordinator, origin: int) -> Iterator[str]:
                 f"source {change.name!r} was {what} after checkpoint {origin}, which knows it by that name; the "
                 "code does not: begin at a checkpoint that was made since, or from the beginning"
             )
+
+
+def _unfit_origin(live: Coordinator, origin: int, cuts: Cuts) -> Iterator[str]:
+    """Yield why no line can continue from checkpoint `origin` with this code: what would refuse one that has begun."""
+    if not origin:
+        return
+    decision = live.ledger.decision(origin)
+    manifest = decision.manifest if decision is not None else None
+    record = LineRecord(
+        **stamp(seams.new_id()), name="new", uid=seams.new_id(), origin=origin, manifest=manifest, cuts=cuts, by=""
+    )
+    try:
+        look(snapshot_at(live.ledger, origin, live.place.options, by=""), open_line(live, record).own)
+    except (Invalid, Rejected) as error:
+        yield error.what
 
 
 def _lost_inputs(live: Coordinator, recorded: RecordedPlans) -> Iterator[str]:
@@ -648,7 +666,7 @@ EXPECTED = (
     "retained, and the versions of tables that they have looked up; and nothing that was changed by hand"
 )
 WAYS_OUT = (
-    "begin later, put the input back, or give sources that read it from where it is now; where checkpoints are not "
+    "begin elsewhere, put the input back, or give sources that read it from where it is now; where checkpoints are not "
     "retained, or versions of a table that is looked up are gone, use --cuts own, which looks it up as it is now; to "
     "lose what was changed by hand, --drop-by-hand"
 )
