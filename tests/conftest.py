@@ -13,7 +13,7 @@ os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
 os.environ["TZ"] = "UTC"
 time.tzset()
 
-FIRST = ("dags", "crash", "bench", "connectors", "spark", "simulation", "views", "world")
+FIRST = ("dags", "crash", "bench", "connectors", "spark", "simulation", "views", "replay", "world")
 
 
 JVM = {"spark", "connect_spark", "connect_settings", "kafka_broker"}
