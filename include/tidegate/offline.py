@@ -59,6 +59,9 @@ __all__ = [
     "states_of",
 ]
 
+_VERSIONS = "tidegate_versions_of_this_state"
+"""What stands for the table in SQL, until Spark is given it."""
+
 
 def read(spark: SparkSession, pipeline: str, sink: str, checkpoint: int | None = None) -> DataFrame:
     """Return a sink's table exactly as of a checkpoint; by default the last published one."""
@@ -95,7 +98,8 @@ def read_state(spark: SparkSession, pipeline: str, operator: str, checkpoint: in
         raise no_such_state(pipeline, operator, when, states, help="operators are named by their uid")
     refuse_discarded(ledger, published.id)
     state = states[operator]
-    return spark.sql(state.view("{versions}"), versions=_version(spark, state.table))
+    sql = state.view(_VERSIONS).replace("{", "{{").replace("}", "}}")  # names of columns may have braces
+    return spark.sql(sql.replace(_VERSIONS, "{versions}"), versions=_version(spark, state.table))
 
 
 def bootstrap(pipeline: Pipeline, spark: SparkSession, operator: str, rows: DataFrame | Mapping[str, DataFrame]) -> int:

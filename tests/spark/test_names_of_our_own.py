@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import tidegate.testing
+from tidegate import Pipeline, offline
+from tidegate.sinks import DeltaAppend
 from tidegate.sinks.channel import _cancel_out
+from tidegate.testing import TestSource
 
 
 def test_rows_on_their_way_to_another_job_may_have_columns_of_any_name(spark: Any) -> None:
@@ -15,3 +19,17 @@ def test_rows_on_their_way_to_another_job_may_have_columns_of_any_name(spark: An
     assert [tuple(row) for row in remaining.collect()] == [(1, "plus", "a", 7)]
     assert [tuple(row) for row in withdrawn.collect()] == [(3, "minus", "c", 9)]
     assert remaining.columns == withdrawn.columns == rows.columns
+
+
+def test_a_state_whose_columns_have_braces_in_their_names_is_read(spark: Any, tmp_path: Any, monkeypatch: Any) -> None:
+    """As Spark's own SQL with arguments takes them for the names of arguments."""
+    pipeline = Pipeline("braces")
+    rows = pipeline.source("rows", TestSource("`{v}` long, `a}` string", [{"{v}": 1, "a}": "x"}]))
+    counts = rows.aggregate(by=["{v}", "a}"], n="count(*)", uid="counts")
+    counts.sink("counts", DeltaAppend("counts", changelog=True))
+    with tidegate.testing.run(pipeline, tmp_path, spark=spark) as running:
+        running.until_idle()
+        monkeypatch.setenv("TIDEGATE_ROOT", running.settings.root)
+        monkeypatch.setenv("TIDEGATE_DATA", running.settings.data)
+        (row,) = offline.read_state(spark, "braces", "counts").collect()
+        assert (row["{v}"], row["a}"], row["n"]) == (1, "x", 1)
