@@ -8,13 +8,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
+from pyspark.errors import PySparkException as SparkError
 
 from tests.spark.small_pipeline import SmallPipeline
 from tidegate import Pipeline
 from tidegate.cli.main import main
+from tidegate.delta import Location, open_table, read_table
+from tidegate.delta.files.partitions import refused_row
+from tidegate.errors import Invalid
 from tidegate.gates import Expectations
-from tidegate.sinks import DeltaAppend
+from tidegate.records.place import Place
+from tidegate.sinks import DeltaAppend, DeltaUpsert, FileExport, KafkaTopic
+from tidegate.sinks.base import SinkContext, Staging
+from tidegate.sinks.postgres.types import checked_columns, refusal_of
 from tidegate.sources import DeltaTable as TableSource
 from tidegate.sources import Files
 
@@ -86,3 +94,60 @@ def test_a_table_that_holds_such_bytes_already_is_read_and_judged(spark: Any, tm
     assert (verdict.outcome, verdict.quarantined) == ("quarantine", 1)
     assert sorted(row["name"] for row in cli("read", "play", "all")["rows"]) == ["G\\xE8", "abc"]
     assert [row["name"] for row in cli("quarantine", "show", "play", "checked")["rows"]] == ["G\\xE8"]
+
+
+def test_a_state_with_such_keys_is_read_and_compared_by_sql(spark: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """The engine behind `state` and `diff` refuses the file."""
+
+    def build(pipeline: Pipeline) -> None:
+        rows = pipeline.source("rows", TableSource("tables/before"))
+        totals = rows.aggregate(by="name", n="count(*)", last="max(name)", uid="totals")
+        totals.sink("totals", DeltaUpsert("tables/totals", keys=["name"]))
+
+    (tmp_path / "tidegate.toml").write_text('root = "ledger"\n')
+    monkeypatch.chdir(tmp_path)
+    played = SmallPipeline(tmp_path, spark, build)
+    for name in ("'abc'", "CAST(X'47E8' AS string)"):
+        frame = spark.sql(f"SELECT {name} AS name").coalesce(1)
+        frame.write.format("delta").mode("append").save(str(tmp_path / "tables/before"))
+        played.checkpoint()
+    assert sorted(row["name"] for row in cli("state", "play", "totals")["rows"]) == ["G\\xE8", "abc"]
+    assert [row["name"] for row in cli("diff", "play", "1", "2", "totals")["rows"]] == ["G\\xE8"]
+    table = open_table(Location(str(tmp_path / "tables/totals")))
+    assert table is not None
+    assert sorted(read_table(table)["name"].to_pylist()) == ["G\\xE8", "abc"], "as RunningPipeline.rows does"
+
+
+BYTES = "CAST(X'47E8' AS string)"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        BYTES,
+        f"array('a', NULL, {BYTES})",
+        f"map('k', 'a', {BYTES}, 'b')",
+        f"map('k', NULL, 'l', array({BYTES}))",
+        f"named_struct('a.b', NULL, 'x', array(named_struct('y', {BYTES})))",
+    ],
+)
+def test_rows_with_such_bytes_are_refused_where_spark_would_replace_them_in_json(
+    spark: Any, tmp_path: Path, name: str
+) -> None:
+    frame = spark.sql(f"SELECT 1L AS id, {name} AS `na'me`")
+    context = SinkContext("p", "u", "s", Place(str(tmp_path)), home=f"{tmp_path}/home")
+    with pytest.raises(Invalid, match="not valid UTF-8, which JSON cannot hold") as refused:
+        FileExport("out", format="json").prepare(frame, context, Staging(1, "a"))
+    assert refused.value.reason == "BAD_ROWS"
+    assert "na'me" in refused.value.what
+    for form in (KafkaTopic("t", servers="s:1").form, KafkaTopic("t", servers="s:1", key=["id", "na'me"]).form):
+        with pytest.raises(SparkError) as failed:
+            form.staged(frame).collect()
+        assert refused_row(failed.value) is not None
+    columns = checked_columns(json.loads(frame.schema.json()), None, ()).values()
+    with pytest.raises(SparkError) as failed:
+        frame.select(*columns).collect()
+    assert "not valid UTF-8" in str(refusal_of(failed.value))
+    good = spark.sql(f"SELECT 1L AS id, {name.replace(BYTES, repr('é'))} AS `na'me`")
+    for rows in (form.staged(good), good.select(*columns)):
+        assert len(rows.collect()) == 1

@@ -15,7 +15,7 @@ from tidegate.delta.files.footers import (
 from tidegate.delta.files.partitions import partition_values, with_plain_partition_text
 from tidegate.delta.files.sync import Syncing, seconds_beside
 from tidegate.delta.journal import Journal
-from tidegate.delta.log.active_files import LiveFile, data_files, live_files, paths_outside, query, read_table, sql_name
+from tidegate.delta.log.active_files import LiveFile, data_files, live_files, paths_outside
 from tidegate.delta.log.cleanup import forget_log
 from tidegate.delta.log.commits import (
     CommitStamp,
@@ -42,6 +42,7 @@ from tidegate.delta.log.restore import Foreign, foreign_commits, restore, vacuum
 from tidegate.delta.log.schema import differences, from_spark, schema_problems
 from tidegate.delta.log.snapshot import Snapshot, believe, open_table, reopen, seen
 from tidegate.delta.log.table_log import TableFiles, TableLayout, TableLog
+from tidegate.delta.queries import query, read_table, sql_name
 
 __all__ = [
     "Commit",

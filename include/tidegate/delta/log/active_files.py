@@ -28,9 +28,6 @@ __all__ = [
     "files_that_differ",
     "live_files",
     "paths_outside",
-    "query",
-    "read_table",
-    "sql_name",
 ]
 
 _TRUNCATED = timedelta(milliseconds=1)
@@ -171,32 +168,6 @@ def _files(table: pa.Table) -> list[LiveFile]:
         )
         for row in table.to_pylist()
     ]
-
-
-def read_table(snapshot: Snapshot, columns: list[str] | None = None, limit: int | None = None) -> pa.Table:
-    """Return the rows of the version, for display; pipelines let Spark read the files."""
-    import pyarrow as pa
-    from deltalake import QueryBuilder
-
-    selected = ", ".join(sql_name(name) for name in columns) if columns else "*"
-    query = f"SELECT {selected} FROM version" + (f" LIMIT {int(limit)}" if limit is not None else "")
-    return pa.table(QueryBuilder().register("version", snapshot.handle).execute(query))
-
-
-def query(tables: Mapping[str, Snapshot], sql: str) -> pa.Table:
-    """Run an SQL query over some versions, under these names: for people who investigate."""
-    import pyarrow as pa
-    from deltalake import QueryBuilder
-
-    builder = QueryBuilder()
-    for name, snapshot in tables.items():
-        builder = builder.register(name, snapshot.handle)
-    return pa.table(builder.execute(sql))
-
-
-def sql_name(name: str) -> str:
-    """Return a column's name as `query` takes it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _known(values: Json) -> Json:

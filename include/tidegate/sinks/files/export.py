@@ -21,6 +21,7 @@ from tidegate.sinks.delta.properties import path_problems
 from tidegate.sinks.delta.table import refuse_unsafe_store
 from tidegate.sinks.files.folder import LINE, ExportedFile, ExportFolder, LastEntry, LogEntry
 from tidegate.sinks.transactional import StagedRows, TransactionalSink
+from tidegate.sinks.valid_texts import columns_for_json
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -159,13 +160,13 @@ class FileExport(TransactionalSink):
             return frame
         from pyspark.sql import functions as F
 
-        row = F.struct(*(quoted(name) for name in self._file_columns(frame)))
+        columns = self._file_columns(frame)
         if self.format == "csv":
-            line, columns = F.to_csv(row, _CSV | self.options), self._file_columns(frame)
+            line = F.to_csv(F.struct(*map(quoted, columns)), _CSV | self.options)
             if len(columns) == 1:  # Spark fails on a null, and tools skip a line without anything
                 line = self._null_alone(frame, columns[0], line)
         else:
-            line = F.to_json(row, _JSON | self.options)
+            line = F.to_json(F.struct(*columns_for_json(frame, columns)), _JSON | self.options)
         return frame.select(line.alias(LINE), *map(quoted, self.partition_by))
 
     def _null_alone(self, frame: DataFrame, name: str, line: Column) -> Column:

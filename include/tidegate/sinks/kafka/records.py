@@ -14,6 +14,7 @@ from tidegate.delta.log.schema import columns, render
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sinks.declaring import collation_problems
+from tidegate.sinks.valid_texts import columns_for_json
 from tidegate.spark.known import empty_if
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class RecordForm:
         from pyspark.sql import functions as F
 
         if not self.key_as_text:
-            return F.to_json(F.struct(*(F.col(quoted(name)) for name in self.key)), _JSON).cast("binary")
+            return F.to_json(F.struct(*columns_for_json(frame, self.key)), _JSON).cast("binary")
         column = F.col(quoted(self.key[0]))
         is_binary = frame.schema[self.key[0]].dataType.typeName() == "binary"
         return column if is_binary else column.cast("string").cast("binary")
@@ -124,7 +125,7 @@ class RecordForm:
 
         if self.value != "json":
             return F.col(VALUE).cast("binary")
-        kept = [F.col(quoted(name)) for name in frame.columns if name not in self.omit]
+        kept = columns_for_json(frame, [name for name in frame.columns if name not in self.omit])
         return F.to_json(F.struct(*kept), _JSON).cast("binary")
 
 

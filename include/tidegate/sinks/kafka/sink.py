@@ -65,8 +65,8 @@ class KafkaTopic(TransactionalSink):
         security.protocol, sasl.username, linger.ms …). What transactions need cannot be changed by it.
     key: a column whose text is the record's key; or a list of columns, which become a JSON object. Records with one key
         are in one partition, the one that Java's clients choose, too.
-    value: "json": a JSON object of all columns. "string" or "bytes": the column `value`, as it is; null makes the
-        record a tombstone.
+    value: "json": a JSON object of all columns; text that is not valid UTF-8 is refused. "string" or "bytes": the
+        column `value`, as it is; null makes the record a tombstone.
     omit: columns that "json" leaves out, such as those of headers.
     headers: headers with the text or bytes of a column: their names, or a mapping from header to column.
     checkpoint_header: the name of a header with the number of the checkpoint.

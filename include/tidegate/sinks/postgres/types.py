@@ -14,6 +14,7 @@ from tidegate.postgres import FoundTable, TableColumn
 from tidegate.postgres.table import LONGEST_NAME
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
+from tidegate.sinks.valid_texts import holds_invalid_text
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -169,7 +170,8 @@ def _checked(field: Json, column: TableColumn | None, not_null: bool, more: list
     if natural == "jsonb":
         zero = F.instr(staged, "\\u0000") > 0
         refusals.append((zero & staged.rlike(r"(?<!\\)(\\\\)*\\u0000"), "holds a zero byte"))
-        refusals.append((~F.is_valid_utf8(staged), "is not valid UTF-8"))
+        if invalid := holds_invalid_text(quoted(name), kind):  # in JSON it would be valid, and another text
+            refusals.append((F.expr(invalid), "holds a text that is not valid UTF-8"))
     elif kind == "string":
         refusals += _text_refusals(value)
         if held_as == "uuid":
