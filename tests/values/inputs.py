@@ -1,0 +1,163 @@
+"""A small table of rows, cut into checkpoints, where a source reads it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+
+from tests.values.edges import KINDS, NAMES, Edge, Kind
+from tests.values.roles import Column
+from tidegate.pipeline import Pipeline, Stream
+from tidegate.sources import DeltaTable, Files
+from tidegate.sources.base import Source
+
+__all__ = ["FORMATS", "Input"]
+
+FORMATS = ("delta", "parquet", "json", "csv")
+_IN_TIME = "timed-"
+"""The beginning of names of files whose rows are in the order of the column: none of them is late."""
+RAW = "raw"
+"""The column of which a stage makes one of a type that sources do not have."""
+_TIMES = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "false",
+}
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a source reads: rows in SQL, in the order in which they arrive."""
+
+    column: Column
+    format: str
+    values: tuple[Edge | None, ...]
+    cuts: tuple[int, ...]
+    """Where a checkpoint ends."""
+    numbers: tuple[int, ...]
+    """The column `n`."""
+
+    @classmethod
+    def of(cls, dice: random.Random, kind: Kind | None = None, format: str | None = None) -> Input:
+        kind = kind or dice.choice(list(KINDS.values()))
+        format = format or dice.choice([each for each in FORMATS if each in kind.formats])
+        able = [each for each in kind.edges if format in ("delta", "parquet") or not (each.far or each.no_text)]
+        edges = tuple(dice.sample(able, min(len(able), dice.choice([1, 2, 3, 4]))))
+        count = dice.choice([4, 6, 9, 12])
+        values = tuple(dice.choice([*edges, *edges, None]) for _ in range(count))
+        cuts = tuple(sorted(dice.sample(range(1, count), dice.choice([0, 1, 1, 1, 2, 2]))))
+        numbers = tuple(dice.sample(range(count), count))
+        named = [name for name in NAMES if format != "delta" or not set(name) & set(" ,;{}()=")]  # Spark refuses these
+        return cls(Column(dice.choice(named), kind, edges), format, values, cuts, numbers)
+
+    @property
+    def made(self) -> bool:
+        return bool(self.column.kind.made)
+
+    @property
+    def _name(self) -> str:
+        """The column's name in the source, in backticks."""
+        return RAW if self.made else self.column.quoted
+
+    @property
+    def schema(self) -> str:
+        return f"id bigint, k string, n int, at timestamp, {self._name} {self.column.kind.type}"
+
+    @property
+    def sql(self) -> str:
+        """All rows."""
+        rows = []
+        for place, value in enumerate(self.values):
+            sql = f"CAST(NULL AS {self.column.kind.type})" if value is None else value.sql
+            at = f"timestamp'2024-01-01 00:{place:02d}:00Z'"
+            rows.append(f"({place}L, '{'xyz'[self.numbers[place] % 3]}', {self.numbers[place]}, {at}, {sql})")
+        return f"SELECT * FROM VALUES {', '.join(rows)} AS t(id, k, n, at, {self._name})"
+
+    @property
+    def bounds(self) -> list[tuple[int, int]]:
+        edges = [0, *self.cuts, len(self.values)]
+        return list(itertools.pairwise(edges))
+
+    def write(self, spark: Any, folder: Path) -> Any:
+        """Put the rows where the source reads them, a file or a version for each checkpoint. Return them all, as Spark
+        has them."""
+        folder.mkdir(parents=True)
+        frame = spark.sql(self.sql)
+        if self.column.kind.time:
+            self._write_parquet(frame.orderBy(self._name), folder, _IN_TIME)
+        if self.format == "delta":
+            for begin, end in self.bounds:
+                part = frame.where(f"id >= {begin} AND id < {end}").coalesce(1)
+                part.write.format("delta").mode("append").save(str(folder / "table"))
+            return self._seen(spark.read.format("delta").load(str(folder / "table")))
+        if self.format == "parquet":
+            self._write_parquet(frame, folder, "")
+            return self._seen(frame)
+        from pyspark.sql import functions as F
+
+        row = F.struct(*(F.col("`" + name.replace("`", "``") + "`") for name in frame.columns))
+        spaces = {"ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"}
+        is_json = self.format == "json"
+        line = F.to_json(row, _TIMES) if is_json else F.to_csv(row, _TIMES | spaces | {"escape": '"'})
+        lines = [each[0] for each in frame.select(line).collect()]
+        for number, (begin, end) in enumerate(self.bounds):
+            head = [_csv_line(frame.columns)] if self.format == "csv" else []
+            text = "".join(each + "\n" for each in [*head, *lines[begin:end]])
+            (folder / f"{number}.{self.format}").write_text(text, newline="")
+        reader = spark.read.schema(self.schema).options(**self.options)
+        return self._seen(reader.format(self.format).load(str(folder / f"[0-9].{self.format}")))
+
+    def _write_parquet(self, frame: Any, folder: Path, prefix: str) -> None:
+        rows = frame.toArrow()
+        for number, (begin, end) in enumerate(self.bounds):
+            pyarrow.parquet.write_table(rows.slice(begin, end - begin), folder / f"{prefix}{number}.parquet")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Of Spark's reader, and of the source."""
+        return {"header": "true", "escape": '"', "multiLine": "true"} if self.format == "csv" else {}
+
+    def _seen(self, frame: Any) -> Any:
+        """The rows as operators see them."""
+        return frame.selectExpr(*self._stage()) if self.made else frame
+
+    def _stage(self) -> list[str]:
+        return ["id", "k", "n", "at", f"{self.column.kind.made} AS {self.column.quoted}"]
+
+    def declare(self, pipeline: Pipeline, folder: Path) -> Stream:
+        """The source, and the rows that operators see."""
+        if self.format == "delta":
+            return self._declared(pipeline, "rows", DeltaTable(str(folder / "table"), start=0, max_files=1), "at")
+        pattern = str(folder / f"[0-9].{self.format}")
+        source = Files(pattern, schema=self.schema, max_files=1, options=self.options)
+        return self._declared(pipeline, "rows", source, "at")
+
+    def declare_in_time(self, pipeline: Pipeline, folder: Path) -> Stream:
+        """Another source of the same rows, whose event time is the column."""
+        source = Files(str(folder / f"{_IN_TIME}*.parquet"), schema=self.schema, max_files=1)
+        return self._declared(pipeline, "timed", source, self.column.name)
+
+    def _declared(self, pipeline: Pipeline, name: str, source: Source, event_time: str) -> Stream:
+        rows = pipeline.source(name, source, bounded=pipeline.finishes, event_time=event_time, watermark="0 s")
+        return rows.select(*self._stage(), name=f"{name}-made") if self.made else rows
+
+    def __str__(self) -> str:
+        edges = {each: str(place) for place, each in enumerate(self.column.edges)}
+        rows = "".join("-" if each is None else edges[each] for each in self.values)
+        cut = "|".join(rows[begin:end] for begin, end in self.bounds)
+        values = ", ".join(each.sql[:80] for each in self.column.edges)
+        return f"{self.column.kind.name} {self.column.name!r} from {self.format}: {cut} of {values}"
+
+
+def _csv_line(names: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(names)
+    return text.getvalue()
