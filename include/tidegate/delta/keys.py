@@ -93,7 +93,8 @@ class Keys:
 class _Ordered:
     """A column's distinct values in order. Looked up one by one: most files need a handful.
 
-    Moments and days are compared as numbers: Spark has years that Python has not.
+    Moments and days are compared as numbers, and texts as bytes: Spark has years that Python has not, and texts that
+    are not valid UTF-8.
     """
 
     def __init__(self, values: Any) -> None:
@@ -104,12 +105,15 @@ class _Ordered:
         self._values = present.take(pc.array_sort_indices(present))
         self._kind = present.type
         self._counts = pa.types.is_timestamp(self._kind) or pa.types.is_date(self._kind)
+        self._is_text = pa.types.is_string(self._kind) or pa.types.is_large_string(self._kind)
 
     def __len__(self) -> int:
         return len(self._values)
 
     def __getitem__(self, place: int) -> Any:
         value = self._values[place]
+        if self._is_text:
+            return bytes(value.as_buffer())
         return value.value if self._counts else value.as_py()
 
     def between(self, low: Any, high: Any, *, truncated: bool = False) -> bool:
@@ -123,6 +127,8 @@ class _Ordered:
             low, high = pa.scalar(low, self._kind).value, pa.scalar(high, self._kind).value
             if truncated and pa.types.is_timestamp(self._kind):
                 high += _BELOW_A_MILLISECOND
+        if self._is_text:
+            low, high = low.encode(), high.encode()
         values: Sequence[Any] = self  # type: ignore[assignment]
         place = bisect_left(values, low)
         return place < len(self) and bool(self[place] <= high)
