@@ -12,7 +12,7 @@ from tests.values.case import Case
 from tests.values.planted_defects import PLANTED
 
 
-@pytest.mark.parametrize("seed", turn_of([2, 11, 12, 14, 31], 5))
+@pytest.mark.parametrize("seed", turn_of([2, 12, 31], 3))
 def test_every_reader_sees_what_spark_answers_over_all_rows_at_once(spark: Any, tmp_path: Path, seed: int) -> None:
     case = Case.of(seed)
     told = case.play(tmp_path / "case", spark)
