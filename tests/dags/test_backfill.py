@@ -74,14 +74,13 @@ def test_a_backfill_by_dates_of_a_pipeline_that_reads_whatever_is_new_is_one_rep
     eventually("three checkpoints are in the tables", lambda: len(made.published) >= 3, 180)
     savepoint.create(made.ledger, "second", 2, "ann")  # it stays, however many come until it is wanted
 
-    # From before all that is retained: the replay says why not, and nothing else is touched.
+    # From before all that is retained: each run says why not, and where to begin; there is no replay.
     long_ago = {"from_date": "2026-01-01T00:00:00Z", "to_date": "2026-01-01T00:00:06Z"}
     request(airflow, "continuous", long_ago, "none")
     ended = eventually("its runs have ended", lambda: ended_backfill(airflow, "continuous", 3), 240)
     assert {run.state for run in ended} == {"failed"}
-    assert all("of DAG continuous__backfill is not at work" in run.log("trigger") for run in ended)
-    (replay,) = airflow.runs("continuous__backfill")
-    assert "beginning computes everything again" in replay.log("check")
+    assert all("begin Airflow's backfill at" in run.log("trigger") for run in ended)
+    assert airflow.runs("continuous__backfill") == []
     assert not any(made.ledger.run_ids(f"airflow:continuous:{run.run_id}") for run in ended)
 
     # From the second checkpoint on: the runs of then are cleared by Airflow, and all follow one replay.
