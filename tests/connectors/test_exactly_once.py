@@ -18,7 +18,7 @@ from tools import setup
 
 KILLS = int(os.environ.get("ROUNDS", "3"))
 
-pytestmark = [pytest.mark.slow, in_turn(3, of=4)]
+pytestmark = [pytest.mark.slow, in_turn(7, of=8)]
 
 
 @pytest.fixture(scope="module")

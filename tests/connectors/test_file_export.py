@@ -23,7 +23,7 @@ from tidegate.sinks import FileExport
 from tidegate.sinks.base import Head, Publication, SinkContext, Staging
 from tidegate.sinks.files.folder import ExportFolder
 
-pytestmark = in_turn(2, of=4)
+pytestmark = in_turn(2, of=8)
 
 
 class Export:

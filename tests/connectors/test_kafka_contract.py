@@ -15,7 +15,7 @@ from tidegate.testing import SinkContract
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = in_turn(2, of=4)
+pytestmark = in_turn(6, of=8)
 
 
 class OnBroker(SinkContract):

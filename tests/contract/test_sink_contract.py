@@ -14,7 +14,7 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Sink, Staging
 from tidegate.testing import SinkContract
 
-pytestmark = in_turn(2, of=4)
+pytestmark = in_turn(2, of=8)
 
 
 class DeltaContract(SinkContract):

@@ -16,8 +16,10 @@ from tests.spark.random_cuts import Story, told
 
 pytestmark = in_turn(1, of=4)
 
+SEEDS = (0, 1, 2, 3, 4, 6)
 
-@pytest.mark.parametrize("seed", turn_of((0, 1, 2, 3, 4, 6), 6, within=4))
+
+@pytest.mark.parametrize("seed", turn_of(SEEDS, 6, within=4))
 def test_tables_are_right_by_whatever_keys_they_go(tmp_path: Path, spark: Any, seed: int) -> None:
     graph = drawn(seed)
     story = replace(Story.of(graph, seed, checkpoints=2), in_jobs=False, watched=True)

@@ -25,7 +25,7 @@ from tidegate.testing.source_contract import MemoryBlobs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = in_turn(3, of=4)
+pytestmark = in_turn(3, of=8)
 
 
 @pytest.fixture

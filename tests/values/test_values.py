@@ -20,7 +20,7 @@ def test_every_reader_sees_what_spark_answers_over_all_rows_at_once(spark: Any, 
     assert told.tried or told.refused or told.refused_rows
 
 
-@pytest.mark.parametrize("number", turn_of(list(PLANTED), 2))
+@pytest.mark.parametrize("number", turn_of(list(PLANTED), 4))
 def test_a_defect_that_is_planted_again_is_found(spark: Any, tmp_path: Path, number: str) -> None:
     planted = PLANTED[number]
     assert planted.case.play(tmp_path / "without", spark).wrong == []

@@ -23,7 +23,7 @@ def servers() -> Iterator[Servers]:
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("kind", [*turn_of(CHEAP, 3), *turn_of(BY_TURNS, 12)])
+@pytest.mark.parametrize("kind", [*turn_of(CHEAP, 6), *turn_of(BY_TURNS, 12)])
 def test_whatever_befalls_the_other_side_rows_are_right_or_the_cause_is_named(
     servers: Servers, tmp_path: Path, kind: str
 ) -> None:
