@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.base import Policy
@@ -12,36 +12,34 @@ from tidegate.records.records import Json
 __all__ = ["AboveTrend", "AsksAboutLarge", "SetsFifthsAside"]
 
 
-class SetsFifthsAside(Gate):
-    """Quarantines every row whose value is a multiple of five."""
+class _GateWithoutSettings(Gate):
+    """One whose kind says all."""
 
-    kind = "fifths"
     quarantines = True
+    policy: ClassVar[Policy] = "quarantine"
 
     def describe(self) -> Json:
         return {}
 
     @property
     def policies(self) -> frozenset[Policy]:
-        return frozenset({"quarantine"})
+        return frozenset({self.policy})
+
+
+class SetsFifthsAside(_GateWithoutSettings):
+    """Quarantines every row whose value is a multiple of five."""
+
+    kind = "fifths"
 
     def judge(self, frame: Any, context: GateContext) -> Judgement:
         return _divided(frame, "v % 5 = 0", "fifth", {})
 
 
-class AboveTrend(Gate):
+class AboveTrend(_GateWithoutSettings):
     """Quarantines rows whose value is more than twice the mean of all rows of earlier checkpoints."""
 
     kind = "above-trend"
-    quarantines = True
     remembers = True
-
-    def describe(self) -> Json:
-        return {}
-
-    @property
-    def policies(self) -> frozenset[Policy]:
-        return frozenset({"quarantine"})
 
     def judge(self, frame: Any, context: GateContext) -> Judgement:
         total, rows = frame.selectExpr("coalesce(sum(v), 0)", "count(*)").collect()[0]
@@ -51,18 +49,11 @@ class AboveTrend(Gate):
         return _divided(frame, f"v > {limit}" if limit is not None else "false", "above", memory)
 
 
-class AsksAboutLarge(Gate):
+class AsksAboutLarge(_GateWithoutSettings):
     """Holds a checkpoint with a value of a thousand or more until a person has answered."""
 
     kind = "large"
-    quarantines = True
-
-    def describe(self) -> Json:
-        return {}
-
-    @property
-    def policies(self) -> frozenset[Policy]:
-        return frozenset({"hold"})
+    policy = "hold"
 
     def judge(self, frame: Any, context: GateContext) -> Judgement:
         large = frame.where("v >= 1000").count()
