@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tidegate.sinks.prestaged import PrestagedRows
 
 __all__ = [
+    "STAGED_FILES_GONE",
     "AtLeastOnceSink",
     "Disowned",
     "ExactlyOnceSink",
@@ -59,6 +60,9 @@ __all__ = [
     "WayBack",
     "entry_folder",
 ]
+
+STAGED_FILES_GONE = "STAGED_FILES_GONE"
+"""The reason if files of a decided checkpoint are not there any more when it is published."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from tidegate.errors import Corrupt, Invalid
 from tidegate.records import typed
 from tidegate.records.records import Json, PublishedTable, Struct
 from tidegate.sinks.base import (
+    STAGED_FILES_GONE,
     ExactlyOnceSink,
     Head,
     Prepared,
@@ -299,7 +300,7 @@ class TransactionalSink(ExactlyOnceSink):
                 f"{lost[0]}",
                 expected=f"them in {rows.location.url} until they are loaded into {self.target(context.place)}",
                 help="put them back from a copy; `tidegate recover` tells which checkpoint is whole",
-                reason="STAGED_FILES_GONE",
+                reason=STAGED_FILES_GONE,
             )
         return self._loaded(rows, context)
 

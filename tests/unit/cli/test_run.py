@@ -106,7 +106,7 @@ def test_a_run_that_leaves_rows_unpublished_does_not_end_well(project, tidegate,
     assert said.code == 3
     error = json.loads(said.out)["error"]
     assert error["reason"] == "STORAGE"
-    assert "table 'good' lacks rows of completed checkpoints" in error["what"]
+    assert "rows of completed checkpoints could not be published to 'good'" in error["what"]
     assert "no space left" in error["what"]
     assert error["help"] == "free some; nothing is lost: each later run tries again"
 

@@ -35,7 +35,7 @@ from tidegate.protocol import rules
 from tidegate.protocol.view import Entry, View
 from tidegate.records.interval import Interval
 from tidegate.records.records import LatestHint, Published, PublishedTable
-from tidegate.sinks.base import Head, Publication, SinkContext
+from tidegate.sinks.base import STAGED_FILES_GONE, Head, Publication, SinkContext
 from tidegate.state.table import STATE
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-STAGED_FILES_GONE = "STAGED_FILES_GONE"
 
 _AT_ONCE = 16
 """How many tables on object stores are asked at the same time."""

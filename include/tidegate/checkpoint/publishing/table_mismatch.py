@@ -15,17 +15,14 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import SinkNode
 
-__all__ = ["TABLE_GONE", "begin_anew", "gone_error", "mismatch_error", "missing_table_error", "was_published"]
+__all__ = ["TABLE_GONE", "gone_error", "mismatch_error", "missing_table_error", "was_published"]
 
 TABLE_GONE = "TABLE_GONE"
 
 
-def begin_anew(table: str, to: int | None) -> str:
-    """Return what to do about a table that is gone. to: the last completed checkpoint, if there is a way back."""
-    return f"put it back from a copy, all of it{_or_let_it_begin(table, to)}"
-
-
-def _or_let_it_begin(table: str, to: int | None) -> str:
+def _begin_anew(table: str, to: int | None) -> str:
+    """Return how to let a table begin anew. Empty: that is no way out. to: the last completed checkpoint, if a rollback
+    may go back to it."""
     if to is None or "." in table:  # a state or a quarantine
         return ""
     return (
@@ -39,7 +36,7 @@ def gone_error(sink: str, uri: str, id: int, version: int, to: int | None) -> Co
     return Corrupt(
         f"table {sink!r}, {uri}, is gone: checkpoint {id} was published there, as version {version}",
         expected="the table as tidegate left it",
-        help=begin_anew(sink, to),
+        help=f"put it back from a copy, all of it{_begin_anew(sink, to)}",
         reason=TABLE_GONE,
     )
 
@@ -49,13 +46,12 @@ def missing_table_error(pipeline: PipelineContext, view: View, sinking: SinkNode
     there."""
     if head.version is not None:
         return None
-    location, last = sinking.sink.delta_table(pipeline.context(sinking.name)), view.last_completed
+    location = sinking.sink.delta_table(pipeline.context(sinking.name))
     target = location.url if location is not None else sinking.sink.target(pipeline.place)
-    to = last.id if last is not None and not last.plan.by_interval else None
     for entry in reversed(view.entries):
         table = _published_table(pipeline, entry, sinking.name)
         if table is not None and table.is_delta and table.uri == target:
-            return gone_error(sinking.name, target, entry.id, table.version, to)
+            return gone_error(sinking.name, target, entry.id, table.version, _last_to_go_back_to(view))
     return None
 
 
@@ -78,15 +74,12 @@ def mismatch_error(pipeline: PipelineContext, view: View, sinking: SinkNode, hea
             "name",
             reason="SINK_TABLE_CHANGED",
         )
-    has_mark = isinstance(sinking.sink, TransactionalSink) and sinking.sink.can_set_mark
-    last = view.last_completed
-    ways = (
-        f"; if only its mark was lost, `tidegate mark MODULE:PIPELINE --sink {sinking.name}` puts it back, with --last"
-        if has_mark
-        else ""
-    )
-    if head.last is None and last is not None and not last.plan.by_interval:
-        ways += _or_let_it_begin(sinking.name, last.id)
+    ways = ""
+    if isinstance(sinking.sink, TransactionalSink) and sinking.sink.can_set_mark:
+        command = f"tidegate mark MODULE:PIPELINE --sink {sinking.name}"
+        ways += f"; if only its mark was lost, `{command}` puts it back, with --last"
+    if head.last is None:
+        ways += _begin_anew(sinking.name, _last_to_go_back_to(view))
     return Corrupt(
         f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
         expected="the table as tidegate left it",
@@ -101,6 +94,12 @@ def mismatch_error(pipeline: PipelineContext, view: View, sinking: SinkNode, hea
 def was_published(pipeline: PipelineContext, entry: Entry, table: str) -> bool:
     """Return whether readers have been told that the entry is on the table."""
     return _published_table(pipeline, entry, table) is not None
+
+
+def _last_to_go_back_to(view: View) -> int | None:
+    """Return the last completed checkpoint, if a rollback may go back to it: those of intervals are independent."""
+    last = view.last_completed
+    return last.id if last is not None and not last.plan.by_interval else None
 
 
 def _published_uri(pipeline: PipelineContext, entry: Entry, name: str) -> str | None:

@@ -89,14 +89,16 @@ def run(args: argparse.Namespace, out: Output) -> int:
 
 def _refuse_unpublished(progress: ProgressPrinter) -> None:
     """Raise Unavailable if a table lacks rows of completed checkpoints: whoever comes next would not find them."""
-    for table, error in progress.unpublished.items():
-        raise Unavailable(
-            f"table {table!r} lacks rows of completed checkpoints, since it could not be published to: {error.what}",
-            expected=error.expected,
-            help=f"{error.help}; nothing is lost: each later run tries again" if error.help else "run it again later",
-            reason=error.reason,
-            quoted=error.quoted,
-        )
+    if not progress.unpublished:
+        return
+    error, tables = next(iter(progress.unpublished.values())), ", ".join(map(repr, progress.unpublished))
+    raise Unavailable(
+        f"rows of completed checkpoints could not be published to {tables}: {error.what}",
+        expected=error.expected,
+        help=f"{error.help}; nothing is lost: each later run tries again" if error.help else "run it again later",
+        reason=error.reason,
+        quoted=error.quoted,
+    )
 
 
 def _exit_code(args: argparse.Namespace, progress: ProgressPrinter, stopped: bool) -> int:

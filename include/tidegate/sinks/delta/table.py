@@ -41,6 +41,7 @@ from tidegate.records.names import listed
 from tidegate.records.place import Place, is_relative
 from tidegate.records.records import Json, PublishedTable, Struct
 from tidegate.sinks.base import (
+    STAGED_FILES_GONE,
     ExactlyOnceSink,
     Head,
     Prepared,
@@ -463,7 +464,7 @@ def batches_of(publication: Publication, location: Location, context: SinkContex
             f"in {location.url} are gone or changed, first {missing[0]!r}",
             expected="every staged file as the job wrote it, until it is published",
             help="did a VACUUM or a clean-up run there? Put the files back, or roll back to an older checkpoint",
-            reason="STAGED_FILES_GONE",
+            reason=STAGED_FILES_GONE,
         )
     return batches
 
