@@ -16,11 +16,16 @@ def world(tmp_path: Path) -> ToyWorld:
 
 @pytest.fixture(autouse=True)
 def forgotten_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A module that a test imported from its own folder is not there for the next, which has the same names."""
-    kept = list(sys.path), set(sys.modules)
-    folders = str(tmp_path_factory.getbasetemp())  # not just any folder below /tmp: tidegate itself may be there
+    """A module that a test imported from its own folder is not there for the next, which has the same names. Nor is one
+    that the same worker imported before, for a test elsewhere."""
+    path, folders = list(sys.path), str(tmp_path_factory.getbasetemp())  # tidegate itself may lie below /tmp
+    _forget(folders)
     yield
-    sys.path[:] = kept[0]
-    for name in set(sys.modules) - kept[1]:
-        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(folders):
+    sys.path[:] = path
+    _forget(folders)
+
+
+def _forget(folders: str) -> None:
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", None) or "").startswith(folders):
             del sys.modules[name]

@@ -158,6 +158,7 @@ class Shops:
         finally:
             os.chdir(before)
             sys.path[:] = path
+            sys.modules.pop("shop", None)
 
     def write_code(self, **changes: Any) -> None:
         self.code |= changes
