@@ -1,7 +1,7 @@
 # tidegate: every target sets up first what it needs; `make` alone tells what there is.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run run-kafka kafka test test-fast lint docs bench scale fuzz soak cuts lives views values replay world matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions image clean
+.PHONY: help setup run run-kafka kafka test test-fast lint docs bench scale fuzz soak cuts lives views mutants values replay world matrix connectors chaos nexmark release first-minutes existing-airflow matrix-versions image clean
 export PYTHON S3 FOLDER
 # Otherwise each of the many processes that a target starts compiles all of our modules again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -72,6 +72,9 @@ values: setup ## every type and its edges, as key, value, order and time of oper
 
 world: setup ## random lives of a connector while its other side is changed, dropped, restored, failed over, filled. SEEDS=50, SEED=7 to replay one; KINDS="files delta" for some
 	$(BIN)/python -m tests.world --seeds $(or $(SEEDS),50) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
+
+mutants: setup ## one line of the product is changed at a time, and the tests that reach it must notice. MUTANTS=100 SEED=0, ONLY="7 8" to replay some; PLANTED=1: those that an audit made
+	@$(BIN)/python -m tests.mutants --mutants $(or $(MUTANTS),100) --seed $(or $(SEED),0) $(if $(ONLY),--only $(ONLY)) $(if $(PLANTED),--planted)
 
 matrix: setup ## four jobs, up to three checkpoints at once: a crash at every point of every run, in every mode. PART=1/10 for a part, CLUSTER=1 on a Spark cluster, BACKFILL=1 for a backfill of thirty days
 	$(BIN)/python -m $(if $(BACKFILL),tests.crash.thirty_days,$(if $(CLUSTER),tests.cluster.matrix,tests.crash.matrix)) $(if $(PART),--part $(PART)) $(if $(MODES),--modes $(MODES))
