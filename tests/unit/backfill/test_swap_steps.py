@@ -77,6 +77,29 @@ def test_a_swap_refuses_a_line_that_moved_on_after_its_entry(endless: Endless, m
     assert endless.ledger.decision(4) is None, "nothing is decided"
 
 
+def test_a_swap_whose_number_somebody_else_took_leaves_no_pin_behind(
+    endless: Endless, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tries again with the next number, and pins for that one."""
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+    replayed(line)
+    real = Ledger.create_entry
+    late: list[str] = []
+
+    def create_entry(ledger: Ledger, plan: Plan) -> Any:
+        if plan.rollback is not None and not late:
+            late.append(plan.attempt)
+            endless.coordinator().abort(endless.trigger("somebody else"), "CANCELLED", "")
+        return real(ledger, plan)
+
+    monkeypatch.setattr(Ledger, "create_entry", create_entry)
+    swapped = swap(line, by="ann", choices={}, wait=never)
+    pins = [pin for pin in endless.ledger.pins() if pin.kind == "rollback"]
+    assert late
+    assert {pin.rollback for pin in pins} == {swapped.id}
+    assert late[0] not in {pin.attempt for pin in pins}
+
+
 def durable_before(monkeypatch: pytest.MonkeyPatch, is_it: Callable[[Ledger, Plan], bool]) -> set[int]:
     """Note which decisions have been made durable before the first entry that `is_it` knows is created."""
     create, sync = Ledger.create_entry, Ledger.sync_decision
