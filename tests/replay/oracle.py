@@ -120,7 +120,7 @@ class Trial:
             except Rejected as error:
                 self.told.refused += 1
                 self.told.note(f"{subject} is refused")
-                if self.complete or not problems:
+                if not problems or (self.complete and self.play.can_begin_at(origin)):
                     self.told.finds(f"{subject} is refused, and the dry run says {problems}: {error}")
                 return None
             if problems:

@@ -90,6 +90,11 @@ class Clocked(SmallPipeline):
                 found.append(id)
         return found
 
+    def can_begin_at(self, origin: int) -> bool:
+        """Return whether a backfill can begin there: something is completed, and event time has not ended with it."""
+        plan = self.ledger.plan(origin) if origin else None
+        return self.ledger.view().last_completed is not None and (plan is None or plan.drain is None)
+
     def cursor_of(self, id: int) -> Json | None:
         """Return what the hook has stored with an entry."""
         plan = self.ledger.plan(id)
