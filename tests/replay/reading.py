@@ -157,7 +157,7 @@ def _state_rows(ledger: Ledger, name: str, table: StateTable, expired: int | Non
 
 
 def _exported(folder: Path) -> Rows:
-    lines = [line for path in folder.rglob("*.json") if "_manifests" not in path.parts for line in path.open()]
+    lines = [line for path in folder.glob("checkpoint=*/**/*.json") for line in path.open()]
     return Counter(line.strip() for line in lines)
 
 
