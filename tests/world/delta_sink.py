@@ -197,7 +197,10 @@ class DeltaSinkSide(SinkSide):
         undo = self.replaced(table, done)
 
         def put_back() -> None:
+            staged = self.target.copy() if self.target.path.exists() else None
             self.target.put(copy)
+            if staged is not None:  # what checkpoints have staged meanwhile is theirs
+                self.target.put_missing(staged, below="tidegate")
             undo()
 
         return happened(GONE, put_back, **more)

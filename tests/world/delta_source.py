@@ -67,9 +67,9 @@ class DeltaFolder:
         if copy is not None:
             shutil.copytree(copy, self.path)
 
-    def put_missing(self, copy: Path) -> None:
-        """Bring back what is no longer there."""
-        for path in copy.rglob("*"):
+    def put_missing(self, copy: Path, below: str = "") -> None:
+        """Bring back what is no longer there, in a folder or everywhere."""
+        for path in (copy / below).rglob("*"):
             there = self.path / path.relative_to(copy)
             if path.is_file() and not there.exists():
                 there.parent.mkdir(parents=True, exist_ok=True)

@@ -96,7 +96,8 @@ class FilesSide(SourceSide):
 
     @act
     def file_is_renamed(self) -> Happening | None:
-        if (path := self.any_file(unread=True)) is None:
+        """Before anybody reads it: a name is read once, so one that is being read comes again under its new name."""
+        if self.project.is_running or (path := self.any_file(unread=True)) is None:
             return None
         name = self.new_name()
         path.rename(self.folder / name)

@@ -148,7 +148,8 @@ class PostgresSinkSide(PostgresSide, SinkSide):
     def column_must_be_filled(self) -> Happening | None:
         """With what no row of ours has."""
         return self.hand(
-            f"ALTER TABLE {self.name} ADD COLUMN must bigint CHECK (must IS NOT NULL) NOT VALID",
+            f"ALTER TABLE {self.name} ADD COLUMN must bigint",
+            f"ALTER TABLE {self.name} ADD CONSTRAINT filled CHECK (must IS NOT NULL) NOT VALID",
             reasons="BAD_ROWS BAD_OUTPUT TABLE_CHANGED DATABASE_REFUSES",
             back=f"ALTER TABLE {self.name} DROP COLUMN must",
         )

@@ -30,7 +30,7 @@ class PostgresSourceSide(PostgresSide, SourceSide):
         self.column, self.others = "n", "m"
         self.has_more = False
         self.copies: list[tuple[Any, dict[str, bool], str]] = []
-        self.names = ("'events'", self.name, "connection 'shop'")
+        self.names = ("'events'", self.name, "connection 'shop'", "sink rows")
 
     def begin(self, project: Project) -> None:
         super().begin(project)

@@ -60,6 +60,8 @@ class Project(Shops):
     connections: dict[str, dict[str, str]] = field(default_factory=dict)
     clock_back: timedelta = timedelta()
     commands: int = 0
+    is_running: bool = False
+    """Whether something happens in the middle of a command."""
     last_id: int = 0
 
     def __post_init__(self) -> None:
@@ -84,8 +86,12 @@ class Project(Shops):
         """One command, as a process of its own that is gone afterwards, however it ended."""
         self.commands += 1
         started = f"0{self.commands}"
-        with mock.patch.object(runs, "_started", return_value=started):
-            return super().run(line, dies_at=dies_at)
+        self.is_running = True
+        try:
+            with mock.patch.object(runs, "_started", return_value=started):
+                return super().run(line, dies_at=dies_at)
+        finally:
+            self.is_running = False
 
     def now(self) -> datetime:
         return datetime.now(UTC) - self.clock_back
