@@ -17,8 +17,12 @@ import pytest
 
 from tests.kit.sampling import ALL, in_turn, some_of
 from tests.kit.sources import STRANGE
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate.coordinator import Triggered
 from tidegate.errors import Invalid
+from tidegate.execution.job.run_job import run_job
 from tidegate.records.place import Place
+from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable, Files, Generator, Source, SourceContext, malformed_record
 from tidegate.testing.source_contract import MemoryBlobs
 
@@ -762,3 +766,29 @@ def test_the_time_of_day_of_utc_is_kept(spark: SparkSession, context: SourceCont
     )
     found = everything(spark, delta(), context)
     assert [t.replace(tzinfo=UTC).hour for t, _ in sorted(found, key=lambda row: row[1])] == [0, 1]
+
+
+def test_a_file_that_is_archived_before_spark_has_read_it_is_named_as_that(spark, tmp_path, monkeypatch):
+    """It was there when it was checked, a moment before. Spark alone would say that the data must be corrected."""
+    play = SmallPipeline(
+        tmp_path, spark, lambda made: sources(made, "id long").sink("good", DeltaAppend("tables/good"))
+    )
+    play.feed([{"id": 1}])
+    triggered = play.coordinator().trigger("run 1")
+    assert isinstance(triggered, Triggered)
+    (file,) = (tmp_path / "landing" / "rows").iterdir()
+    read = Files.read
+
+    def archived_meanwhile(*args, **kwargs):
+        rows = read(*args, **kwargs)
+        file.rename(tmp_path / "archived.json")
+        return rows
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Files, "read", archived_meanwhile)
+        with pytest.raises(Invalid) as refused:
+            run_job(play.coordinator(), triggered.plan.id, "main", spark)
+    assert refused.value.reason == "SOURCE_CHANGED"
+    assert file.name in refused.value.what
+    (tmp_path / "archived.json").rename(file)
+    assert run_job(play.coordinator(), triggered.plan.id, "main", spark).stats.rows == {"good": 1}

@@ -47,7 +47,7 @@ from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode
-from tidegate.pipeline.graph.nodes import GateNode, replaced_rows_of
+from tidegate.pipeline.graph.nodes import GateNode, SourceNode, replaced_rows_of
 from tidegate.pipeline.hooks import Preparing
 from tidegate.protocol import rules
 from tidegate.protocol.view import Entry
@@ -109,10 +109,12 @@ def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
     except (Corrupt, Invalid, Unavailable) as error:
         if (done := attempt.done_by_another()) is not None:
             return done
-        wrong = attempt.find_wrong_declaration(spark, error) if isinstance(error, Invalid) else None
-        if wrong is None:
+        if not isinstance(error, Invalid):
             raise
-        raise wrong from error
+        cause = attempt.find_changed_input() or attempt.find_wrong_declaration(spark, error)
+        if cause is None:
+            raise
+        raise cause from error
 
 
 def change_by_hand(coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, by_hand: ByHand) -> Ack:
@@ -374,8 +376,27 @@ class Attempt:
             return
         for sourcing in self.job.sources:
             if sourcing.source.verified_after and not self.plan.sources[sourcing.name].stands:
-                context = SourceContext(self.graph.name, sourcing.name, self.coordinator.place, self.coordinator.ledger)
-                sourcing.source.verify(self.coordinator.ledger.unpack(self.plan.sources[sourcing.name].splits), context)
+                self._verify(sourcing)
+
+    def find_changed_input(self) -> TidegateError | None:
+        """Return the error of a source whose input is no longer as planned. It was when it was checked, before Spark
+        read it: so it changed in between, and that is why the job has failed, whatever Spark says of it."""
+        if self.by_hand is not None:
+            return None
+        for sourcing in self.job.sources:
+            if self.plan.sources[sourcing.name].stands:
+                continue
+            try:
+                self._verify(sourcing)
+            except (Corrupt, Invalid) as changed:
+                return changed
+            except TidegateError as unclear:  # then it is told as it is
+                log.debug("The input of %s could not be checked again: %r", sourcing.name, unclear)
+        return None
+
+    def _verify(self, sourcing: SourceNode) -> None:
+        context = SourceContext(self.graph.name, sourcing.name, self.coordinator.place, self.coordinator.ledger)
+        sourcing.source.verify(self.coordinator.ledger.unpack(self.plan.sources[sourcing.name].splits), context)
 
     def _sinks(self) -> dict[str, Sink]:
         """Return all that the job stages for: its sinks, states and quarantines."""
