@@ -59,12 +59,11 @@ if TYPE_CHECKING:
 Cuts: TypeAlias = Literal["own", "recorded"]
 
 __all__ = [
-    "EXPECTED",
-    "WAYS_OUT",
     "Cuts",
     "LineCoordinator",
     "OpenLine",
     "begin",
+    "cannot_backfill",
     "lagging_sources",
     "open_line",
     "pin_owner",
@@ -575,7 +574,7 @@ def _claimed(ledger: Ledger, origin: int, help: str) -> Rejected:
 def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bool) -> list[str]:
     """Return why no line can begin at checkpoint `origin`. Empty: it can."""
     if live.ledger.view().last_completed is None:
-        return ["it has completed no checkpoint yet: there is nothing to compute again"]
+        return [_NOTHING_COMPLETED]
     target, changes = changes_since(live, origin)
     recorded = RecordedPlans(live.ledger, origin)
     problems = list(_moved_sources(live, origin)) or list(_unfit_origin(live, origin, cuts))
@@ -653,19 +652,26 @@ def _refuse_unless_repeatable(live: Coordinator, origin: int, cuts: Cuts, *, dro
             raise
         raise _claimed(live.ledger, origin, "choose another one") from None
     if problems:
-        raise Rejected(
-            "\n    ".join([f"pipeline {live.graph.name!r} cannot be backfilled:", *problems]),
-            expected=EXPECTED,
-            help=WAYS_OUT,
-            reason="CANNOT_BACKFILL",
-        )
+        raise cannot_backfill(live.graph.name, problems)
 
 
-EXPECTED = (
+def cannot_backfill(pipeline: str, problems: Sequence[str]) -> Rejected:
+    """Return the refusal of a backfill, with all that stands in its way."""
+    nothing_yet = list(problems) == [_NOTHING_COMPLETED]
+    return Rejected(
+        "\n    ".join([f"pipeline {pipeline!r} cannot be backfilled:", *problems]),
+        expected="a pipeline that has completed a checkpoint" if nothing_yet else _EXPECTED,
+        help="let it complete one: what it has not read yet, it reads with today's code" if nothing_yet else _WAYS_OUT,
+        reason="CANNOT_BACKFILL",
+    )
+
+
+_NOTHING_COMPLETED = "it has completed no checkpoint yet: there is nothing to compute again"
+_EXPECTED = (
     "all input since then, and tables that can return to what they were; for --cuts recorded, checkpoints that are "
     "retained, and the versions of tables that they have looked up; and nothing that was changed by hand"
 )
-WAYS_OUT = (
+_WAYS_OUT = (
     "begin elsewhere, put the input back, or give sources that read it from where it is now; where checkpoints are not "
     "retained, or versions of a table that is looked up are gone, use --cuts own, which looks it up as it is now; to "
     "lose what was changed by hand, --drop-by-hand"

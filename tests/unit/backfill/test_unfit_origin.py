@@ -39,19 +39,22 @@ def world(tmp_path: Path) -> Renamed:
     return world
 
 
-def is_refused(world: Renamed, origin: int, why: str) -> None:
+def is_refused(world: Renamed, origin: int, why: str) -> Rejected:
     (problem,) = outlook(world.coordinator(), origin)["problems"]
     assert why in problem
     with pytest.raises(Rejected) as refused:
         begin(world.coordinator(), "fix", origin, by="ann")
     assert (refused.value.reason, why in str(refused.value)) == ("CANNOT_BACKFILL", True)
     assert (list(world.ledger.lines()), list(world.ledger.pins())) == ([], []), "nothing was begun, or is retained"
+    return refused.value
 
 
 def test_no_backfill_begins_before_the_pipeline_has_completed_anything(tmp_path: Path) -> None:
     world = Renamed(tmp_path)
     world.coordinator().abort(world.trigger("aborted"), "TEST")
-    is_refused(world, 0, "it has completed no checkpoint yet")
+    refused = is_refused(world, 0, "it has completed no checkpoint yet")
+    assert "let it complete one" in refused.help
+    assert "--cuts" not in refused.help, "that is for checkpoints that are gone"
 
 
 def test_no_backfill_begins_where_event_time_has_ended(world: Renamed) -> None:

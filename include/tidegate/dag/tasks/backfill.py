@@ -18,7 +18,7 @@ import msgspec
 from tidegate import seams
 from tidegate.dag.run_params import requested
 from tidegate.dag.tasks.operators import Step
-from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
+from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.names import BACKFILL
 from tidegate.versions.airflow import AirflowException, AirflowSkipException
 
@@ -133,7 +133,7 @@ class CheckStep(BackfillStep):
 
     def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
         from tidegate.backfill.choosing import no_backfill, origin_of, outlook
-        from tidegate.backfill.line import EXPECTED, WAYS_OUT, refuse_kind
+        from tidegate.backfill.line import cannot_backfill, refuse_kind
 
         if note := wanted.params.get("note"):
             log.info("Note: %s", note)
@@ -151,12 +151,7 @@ class CheckStep(BackfillStep):
         found = outlook(task.coordinator, origin, cuts, drops_by_hand=_drops_by_hand(wanted))
         _tell_outlook(task, wanted.name, found, begun=record is not None)
         if found["problems"] and record is None:
-            raise Rejected(
-                "\n    ".join([f"pipeline {task.pipeline.name!r} cannot be backfilled:", *found["problems"]]),
-                expected=EXPECTED,
-                help=WAYS_OUT,
-                reason="CANNOT_BACKFILL",
-            )
+            raise cannot_backfill(task.pipeline.name, found["problems"])
         return {"backfill": wanted.name, **found}
 
 
