@@ -302,13 +302,17 @@ class LineCoordinator(Coordinator):
             )
         if isinstance(step, Refuse):
             listed = f" (checkpoint {', '.join(map(str, step.ids))})" if step.ids else ""
-            raise Rejected(
-                f"backfill {name!r} of pipeline {ledger.pipeline!r} cannot go on: {step.why}{listed}",
-                expected="every checkpoint that it rests on to count",
-                help=f"discard it, and begin another one: tidegate backfill MODULE:PIPELINE --discard {name}",
-                reason="LINE_REFUSED",
-            )
+            raise self._cannot_go_on(f"{step.why}{listed}")
         return step
+
+    def _cannot_go_on(self, why: str) -> Rejected:
+        name = self._record.name
+        return Rejected(
+            f"backfill {name!r} of pipeline {self._live.ledger.pipeline!r} cannot go on: {why}",
+            expected="every checkpoint that it rests on to count",
+            help=f"discard it, and begin another one: tidegate backfill MODULE:PIPELINE --discard {name}",
+            reason="LINE_REFUSED",
+        )
 
     def _plan(
         self,
@@ -322,6 +326,8 @@ class LineCoordinator(Coordinator):
     ) -> Plan:
         """Note what the pipeline has completed by now: the sources are asked after that."""
         step = self.refuse()
+        if self.repeats_cuts and (missing := self._recorded.missing()) is not None:
+            raise self._cannot_go_on(missing)
         below = view.get(answer.base)
         base = below.plan if below is not None else None
         ids = [id for id in step.ids if self._is_wanted(id)] if isinstance(step, Replay) else []
@@ -542,6 +548,8 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts:
             raise _claimed(
                 ledger, origin, f"choose another one, and another name; --discard {name} lets go of this one"
             )
+        if cuts == "recorded":
+            _refuse_retired(ledger, origin, name)
     return LineRecord(
         **stamp(seams.new_id()),
         name=name,
@@ -552,6 +560,24 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts:
         in_place=_in_place(live) if cuts == "recorded" else {},
         by=by,
         note=note,
+    )
+
+
+def _refuse_retired(ledger: Ledger, origin: int, name: str) -> None:
+    """Raise Rejected if not every checkpoint since the origin is retained: one may have been retired between the look
+    at what they had recorded and the pin. From the pin on none is."""
+    recorded = RecordedPlans(ledger, origin)
+    missing = recorded.missing()
+    claimed = [plan.id for plan in recorded.counting() if not ledger.is_retained(plan.id)]
+    if missing is None and not claimed:
+        return
+    what = missing or f"checkpoint {', '.join(map(str, claimed))} is claimed by retention"
+    raise Rejected(
+        f"pipeline {ledger.pipeline!r} cannot be backfilled: {what}: its recorded ranges are not known any more",
+        expected="every checkpoint since it begins, retained, for --cuts recorded",
+        help="begin after a later one, or with --cuts own, under another name; to let go of this one: "
+        f"tidegate backfill MODULE:PIPELINE --discard {name}",
+        reason="RETIRED",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,9 +23,9 @@ from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.swap import _sources
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
-from tidegate.ledger.ledger import Ledger
+from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle import savepoint
-from tidegate.records.records import ChangeByHand, Json, Plan
+from tidegate.records.records import ChangeByHand, Json, Pin, Plan, Retired
 from tidegate.sources.base import SourceContext
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -210,6 +211,32 @@ def test_recorded_cuts_need_every_checkpoint_since(tmp_path: Path) -> None:
     assert outlook(days.coordinator(), 1, "own")["possible"] is True
     assert outlook(days.coordinator(), 4, "recorded")["possible"] is True
     replayed(days.line(1))
+
+
+@pytest.mark.parametrize("removed", [True, False])
+@pytest.mark.parametrize("origin", [0, 1])
+def test_a_checkpoint_that_retention_takes_just_as_a_backfill_begins_is_missed(
+    tmp_path: Path, monkeypatch: Any, origin: int, removed: bool
+) -> None:
+    """Retention has looked at the pins before there was this one. The rows of that checkpoint would be lost."""
+    days = Days(tmp_path).limit(num_retained=9)
+    days.live(3, 1, 1)
+    taken = origin + 1
+
+    pinned = Ledger.create_pin
+
+    def retired_meanwhile(ledger: Ledger, pin: Pin) -> Any:
+        days.ledger.create_retired(Retired(**stamp("other"), id=taken))
+        if removed:
+            shutil.rmtree(days.path(taken))
+        return pinned(ledger, pin)
+
+    monkeypatch.setattr(Ledger, "create_pin", retired_meanwhile)
+    with pytest.raises(Rejected) as refused:
+        days.line(origin, cuts="recorded")
+    assert refused.value.reason == "RETIRED"
+    assert f"checkpoint {taken}" in refused.value.what
+    assert "--discard" in refused.value.help
 
 
 def test_recorded_cuts_do_not_go_past_a_swap_that_has_read_further(days: Days) -> None:
