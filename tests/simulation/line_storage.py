@@ -175,6 +175,7 @@ class QuarantineFolder:
 
     def __init__(self, sink: ToyQuarantine) -> None:
         self.sink = sink
+        self.url = f"fake://{sink.name}"
 
     def remove_folder(self, folder: str) -> None:
         files = self.sink._table.files
