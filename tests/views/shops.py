@@ -136,6 +136,8 @@ class Shops:
     code: dict[str, Any] = field(default_factory=dict)
     """How the code of `orders` differs from the first one."""
     files: int = 0
+    died: bool = False
+    """Whether a command has died. What it was at work on seems to be worked on: the process that died is this one."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
@@ -220,7 +222,7 @@ class Shops:
             try:
                 code = main(shlex.split(line))
             except Died:
-                pass
+                self.died = True
             except BaseException:
                 traceback.print_exc()
         return Said(line, code, out.getvalue(), err.getvalue())
