@@ -6,7 +6,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from tests.kit.waiting import eventually
 from tidegate import seams
 from tidegate.cli.up.home import Home
-from tidegate.cli.up.processes import Processes, last_error
+from tidegate.cli.up.processes import Child, Processes, end_left_over, last_error, take_over
 from tidegate.cli.up.supervise import Supervisor
 from tidegate.errors import Unavailable
 from tidegate.spark.server.processes import is_alive
@@ -57,17 +57,17 @@ class Clock:
 class Kept:
     """Two components under supervision."""
 
-    def __init__(self, home: Home, clock: Clock, code: str) -> None:
+    def __init__(self, home: Home, clock: Clock, code: str, taken_over: Iterable[Child] = ()) -> None:
         self.clock = clock
         self.airflow = Answers(clock)
         self.told: list[str] = []
-        self.processes = Processes(home, 1)
+        self.processes = Processes(home, 1, taken_over)
         commands = {name: [sys.executable, "-c", code] for name in ("api-server", "scheduler")}
         self.supervisor = Supervisor(self.processes, self.airflow, commands, 4, self.told.append)  # type: ignore[arg-type]
         self.supervisor.start()
 
     def pid(self, name: str) -> int:
-        return next(child.process.pid for child in self.processes.children if child.name == name)
+        return next(child.id.pid for child in self.processes.children if child.name == name and child.id)
 
     def end(self, name: str) -> None:
         """It is killed from outside."""
@@ -312,3 +312,66 @@ def test_all_components_together_get_the_grace_not_each_of_them(home):
         processes.stop(15.0, lambda: False)
         assert 15.0 <= at[0] < 20.0
         assert processes.children == []
+
+
+# -- taking over what a killed call has left -------------------------------------------------------
+
+
+@pytest.fixture
+def leave(home, clock, monkeypatch):
+    """A call of `tidegate up` is killed, and its components are not."""
+    left = []
+
+    def leave():
+        monkeypatch.setenv("PYTEST_CURRENT_TEST", "")  # it changes while a test runs
+        left.append(Kept(home, clock, LIVES))
+        return left[0]
+
+    yield leave
+    for each in left:
+        each.processes.stop(0, lambda: True)
+
+
+def taken_over(home, port=None):
+    return {child.name: child for child in take_over(home, ("api-server", "scheduler"), "api-server", port)}
+
+
+def test_components_that_a_killed_call_has_left_go_on_under_the_next(leave, home, clock):
+    left = leave()
+    pids = {name: left.pid(name) for name in ("api-server", "scheduler")}
+    found = taken_over(home)
+    assert {name: child.id.pid for name, child in found.items()} == pids
+    assert end_left_over(home, found.values()) == []
+    now = Kept(home, clock, LIVES, found.values())
+    with now.processes:
+        now.pass_(10)
+        assert {child.name: child.id.pid for child in now.processes.children} == pids
+        assert now.told == []
+        left.end("scheduler")
+        now.pass_(3)
+        assert now.told == ["Airflow's scheduler has ended. It will be restarted in 1 s."]
+        assert now.pid("scheduler") != pids["scheduler"]
+        assert now.processes.children[0].id.pid == pids["api-server"]
+        server = now.processes.children[0].id
+    assert not is_alive(server), "it ends with the call that took it over"
+
+
+@pytest.mark.parametrize("what", ["a variable", "a plugin", "the port", "the server"])
+def test_but_not_if_the_next_call_would_start_them_otherwise(leave, home, monkeypatch, what):
+    left, port = leave(), None
+    assert len(taken_over(home)) == 2
+    if what == "a variable":
+        monkeypatch.setenv("AWS_PROFILE", "other")
+    elif what == "a plugin":
+        (home.project / "plugins").mkdir()
+        (home.project / "plugins" / "mine.py").touch()
+    elif what == "the port":
+        port = 2
+    else:
+        left.end("api-server")
+    assert taken_over(home, port) == {}
+    assert "scheduler" in end_left_over(home)
+
+
+def test_nothing_is_taken_over_where_nothing_was_left(home):
+    assert taken_over(home) == {}

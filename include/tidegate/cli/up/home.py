@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import importlib.metadata
 import json
 import os
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from typing import Any
 
 from tidegate import seams
 from tidegate.errors import Unavailable
+from tidegate.versions.ranges import installed_version, release_of
 
 __all__ = ["USER", "Home", "any_port", "free_port"]
 
@@ -184,7 +187,7 @@ class Home:
             "CORE__LOAD_EXAMPLES": "False",
             # Otherwise files without the word "airflow", such as one with just build_dag, are skipped silently.
             "CORE__DAG_DISCOVERY_SAFE_MODE": "False",
-            "CORE__EXECUTOR": "LocalExecutor",
+            "CORE__EXECUTOR": _executor(),
             "CORE__PARALLELISM": str(self.room),
             "CORE__HOSTNAME_CALLABLE": "socket.gethostname",  # the default asks the network who we are
             "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
@@ -213,6 +216,18 @@ class Home:
             **_around_proxies(os.environ),
         }
 
+    def made_of(self, environment: Mapping[str, str]) -> str:
+        """Return a digest of all that a component is started with, and reads only then. Components with the same digest
+        may go on under another `tidegate up`."""
+        plugins = sorted((self.project / "plugins").rglob("*.py"))
+        told = {
+            "python": sys.executable,
+            "versions": [_airflow(), installed_version("tidegate")],
+            "environment": {name: value for name, value in environment.items() if name not in _OF_A_SHELL},
+            "plugins": [[str(plugin), plugin.stat().st_mtime_ns] for plugin in plugins],
+        }
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
     def _secret_settings(self) -> dict[str, str]:
         secrets = self.secrets()
         manager = "airflow.api_fastapi.auth.managers.simple.simple_auth_manager.SimpleAuthManager"
@@ -228,16 +243,22 @@ class Home:
 
 
 # Measured: with the defaults each task waits a second for the scheduler, and a failed one up to five for its
-# supervisor. The other values let a new scheduler take over a killed one's tasks within a minute.
+# supervisor. The intervals of heartbeats and of looking for them let tasks go on soon if whoever ran them is gone or
+# stands still; calls to an API server that is being restarted are tried again for a minute, every two seconds at least.
 _TUNED = {
     "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
     "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "20",
     "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
-    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "45",
+    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "25",
+    "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "3",
     "DAG_PROCESSOR__REFRESH_INTERVAL": "30",
     "DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "30",
     "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+    "WORKERS__EXECUTION_API_RETRIES": "30",
+    "WORKERS__EXECUTION_API_RETRY_WAIT_MAX": "2",
 }
+_OF_A_SHELL = {"_", "SHLVL", "PWD", "OLDPWD", "COLUMNS", "LINES"}
+"""Variables that say where a command was typed, and change nothing of what it does."""
 
 
 def free_port(requested: int | None, last: object) -> int:
@@ -289,6 +310,12 @@ def _around_proxies(environment: Mapping[str, str]) -> dict[str, str]:
 def _random(count: int) -> str:
     """Return `count` random bytes in hex digits."""
     return "".join(seams.new_id() for _ in range(count // 8))
+
+
+def _executor() -> str:
+    """Return the executor: ours where Airflow is new enough for it and processes are forked."""
+    ours = sys.platform == "linux" and release_of(_airflow()) >= (3, 3)
+    return "tidegate.dag.executor.ForkingLocalExecutor" if ours else "LocalExecutor"
 
 
 def _airflow() -> str:

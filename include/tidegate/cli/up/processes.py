@@ -22,9 +22,9 @@ from tidegate import seams
 from tidegate.cli.up.home import Home
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.spark.server.locks import try_lock
-from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, machine
+from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, machine, wait_gone
 
-__all__ = ["Child", "Processes", "end_left_over", "last_error", "lock_project", "log_end"]
+__all__ = ["Child", "Processes", "end_left_over", "last_error", "lock_project", "log_end", "take_over"]
 
 _KILL_S = 10.0
 _TICK_S = 0.1
@@ -41,17 +41,39 @@ _ERROR = re.compile(
 
 @dataclass
 class Child:
-    """A process that we have started, and that leads its session."""
+    """A process that leads its session: one that we have started, or taken over from a call that was killed."""
 
     name: str
-    process: subprocess.Popen[bytes]
     id: ProcessId | None
     log: Path
+    process: subprocess.Popen[bytes] | None = None
+    """None: taken over."""
 
     @property
-    def ended(self) -> int | None:
-        """Its exit code once it has ended."""
-        return self.process.poll()
+    def ended(self) -> bool:
+        if self.process is None:
+            return self.id is None or not is_alive(self.id)
+        return self.process.poll() is not None
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code once it has ended. None: it has not, or nobody can know, because it was taken over."""
+        return None if self.process is None else self.process.poll()
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        if self.process is not None:
+            self.process.terminate()
+        elif self.id is not None:
+            kill(self.id, signal.SIGTERM)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended, or so long."""
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)
+        elif self.id is not None:
+            wait_gone(self.id, seconds)
 
 
 @contextlib.contextmanager
@@ -74,10 +96,10 @@ def lock_project(home: Home) -> Iterator[None]:
 class Processes:
     """Starts processes, and ends all of them at the end of the `with` block, the last started first."""
 
-    def __init__(self, home: Home, port: int) -> None:
+    def __init__(self, home: Home, port: int, taken_over: Iterable[Child] = ()) -> None:
         self.home = home
         self.environment = home.environment(port)
-        self.children: list[Child] = []
+        self.children = list(taken_over)
         self._port = port
 
     def __enter__(self) -> Processes:
@@ -111,7 +133,7 @@ class Processes:
                     help="name a program of this machine; tidegate runs from the environment that it is installed in",
                     reason="NO_SUCH_PROGRAM",
                 ) from error
-        child = Child(name, process, identify(process.pid), log)
+        child = Child(name, identify(process.pid), log, process)
         self.children.append(child)
         try:
             self._write_state()
@@ -123,8 +145,7 @@ class Processes:
     def end(self, child: Child) -> None:
         """Kill a process and everything in its session: its workers and their tasks, too."""
         _end_sessions([child.id] if child.id else [], self.home)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.process.wait(_KILL_S)
+        child.wait(_KILL_S)
         self.children.remove(child)
         with contextlib.suppress(
             OSError
@@ -138,34 +159,62 @@ class Processes:
         """
         until = seams.monotonic() + grace
         for child in sorted(self.children, key=lambda child: child.name != "scheduler"):
-            if child.ended is None and not hurried():
-                child.process.terminate()
+            if not child.ended and not hurried():
+                child.terminate()
                 if child.name == "scheduler":
-                    _wait(lambda child=child: child.ended is not None, until, hurried)  # type: ignore[misc]
-        _wait(lambda: all(child.ended is not None for child in self.children), until, hurried)
+                    _wait(lambda child=child: child.ended, until, hurried)  # type: ignore[misc]
+        _wait(lambda: all(child.ended for child in self.children), until, hurried)
         _end_sessions([child.id for child in self.children if child.id], self.home)
         for child in self.children:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.process.wait(_KILL_S)
+            child.wait(_KILL_S)
         self.children.clear()
         self._write_state()
 
     def _write_state(self) -> None:
         # Also of processes that have ended: the next call must find whatever still runs in their sessions.
         processes = {child.name: child.id.to_json() for child in self.children if child.id}
-        text = json.dumps({"format": 1, "port": self._port, "processes": processes}, indent=1) + "\n"
-        self.home.write_private(self.home.state_file, text)
+        state = {
+            "format": 1,
+            "port": self._port,
+            "made_of": self.home.made_of(self.environment),
+            "processes": processes,
+        }
+        self.home.write_private(self.home.state_file, json.dumps(state, indent=1) + "\n")
 
 
-def end_left_over(home: Home) -> list[str]:
-    """End the processes of a `tidegate up` that was killed; return the names of those that were ended."""
+def take_over(home: Home, names: Iterable[str], server: str, port: int | None) -> list[Child]:
+    """Return the processes of a `tidegate up` that was killed which are just those that this call would start.
+
+    names: of the components. server: without this one, nothing is taken over: it has the port that the others call.
+    port: the one that is asked for; None for any.
+    """
+    recorded = home.state()
+    last = recorded.get("port")
+    if not isinstance(last, int) or port not in (None, last):
+        return []
+    if recorded.get("made_of") != home.made_of(home.environment(last)):
+        return []
+    found = {name: leader for leader, name in _recorded(home).items() if name in names and is_alive(leader)}
+    return [Child(name, leader, home.log(name)) for name, leader in found.items()] if server in found else []
+
+
+def end_left_over(home: Home, kept: Iterable[Child] = ()) -> list[str]:
+    """End the processes of a `tidegate up` that was killed, but for those that are kept; return the names of those that
+    were ended."""
+    keep = {child.id for child in kept}
+    leaders = {leader: name for leader, name in _recorded(home).items() if leader not in keep}
+    ended = _end_sessions(leaders, home)
+    return [name for leader, name in leaders.items() if leader.pid in ended]
+
+
+def _recorded(home: Home) -> dict[ProcessId, str]:
+    """Return the processes that the last call started, with their names."""
     leaders: dict[ProcessId, str] = {}
     recorded = home.state().get("processes")
     for name, value in recorded.items() if isinstance(recorded, dict) else ():
         with contextlib.suppress(Invalid):
             leaders[ProcessId.from_json(value)] = str(name)
-    ended = _end_sessions(leaders, home)
-    return [name for leader, name in leaders.items() if leader.pid in ended]
+    return leaders
 
 
 def log_end(path: Path, lines: int = _LOG_LINES) -> str:

@@ -81,9 +81,13 @@ class Supervisor:
         self._looked = 0.0
 
     def start(self) -> None:
-        """Start all components."""
+        """Start all components but those that were taken over."""
+        running = {child.name: child for child in self._processes.children}
         for part in self.parts.values():
-            self._start(part)
+            if (child := running.get(part.name)) is not None:
+                part.child, part.began, part.since = child, seams.monotonic(), seams.now()
+            else:
+                self._start(part)
 
     def look(self) -> None:
         """Restart components that have ended, and check the others now and then. Unavailable if one keeps ending."""
@@ -91,9 +95,11 @@ class Supervisor:
             if part.due is not None:
                 if seams.monotonic() >= part.due:
                     self._start(part)
-            elif part.child is not None and (code := part.child.ended) is not None:
+            elif part.child is not None and part.child.ended:
+                code = part.child.exit_code
                 # A killed process had no chance to log an error.
-                self._has_ended(part, f"has ended{_exit_text(code)}", last_error(part.child.log) if code > 0 else "")
+                error = last_error(part.child.log) if code is not None and code > 0 else ""
+                self._has_ended(part, f"has ended{_exit_text(code)}", error)
         if seams.monotonic() - self._looked >= _LOOK_S:
             self._check_health()
             self._looked = seams.monotonic()
@@ -185,8 +191,10 @@ class Supervisor:
         self._notify(f"Airflow's {part.name} {how}{cause}. It will be restarted in {wait:.0f} s.")
 
 
-def _exit_text(code: int) -> str:
-    """Explain an exit code."""
+def _exit_text(code: int | None) -> str:
+    """Explain an exit code. None: nobody knows it."""
+    if code is None:
+        return ""
     if code < 0:
         signals: Iterable[signal.Signals] = signal.Signals
         return f", killed by {next((known.name for known in signals if known == -code), f'signal {-code}')}"

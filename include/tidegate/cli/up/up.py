@@ -20,9 +20,9 @@ from tidegate.cli.targets import program
 from tidegate.cli.up.airflow import Airflow, Dag, DagRun, failure_text, import_failure
 from tidegate.cli.up.follow import Followed, FollowedPipelines
 from tidegate.cli.up.home import USER, Home, free_port
-from tidegate.cli.up.processes import Processes, end_left_over, lock_project, log_end
+from tidegate.cli.up.processes import Child, Processes, end_left_over, lock_project, log_end, take_over
 from tidegate.cli.up.screen import Screen, screen_for
-from tidegate.cli.up.supervise import Supervisor
+from tidegate.cli.up.supervise import SERVER, Supervisor
 from tidegate.config import Settings, load_settings
 from tidegate.errors import Invalid, Rejected, TidegateError, Unavailable
 from tidegate.spark.server import server as connect_server
@@ -86,9 +86,12 @@ def run(args: argparse.Namespace, out: Output) -> int:
     home = Home(settings.project.absolute())
     home.make()
     with lock_project(home), StopSignals(out) as stop, screen_for(out) as screen:
-        for name in end_left_over(home):
+        taken_over = take_over(home, COMPONENTS, SERVER, args.port)
+        for name in end_left_over(home, taken_over):
             screen.notify(f"Ended the {name} of an earlier call that was killed.")
-        up = Up(args, settings, home, screen, stop)
+        for child in taken_over:
+            screen.notify(f"Took over the {child.name} of an earlier call that was killed.")
+        up = Up(args, settings, home, screen, stop, taken_over)
         try:
             up.run()
         except TidegateError:
@@ -172,7 +175,13 @@ class Up:
     """One call of `tidegate up`."""
 
     def __init__(
-        self, args: argparse.Namespace, settings: Settings, home: Home, screen: Screen, stop: StopSignals
+        self,
+        args: argparse.Namespace,
+        settings: Settings,
+        home: Home,
+        screen: Screen,
+        stop: StopSignals,
+        taken_over: list[Child],
     ) -> None:
         self.target_count: int | None = args.checkpoints
         self.beside: list[str] = args.beside
@@ -181,11 +190,12 @@ class Up:
         self.home = home
         self.screen = screen
         self.stop = stop
-        self.port = free_port(args.port, home.state().get("port"))
+        last_port: Any = home.state().get("port")
+        self.port: int = last_port if taken_over else free_port(args.port, last_port)
         self.password, self.new_password = home.password()
         self.airflow = Airflow(f"http://127.0.0.1:{self.port}", self.password)
         self.pipelines = FollowedPipelines(self.airflow, settings, args.dags)
-        self.processes = Processes(home, self.port)
+        self.processes = Processes(home, self.port, taken_over)
         airflow = [sys.executable, "-m", "airflow"]
         commands = {name: [*airflow, *words] for name, words in COMPONENTS.items()}
         self.supervisor = Supervisor(self.processes, self.airflow, commands, home.room, self._notify_restart)
@@ -221,14 +231,14 @@ class Up:
         if not self.home.is_migrated():
             self.screen.now("preparing Airflow's database")
             migrate = self.processes.start("db-migrate", [sys.executable, "-m", "airflow", "db", "migrate"])
-            self._wait(lambda: "" if migrate.ended is not None else "the database", lambda: None)
-            if migrate.ended:
+            self._wait(lambda: "" if migrate.ended else "the database", lambda: None)
+            if migrate.exit_code:
                 raise Unavailable(
                     f"Airflow's database cannot be prepared. The end of the log:\n{log_end(migrate.log)}",
                     help=f"the whole log: {migrate.log}",
                     reason="AIRFLOW_DATABASE",
                 )
-            if migrate.ended == 0:
+            if migrate.exit_code == 0:
                 self.home.set_migrated()
                 self.processes.end(migrate)
         if self.stop():
@@ -309,9 +319,9 @@ class Up:
         except Unavailable:
             pass  # busy or ended: the supervisor handles it
         for child in self.processes.children:
-            if child.name.startswith("beside") and child.ended:
-                text = f"{child.name} has ended with exit code {child.ended}. The end of its log:\n{log_end(child.log)}"
-                self._notify_once(text)
+            if child.name.startswith("beside") and child.exit_code:
+                how = f"{child.name} has ended with exit code {child.exit_code}"
+                self._notify_once(f"{how}. The end of its log:\n{log_end(child.log)}")
 
     def _look_at_runs(self, followed: Followed, runs: list[DagRun]) -> None:
         for run in followed.failed(runs):
