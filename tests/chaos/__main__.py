@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.chaos import tell
+from tests.chaos.faults import FAULTS
 
 
 def main() -> int:
@@ -15,11 +16,15 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30, help="for how long there are faults")
     parser.add_argument("--seed", type=int, default=1, help="decides the faults")
     parser.add_argument(
+        "--only", nargs="+", default=(), choices=list(FAULTS), metavar="FAULT", help="only these faults"
+    )
+    parser.add_argument("--every", type=float, default=6, metavar="SECONDS", help="between two faults, on average (6)")
+    parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="work in this new folder, and keep it (but its disk)"
     )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tidegate-chaos-") as folder:
-        wrong = tell(options.seed, options.minutes, options.keep or Path(folder) / "chaos")
+        wrong = tell(options.seed, options.minutes, options.keep or Path(folder) / "chaos", options.only, options.every)
     for each in wrong:
         print(f"WRONG: {each}")
     print(f"{len(wrong)} things went wrong" if wrong else "nothing was lost, doubled or half-visible")

@@ -14,16 +14,16 @@ import subprocess
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tests.chaos.deployment import Deployment
+from tests.chaos.deployment import CODE, Deployment
 from tests.chaos.faults import FAULTS
-from tests.chaos.reader import COLUMNS, Reader, differ, folder_of, rows_of
+from tests.chaos.reader import COLUMNS, Reader, differ, folder_of, released_in, released_of, rows_of
 from tests.chaos.reference import NAME, Fed, put
 
 __all__ = ["Chaos"]
@@ -50,7 +50,9 @@ class Done:
 class Chaos:
     """One run of it."""
 
-    def __init__(self, deployment: Deployment, seed: int, minutes: float) -> None:
+    def __init__(
+        self, deployment: Deployment, seed: int, minutes: float, only: Sequence[str] = (), every: float = _GAP_S
+    ) -> None:
         self.deployment = deployment
         self.seed = seed
         self.minutes = minutes
@@ -64,6 +66,11 @@ class Chaos:
         """Rows that somebody else has written for sure."""
         self.unsure: list[int] = []
         self.wrong: list[str] = []
+        self.faults = list(only) or list(FAULTS)
+        self.every = every
+        self.backfill: str | None = None
+        """The name of one that is not over."""
+        self.backfills = 0
         self._feeding = threading.Event()
         self._began = time.monotonic()
 
@@ -94,7 +101,7 @@ class Chaos:
         until = time.monotonic() + 60 * self.minutes
         drawn = self._draw()
         while time.monotonic() < until:
-            time.sleep(self.dice.expovariate(1 / _GAP_S))
+            time.sleep(self.dice.expovariate(1 / self.every))
             self.keep_up()
             name = next(drawn)
             one = random.Random(self.dice.random())  # what it draws itself changes nothing of what follows
@@ -111,7 +118,7 @@ class Chaos:
 
     def _draw(self) -> Iterator[str]:
         """Each fault once, in any order; then by their weights."""
-        names = list(FAULTS)
+        names = self.faults
         yield from self.dice.sample(names, len(names))
         while True:
             yield self.dice.choices(names, [FAULTS[name][0] for name in names])[0]
@@ -123,6 +130,7 @@ class Chaos:
         feeder.join()
         self._until("Airflow answers, and the DAG is not paused", self.unpause, _START_S)
         self._until("it is not suspended", self.resume, _START_S)
+        self._until("no backfill is left open", self.discard_backfill, _START_S)
         self._until(f"all of {self.fed} files are in all tables", self._all_there, _FINISH_S)
         self.reader.look()
         self._compare()
@@ -146,7 +154,12 @@ class Chaos:
 
     def _all_there(self) -> bool:
         self.keep_up()
-        return all(self._rows(table) == Fed(self.fed).table(table) for table in COLUMNS)
+        fed = self._wanted()
+        return all(self._rows(table) == fed.table(table) for table in COLUMNS)
+
+    def _wanted(self) -> Fed:
+        """All that was fed. Which rows were released is what `once` says: it must be what quarantine says, too."""
+        return Fed(self.fed, released_in(self._rows("once")))
 
     def _rows(self, table: str) -> Counter[object]:
         with contextlib.suppress(Exception):  # there may be none yet
@@ -154,10 +167,12 @@ class Chaos:
         return Counter()
 
     def _compare(self) -> None:
-        fed = Fed(self.fed)
+        fed = self._wanted()
         for table in COLUMNS:
             if (found := self._rows(table)) != fed.table(table):
                 self.wrong.append(f"in the end, {table}: {differ(found, fed.table(table))}")
+        if (marked := released_of(self.deployment.store)) != fed.released:
+            self.wrong.append(f"in the end, released by quarantine: {marked}; in `once`: {set(fed.released)}")
         found, foreign = rows_of(self.deployment.store, "once")
         if Counter(foreign) - Counter(self.foreign + self.unsure) or Counter(self.foreign) - Counter(foreign):
             self.wrong.append(f"the second writer's rows: {sorted(foreign)} instead of {sorted(self.foreign)}")
@@ -180,6 +195,11 @@ class Chaos:
     def unpause(self) -> bool:
         path = f"/dags/{NAME}?update_mask=is_paused"
         return bool(self.deployment.airflow("PATCH", path, {"is_paused": False}))
+
+    def discard_backfill(self) -> bool:
+        if self.backfill is not None and self.tidegate("backfill", CODE, "--discard", self.backfill)[0] == 0:
+            self.backfill = None
+        return self.backfill is None
 
     def resume(self) -> bool:
         code, said = self.deployment.tidegate("resume", NAME)
@@ -235,8 +255,8 @@ class Chaos:
 
     def _explain(self) -> None:
         for table in COLUMNS:
-            if (found := self._rows(table)) != Fed(self.fed).table(table):
-                self.say(f"{table}: {differ(found, Fed(self.fed).table(table))}")
+            if (found := self._rows(table)) != (wanted := self._wanted().table(table)):
+                self.say(f"{table}: {differ(found, wanted)}")
         for words in (("explain", NAME), ("list", NAME)):
             self.say(self.deployment.tidegate(*words)[1][-3000:])
         self.say(self._up_said())
@@ -254,7 +274,7 @@ class Chaos:
             if after := [at - each.at for at in published if at > each.at]:
                 taken[each.kind].append(after[0])
         lines = [f"{'fault':<20} {'done':>5} {'missed':>6}   {'recovered: median':>17} {'longest':>8}"]
-        for name in FAULTS:
+        for name in self.faults:
             times = taken.get(name, [])
             told = f"{statistics.median(times):>15.1f} s {max(times):>6.1f} s" if times else ""
             count = sum(each.kind == name for each in self.done)
@@ -268,10 +288,10 @@ class Chaos:
         return "\n".join(lines)
 
 
-def tell(seed: int, minutes: float, folder: Path) -> list[str]:
-    """One chaos, told on standard output."""
+def tell(seed: int, minutes: float, folder: Path, only: Sequence[str] = (), every: float = _GAP_S) -> list[str]:
+    """One chaos, told on standard output. only: these faults, and no others. every: seconds between two, on average."""
     with Deployment(folder) as deployment:
-        chaos = Chaos(deployment, seed, minutes)
+        chaos = Chaos(deployment, seed, minutes, only, every)
         try:
             return chaos.run()
         except AssertionError as error:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import random
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.chaos.deployment import CODE, COMPONENTS, python_workers
-from tests.chaos.reference import NAME
+from tests.chaos.reference import NAME, RELEASED
 from tidegate.spark.server.processes import identify, kill
 
 if TYPE_CHECKING:
@@ -177,11 +179,16 @@ def _suspend(chaos: Chaos, dice: random.Random) -> str | None:
     return "and resumed" if code == 0 else None
 
 
+def _retained(chaos: Chaos) -> list[int]:
+    """The completed checkpoints that there still are, the oldest first."""
+    return sorted(id for id in chaos.reader.published if chaos.deployment.ledger.is_retained(id))
+
+
 def _roll_back(chaos: Chaos, dice: random.Random) -> str | None:
-    completed = [id for id in chaos.reader.published if chaos.deployment.ledger.is_retained(id)]
-    if not completed:
+    retained = _retained(chaos)
+    if not retained:
         return None
-    to = dice.choice(sorted(completed)[-6:])
+    to = dice.choice(retained[-6:])
     words = ["--retract", "once"] if chaos.foreign else []
     code, _ = chaos.tidegate("rollback", CODE, "--to", str(to), "--yes", *words)
     return f"to {to}" if code == 0 else None
@@ -192,25 +199,92 @@ def _savepoint(chaos: Chaos, dice: random.Random) -> str | None:
     return "created" if code == 0 else None
 
 
-def _second_run(chaos: Chaos, dice: random.Random) -> str | None:
-    """Checkpoints are also made without Airflow, by a process that may be killed."""
+def _perhaps_killed(chaos: Chaos, dice: random.Random, longest: float, *words: str) -> int:
+    """A command that takes a while, and that may be killed or interrupted meanwhile. Its exit code."""
     deployment = chaos.deployment
-    words = deployment.project.command("run", CODE, "--checkpoints", "1")
-    with (deployment.log.parent / "run.log").open("ab") as log:
+    with (deployment.log.parent / "commands.log").open("ab") as log:
         made = subprocess.Popen(
-            words, cwd=deployment.project.folder, env=deployment.project.env, stdout=log, stderr=log
+            deployment.project.command(*words),
+            cwd=deployment.project.folder,
+            env=deployment.project.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
-    end = dice.choice([signal.SIGKILL, signal.SIGINT, None])
+    end = dice.choice([signal.SIGKILL, signal.SIGINT, None, None])
     with contextlib.suppress(subprocess.TimeoutExpired):
-        made.wait(dice.uniform(2, 20) if end else 60)
+        made.wait(dice.uniform(2, 20) if end else longest)
     if made.poll() is None:
         made.send_signal(end or signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             made.wait(30)
     if made.poll() is None:
         made.kill()
-    made.wait()
-    return f"ended with {made.returncode}"
+    return made.wait()
+
+
+def _second_run(chaos: Chaos, dice: random.Random) -> str | None:
+    """Checkpoints are also made without Airflow, by a process that may be killed."""
+    return f"ended with {_perhaps_killed(chaos, dice, 60, 'run', CODE, '--checkpoints', '1')}"
+
+
+def _backfill(chaos: Chaos, dice: random.Random) -> str | None:
+    """What was read lately is read again by the same code, and swapped in: no row may change. One that was killed is
+    continued or discarded the next time."""
+    own_rows = ["--retract", "once"] if chaos.foreign else []
+    if (name := chaos.backfill) is not None:
+        if dice.random() < 0.3:
+            return f"{name} discarded" if chaos.discard_backfill() else None
+        code = _perhaps_killed(chaos, dice, 120, "backfill", CODE, "--name", name, "--swap", "--yes", *own_rows)
+    else:
+        retained = _retained(chaos)
+        if not retained:
+            return None
+        chaos.backfills += 1
+        chaos.backfill = name = f"again{chaos.backfills}"
+        begin = ["--from", str(dice.choice(retained[-4:])), "--cuts", "recorded", "--name", name]
+        code = _perhaps_killed(chaos, dice, 120, "backfill", CODE, *begin, "--swap", "--yes", *own_rows)
+    if code in (0, 2):  # swapped in; or killed before it had begun
+        chaos.backfill = None
+    return f"{name} {'swapped in' if code == 0 else f'ended with {code}'}"
+
+
+def _release(chaos: Chaos, dice: random.Random) -> str | None:
+    """Rows that wait in quarantine are corrected and let go on."""
+    words = ("quarantine", "release", NAME, "checked", "--all", "--set", f"v={RELEASED}", "--yes")
+    code, _ = chaos.tidegate(*words)
+    return "all that wait" if code == 0 else None
+
+
+def _away(chaos: Chaos, dice: random.Random) -> str | None:
+    """Somebody deletes a table by hand, puts it back from a copy, and resumes the pipeline, as it says then."""
+    table = dice.choice(["once", "totals", "tens"])
+    folder = chaos.deployment.store / "tables" / table
+    kept = folder.with_name(f"{table}.kept")
+    seconds = dice.uniform(2, 12)
+    with chaos.reader.nobody_looks:
+        if not folder.is_dir():
+            return None
+        folder.rename(kept)
+        chaos.wait(seconds)
+        while kept.is_dir():
+            _move_files(folder, kept)
+            with contextlib.suppress(OSError):  # somebody has written there again
+                kept.rename(folder)
+    chaos.resume()
+    return f"{table} for {seconds:.0f} s"
+
+
+def _move_files(folder: Path, to: Path) -> None:
+    """What was written where the table no longer was belongs to it, unless it has that."""
+    for file in [path for path in folder.rglob("*") if path.is_file()]:
+        target = to / file.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            file.unlink()
+        else:
+            file.rename(target)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _second_writer(chaos: Chaos, dice: random.Random) -> str | None:
@@ -241,5 +315,8 @@ FAULTS: dict[str, tuple[int, Fault]] = {
     "savepoint": (1, _savepoint),
     "second run": (2, _second_run),
     "second writer": (3, _second_writer),
+    "backfill": (3, _backfill),
+    "release": (2, _release),
+    "table away": (1, _away),
 }
 """How often each is drawn, relative to the others."""

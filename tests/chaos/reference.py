@@ -1,7 +1,7 @@
 """The pipeline that is put under chaos, what it is fed, and what must be in its tables, in plain Python.
 
 A row is a function of its id, and file k a list of ids that depends on k alone. So the tables after k files are known,
-whatever happened and however the files were cut into checkpoints.
+whatever happened and however the files were cut into checkpoints, if it is known which rows somebody has released.
 """
 
 from __future__ import annotations
@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-__all__ = ["DAG", "NAME", "PIPELINE", "ROWS", "SUITE", "Fed", "file_ids", "put"]
+__all__ = ["DAG", "NAME", "PIPELINE", "RELEASED", "ROWS", "SUITE", "Fed", "file_ids", "put"]
 
 NAME = "chaos"
 ROWS = 20
 KEYS = 7
+RELEASED = 1_000_000
+"""What rows that are released from quarantine have as v."""
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 PIPELINE = '''
@@ -95,10 +98,11 @@ def put(folder: Path, number: int) -> None:
 
 
 class Fed:
-    """The tables as they must be after the first k files."""
+    """The tables as they must be after the first k files, with the rows of these ids released from quarantine."""
 
-    def __init__(self, files: int) -> None:
+    def __init__(self, files: int, released: Iterable[int] = ()) -> None:
         self.files = files
+        self.released = frozenset(released)
         self._seen: set[int] = set()
         self._bad: Counter[int] = Counter()
         for number in range(1, files + 1):
@@ -108,20 +112,29 @@ class Fed:
                 else:
                     self._seen.add(id)
 
+    @property
+    def bad(self) -> set[int]:
+        """The ids of rows that are quarantined."""
+        return set(self._bad)
+
+    @cached_property
+    def _values(self) -> dict[int, int]:
+        return {id: value(id) for id in self._seen} | dict.fromkeys(self.released, RELEASED)
+
     @cached_property
     def once(self) -> Counter[Any]:
-        return Counter((id, id % KEYS, value(id)) for id in self._seen)
+        return Counter((id, id % KEYS, v) for id, v in self._values.items())
 
     @cached_property
     def totals(self) -> Counter[Any]:
-        n, total = Counter(id % KEYS for id in self._seen), Counter[int]()
-        for id in self._seen:
-            total[id % KEYS] += value(id)
+        n, total = Counter(id % KEYS for id in self._values), Counter[int]()
+        for id, v in self._values.items():
+            total[id % KEYS] += v
         return Counter((k, total[k], n[k]) for k in n)
 
     @cached_property
     def tens(self) -> Counter[Any]:
-        n = Counter(id % KEYS for id in self._seen)
+        n = Counter(id % KEYS for id in self._values)
         return Counter((k, tenth) for k, count in n.items() for tenth in range(10, count + 1, 10))
 
     @cached_property
