@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -181,7 +181,7 @@ class Up:
         home: Home,
         screen: Screen,
         stop: StopSignals,
-        taken_over: list[Child],
+        taken_over: Sequence[Child] = (),
     ) -> None:
         self.target_count: int | None = args.checkpoints
         self.beside: list[str] = args.beside
