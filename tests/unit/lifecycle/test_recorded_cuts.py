@@ -239,6 +239,16 @@ def test_a_checkpoint_that_retention_takes_just_as_a_backfill_begins_is_missed(
     assert "--discard" in refused.value.help
 
 
+def test_a_backfill_does_not_begin_with_the_next_one_if_the_record_of_the_first_is_lost(tmp_path: Path) -> None:
+    days = Days(tmp_path).limit(num_retained=9)
+    days.live(3, 1, 1)
+    line = days.line(0, cuts="recorded")
+    shutil.rmtree(days.path(1))
+    with pytest.raises(Rejected, match="checkpoint 1, on which 2 rests, is not retained") as refused:
+        replayed(line)
+    assert refused.value.reason == "LINE_REFUSED"
+
+
 def test_recorded_cuts_do_not_go_past_a_swap_that_has_read_further(days: Days) -> None:
     days.feed_more(2)  # what no checkpoint of the pipeline has read yet
     days.bound = 100
