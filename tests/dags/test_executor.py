@@ -79,15 +79,16 @@ def test_how_a_process_ends_says_what_became_of_its_task(executor, folder):
     assert ended(executor) == {"well": ("success", None), "fails": ("failed", "its process ended with exit code 1")}
 
 
-def test_one_that_is_killed_is_missed_at_once_and_holds_up_nobody(executor, folder):
+@pytest.mark.parametrize(("number", "name"), [(signal.SIGKILL, "SIGKILL"), (40, "signal 40")])
+def test_one_that_is_killed_is_missed_at_once_and_holds_up_nobody(executor, folder, number, name):
     queue(executor, "waits a", "waits b")
     executor.heartbeat()
     eventually("both are at work", lambda: len(list(folder.iterdir())) == 2)
     killed = next(pid for pid, task in executor._tasks.items() if task.ti.task_id == "waits a")
-    os.kill(killed, signal.SIGKILL)
+    os.kill(killed, number)
     queue(executor, "well")
     eventually("the killed one and the next are over", lambda: len(ended(executor)) == 2)
-    assert ended(executor) == {"waits a": ("failed", "its process was killed by SIGKILL"), "well": ("success", None)}
+    assert ended(executor) == {"waits a": ("failed", f"its process was killed by {name}"), "well": ("success", None)}
     (folder / "waits b").unlink()
     eventually("the other is over", lambda: ended(executor).get("waits b") == ("success", None))
 

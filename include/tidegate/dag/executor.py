@@ -7,7 +7,6 @@ and its exit code says at once what has become of it.
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +16,8 @@ from airflow.executors.workloads import ExecutorWorkload
 from airflow.jobs.job import Job, JobState
 from airflow.utils.session import create_session
 from sqlalchemy import update
+
+from tidegate.spark.server.processes import signal_name
 
 __all__ = ["ForkingLocalExecutor"]
 
@@ -92,7 +93,7 @@ def _why(code: int) -> str | None:
     """Explain an exit code to whoever reads the task's events."""
     if code >= 0:
         return f"its process ended with exit code {code}" if code else None
-    return f"its process was killed by {signal.Signals(-code).name}"
+    return f"its process was killed by {signal_name(-code)}"
 
 
 def _record_dead_schedulers(own: object) -> None:

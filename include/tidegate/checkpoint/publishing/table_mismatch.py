@@ -51,7 +51,7 @@ def missing_table_error(pipeline: PipelineContext, view: View, sinking: SinkNode
     for entry in reversed(view.entries):
         table = _published_table(pipeline, entry, sinking.name)
         if table is not None and table.is_delta and table.uri == target:
-            return gone_error(sinking.name, target, entry.id, table.version, _last_to_go_back_to(view))
+            return gone_error(sinking.name, target, entry.id, table.version, _rollback_target(view))
     return None
 
 
@@ -79,7 +79,7 @@ def mismatch_error(pipeline: PipelineContext, view: View, sinking: SinkNode, hea
         command = f"tidegate mark MODULE:PIPELINE --sink {sinking.name}"
         ways += f"; if only its mark was lost, `{command}` puts it back, with --last"
     if head.last is None:
-        ways += _begin_anew(sinking.name, _last_to_go_back_to(view))
+        ways += _begin_anew(sinking.name, _rollback_target(view))
     return Corrupt(
         f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
         expected="the table as tidegate left it",
@@ -96,7 +96,7 @@ def was_published(pipeline: PipelineContext, entry: Entry, table: str) -> bool:
     return _published_table(pipeline, entry, table) is not None
 
 
-def _last_to_go_back_to(view: View) -> int | None:
+def _rollback_target(view: View) -> int | None:
     """Return the last completed checkpoint, if a rollback may go back to it: those of intervals are independent."""
     last = view.last_completed
     return last.id if last is not None and not last.plan.by_interval else None

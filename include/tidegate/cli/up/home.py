@@ -216,7 +216,7 @@ class Home:
             **_around_proxies(os.environ),
         }
 
-    def made_of(self, environment: Mapping[str, str]) -> str:
+    def fingerprint(self, environment: Mapping[str, str]) -> str:
         """Return a digest of all that a component is started with, and reads only then. Components with the same digest
         may go on under another `tidegate up`."""
         plugins = sorted((self.project / "plugins").rglob("*.py"))

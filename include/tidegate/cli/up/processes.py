@@ -176,7 +176,7 @@ class Processes:
         state = {
             "format": 1,
             "port": self._port,
-            "made_of": self.home.made_of(self.environment),
+            "fingerprint": self.home.fingerprint(self.environment),
             "processes": processes,
         }
         self.home.write_private(self.home.state_file, json.dumps(state, indent=1) + "\n")
@@ -192,7 +192,7 @@ def take_over(home: Home, names: Iterable[str], server: str, port: int | None) -
     last = recorded.get("port")
     if not isinstance(last, int) or port not in (None, last):
         return []
-    if recorded.get("made_of") != home.made_of(home.environment(last)):
+    if recorded.get("fingerprint") != home.fingerprint(home.environment(last)):
         return []
     found = {name: leader for leader, name in _recorded(home).items() if name in names and is_alive(leader)}
     return [Child(name, leader, home.log(name)) for name, leader in found.items()] if server in found else []

@@ -7,8 +7,7 @@ a lock of that kind, and all other workers wait for it for ever.
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -17,6 +16,7 @@ from tidegate.cli.targets import program
 from tidegate.cli.up.airflow import Airflow
 from tidegate.cli.up.processes import Child, Processes, last_error
 from tidegate.errors import Unavailable
+from tidegate.spark.server.processes import signal_name
 
 __all__ = ["SCHEDULER", "SERVER", "Supervisor"]
 
@@ -196,6 +196,5 @@ def _exit_text(code: int | None) -> str:
     if code is None:
         return ""
     if code < 0:
-        signals: Iterable[signal.Signals] = signal.Signals
-        return f", killed by {next((known.name for known in signals if known == -code), f'signal {-code}')}"
+        return f", killed by {signal_name(-code)}"
     return f" with exit code {code}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from tidegate import seams
 from tidegate.errors import Invalid
 
-__all__ = ["ProcessId", "identify", "is_alive", "kill", "lock_holders", "machine", "wait_gone"]
+__all__ = ["ProcessId", "identify", "is_alive", "kill", "lock_holders", "machine", "signal_name", "wait_gone"]
 
 _PROC = Path("/proc")
 
@@ -69,6 +69,11 @@ def kill(process: ProcessId, number: signal.Signals) -> bool:
         if handle is not None:
             os.close(handle)
     return True
+
+
+def signal_name(number: int) -> str:
+    """Return a signal's name, such as SIGKILL. Real-time signals have none, only a number."""
+    return next((known.name for known in signal.Signals if known == number), f"signal {number}")
 
 
 def wait_gone(process: ProcessId, timeout: float) -> bool:
