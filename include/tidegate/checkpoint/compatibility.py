@@ -69,9 +69,18 @@ PUT_BACK = (
 
 
 def refusals(
-    graph: Graph, ledger: Ledger, config: Json, base: Entry, changes: Sequence[SourceChange] = ()
+    graph: Graph,
+    ledger: Ledger,
+    config: Json,
+    base: Entry,
+    changes: Sequence[SourceChange] = (),
+    *,
+    forks: bool = False,
 ) -> Iterator[Invalid]:
-    """Yield every reason why this code cannot plan on `base`. changes: the sources moved or dropped since then."""
+    """Yield every reason why this code cannot plan on `base`.
+
+    changes: the sources moved or dropped since then. forks: the code is a new pipeline's, which is to begin there.
+    """
     acks = acks_of(ledger, base)
     memory = {name: state for ack in acks for name, state in ack.memory.items()}
     yield from _lost_states(graph, config, base, memory)
@@ -84,7 +93,7 @@ def refusals(
     yield from _raised(lambda: refuse_untold(graph, memory, with_state, started, base.id))
     if not base.open:
         yield from _raised(lambda: refuse_unshown(graph, memory, started, base.id))
-    yield from _sources(graph, config, base, changes)
+    yield from _sources(graph, config, base, changes, forks=forks)
     yield from _in_flight(graph, base)
 
 
@@ -429,7 +438,9 @@ def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
         )
 
 
-def _sources(graph: Graph, config: Json, base: Entry, changes: Sequence[SourceChange]) -> Iterator[Invalid]:
+def _sources(
+    graph: Graph, config: Json, base: Entry, changes: Sequence[SourceChange], *, forks: bool
+) -> Iterator[Invalid]:
     """Refuse if a source is gone, or its position means nothing to it."""
     declared = planned_ranges(base, changes)
     if still_there := list(_still_there(graph, base, changes, declared)):
@@ -444,14 +455,16 @@ def _sources(graph: Graph, config: Json, base: Entry, changes: Sequence[SourceCh
             for name in new
             if graph.sources[name].source.kind == declared[old].kind
         ]
+        ways = [f"if it is called otherwise now: {', or '.join(renamed)}"] if renamed else []
+        ways.append(f"if it is removed for good: tidegate source drop MODULE:PIPELINE {removed[0]}")
+        if forks:  # there is no pipeline yet whose source could be moved or dropped
+            ways = ["if it is called otherwise now, or removed: move or drop it in the fork, when that has begun"]
         yield Invalid(
             f"checkpoint {base.id} read source {', '.join(removed)}, which the pipeline no longer has",
             expected=f"sources {', '.join(sorted(declared))}",
-            help="put the source back under its name; "
-            + (f"or, if it is called otherwise now: {', or '.join(renamed)}; " if renamed else "")
-            + f"or, if it is removed for good: tidegate source drop MODULE:PIPELINE {removed[0]}; or let go of how far "
-            "such sources were read, with the setting allow_non_restored_state, once: under that name, a source would "
-            "then begin at its beginning",
+            help=f"put the source back under its name; or, {'; or, '.join(ways)}; or let go of how far such sources "
+            "were read, with the setting allow_non_restored_state, once: under that name, a source would then begin "
+            "at its beginning",
             reason="SOURCE_REMOVED",
         )
     for name, before in declared.items():

@@ -76,7 +76,8 @@ def look(snapshot: CheckpointSnapshot, to: PipelineContext) -> CheckpointSnapsho
     _refuse_same(snapshot.parent, to)
     _refuse_finished(snapshot)
     with told_if_retired(snapshot.parent, snapshot.entry.id):
-        refuse(list(refusals(to.graph, snapshot.parent, to.settings.record(), snapshot.entry)), snapshot.entry.id)
+        errors = refusals(to.graph, snapshot.parent, to.settings.record(), snapshot.entry, forks=True)
+        refuse(list(errors), snapshot.entry.id)
         states = {name: payload for name, payload in snapshot.states.items() if name in to.graph.tables}
         declared = replace(snapshot, states=states)
         refuse_damage(declared)

@@ -161,6 +161,23 @@ def test_what_cannot_be_forked_is_refused_with_the_reason_and_nothing_is_made(sh
     assert refused(tidegate, "fork", "orders", "--from", "3", "--as", "shop:trial")["reason"] == "NAME_TAKEN"
 
 
+def test_a_source_that_was_called_otherwise_then_is_moved_in_the_fork_when_it_has_begun(shop, tidegate):
+    """The old pipeline's source cannot be moved for a checkpoint of the past."""
+    renamed = CODE.replace('source("events"', 'source("sold" if name == "trial" else "events"')
+    written(renamed)
+    error = refused(tidegate)
+    assert error["reason"] == "SOURCE_REMOVED"
+    assert "tidegate source" not in error["help"]
+    assert "move or drop it in the fork, when that has begun" in error["help"]
+    written(CODE)
+    assert tidegate(*FORK).code == 0
+    written(renamed)
+    assert tidegate("source", "move", "shop:trial", "events", "sold").code == 0
+    trial = Run("trial")
+    plan = trial.entry(trial.checkpoint()).plan
+    assert plan.sources["sold"].start == shop.entry(2).plan.sources["events"].end
+
+
 def test_a_checkpoint_that_retention_was_faster_with_is_refused(shop, folder, tidegate, monkeypatch):
     from tidegate.lifecycle import fork
 
