@@ -15,7 +15,8 @@ __all__ = ["Remedies", "remedies_in"]
 QUOTED = re.compile(r"`tidegate ([a-z-]+ [^`]+)`")
 BARE = re.compile(r"(?:: |  )(?:python -m )?tidegate ([a-z-]+ \S[^;\n]*?)(?:\s{2,}.*|;.*|, or .*)?$", re.M)
 PLACEHOLDER = re.compile(r"\b[A-Z][A-Z_]{1,}\b|\bN\b|…|\.\.\.|<|\[")
-WAITING = re.compile(r"wait(s|ing) for checkpoint \d")
+WAITING = re.compile(r"waits for checkpoint \d|waiting: checkpoint [\d, ]+ (is|are) not decided yet")
+HELD = re.compile(r"waiting: checkpoint \d+ is held by gate")
 ELSEWHERE = ("up", "init", "new", "spark", "help", "completion", "trigger")
 """Another process, another folder, or Airflow: stories of their own."""
 
@@ -106,8 +107,8 @@ class Remedies:
             self.refused.append(f"after {at}, `{line}`: {' '.join(told.text.split())[:300]}")
         if told.is_unforeseen or told.code is None:
             self.wrong.append(f"after {at}, the remedy `{line}` raises: {told.text.strip()[-1200:]}")
-        elif shops.died and WAITING.search(told.text) and "interrupted" in told.err:
-            pass  # rightly: until the time for that checkpoint is over
+        elif "interrupted" in told.err and (HELD.search(told.text) or (shops.died and WAITING.search(told.text))):
+            pass  # rightly: until somebody answers, or the time for that checkpoint is over
         elif told.code == 2 or "usage:" in told.err or (told.code and verb not in JUDGING):
             self.wrong.append(f"after {at}, the remedy `{line}` cannot be carried out: {told.text.strip()[:900]}")
         elif told.code == 0 and verb in PROMISES and (why := PROMISES[verb](shops, told)):

@@ -14,13 +14,13 @@ Afterwards the pipeline's former last checkpoint has a name (way_back.py), and a
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate import seams
 from tidegate.backfill.line import OpenLine, changes_since, lagging_sources, told_if_discarded
 from tidegate.backfill.way_back import name_way_back
-from tidegate.checkpoint import control
+from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.checkpoint.publishing import publish
@@ -65,6 +65,7 @@ __all__ = [
     "SwappedIn",
     "examine_swap",
     "hold_pipeline",
+    "publish_former",
     "release_pipeline",
     "released_on_failure",
     "swap",
@@ -121,6 +122,21 @@ def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
     return SwapProposal(head, base, changed, tuple(problems))
 
 
+def publish_former(live: Coordinator, base: Entry | None) -> None:
+    """Let the pipeline's last checkpoint be on all of its tables, or raise why it cannot: a swap would not leave a way
+    back to it."""
+    if base is None or live.ledger.published(base.id) is not None:
+        return
+    publish.publish_or_wait(live)
+    if live.ledger.published(base.id) is None:
+        raise Rejected(
+            f"checkpoint {base.id} of pipeline {live.ledger.pipeline!r} is not on all tables yet",
+            expected="a pipeline whose tables have all that is completed, so that there is a way back",
+            help="repair the table that does not take it, then swap again",
+            reason="NOT_PUBLISHED",
+        )
+
+
 def hold_pipeline(line: OpenLine, wait: Callable[[str], None], run: str = "") -> None:
     """Let the pipeline plan nothing until the swap, and wait until what it has planned is decided. Repeatable.
 
@@ -133,11 +149,11 @@ def hold_pipeline(line: OpenLine, wait: Callable[[str], None], run: str = "") ->
     if suspended is None or (suspended.by == holder(line) and _is_of_another(live, suspended, run)):
         why = "its backfill reads what is left, and is then swapped in"
         control.suspend(live.ledger, holder(line), why, run or new_run())
-    while still_open := list(live.ledger.view().still_open()):
+    while still_open := list((view := live.ledger.view()).still_open()):
         for entry in still_open:
             reason = abandoned_reason(entry.plan)
             live.complete(entry.id, (reason, "") if reason is not None else None)
-        wait(f"waiting for checkpoint {', '.join(str(entry.id) for entry in still_open)}")
+        wait(_undecided_text(view, [entry.id for entry in still_open]))
 
 
 def _is_of_another(live: Coordinator, suspended: control.Suspended, run: str) -> bool:
@@ -212,7 +228,7 @@ def _swap(line: OpenLine, act: _Act, wait: Callable[[str], None]) -> SwappedIn:
         if isinstance(answer, rules.Abort):
             live.abort(answer.id, answer.reason, answer.detail, counts=answer.counts)
         elif isinstance(answer, rules.Wait):
-            wait(f"waiting for checkpoint {', '.join(map(str, answer.ids))}")
+            wait(_undecided_text(view, answer.ids))
         elif isinstance(answer, lines.FillUp):
             _fill_up(line, view)
         elif isinstance(answer, rules.CreateEntry):
@@ -231,6 +247,13 @@ def _swap(line: OpenLine, act: _Act, wait: Callable[[str], None]) -> SwappedIn:
         help="swap once more; `tidegate suspend` keeps new checkpoints from being planned",
         reason="CHECKPOINT_IN_PROGRESS",
     )
+
+
+def _undecided_text(view: View, ids: Sequence[int]) -> str:
+    """Describe which checkpoints a swap waits for, and for whom they wait themselves."""
+    if held := approvals.pending_approvals_text(view, ids):
+        return held
+    return f"checkpoint {', '.join(map(str, ids))} {'is' if len(ids) == 1 else 'are'} not decided yet"
 
 
 def _fill_up(line: OpenLine, view: View) -> None:
@@ -280,15 +303,7 @@ def _create(line: OpenLine, answer: rules.CreateEntry, view: View, act: _Act) ->
     assert head.decision is not None
     assert head.decision.manifest is not None
     base = view.get(answer.base)
-    if base is not None and ledger.published(base.id) is None:
-        publish.publish_or_wait(live)
-        if ledger.published(base.id) is None:
-            raise Rejected(
-                f"checkpoint {base.id} of pipeline {ledger.pipeline!r} is not on all tables yet",
-                expected="a pipeline whose tables have all that is completed, so that there is a way back",
-                help="repair the table that does not take it, then swap again",
-                reason="NOT_PUBLISHED",
-            )
+    publish_former(live, base)
     brought = _copied(line, head, proposal.changes, answer.id)
     rollback = Rollback(
         target=line.record.origin,

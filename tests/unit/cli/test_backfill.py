@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,26 @@ def test_what_stays_as_it_is_is_told_before_anything_is_done(sqlite_shop: Sqlite
     assert words(tidegate("backfill", CODE, "--from", "2").out).startswith(TOLD)
     said = words(tidegate("backfill", CODE, "--swap", "--yes").out)
     assert said.index(TOLD) < said.index("is swapped in")
+
+
+def test_what_is_in_the_way_of_a_swap_is_told_and_no_swap_offered(
+    sqlite_shop: SqliteShop, folder: Path, tidegate: Any
+) -> None:
+    offer = "--swap # swap it in"
+    assert offer in words(tidegate("backfill", CODE, "--from", "2", "--name", "fix").out)
+    assert tidegate("backfill", CODE, "--json").json["in_the_way"] == []
+    tidegate("backfill", CODE, "--discard", "fix")
+
+    said = words(tidegate("backfill", CODE, "--from", "beginning").out)
+    assert "In the way of its swap: it has completed no checkpoint yet" in said
+    assert offer not in said
+    sqlite_shop.checkpoint(publish=False)
+    (log,) = (path for path in folder.rglob("_delta_log") if path.parent.name == "good")
+    shutil.rmtree(log.parent)
+    (why,) = tidegate("backfill", CODE, "--json").json["in_the_way"]
+    assert why.startswith("table 'good'")
+    assert "is gone" in why
+    assert "Put it back from a copy" in why
 
 
 @pytest.mark.parametrize("dry", [True, False])

@@ -23,7 +23,14 @@ from tidegate.backfill.compare import compare, differing_rows, tables_of
 from tidegate.backfill.discard import discard, discard_by_name
 from tidegate.backfill.line import Cuts, OpenLine, begin
 from tidegate.backfill.replay import replay
-from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, released_on_failure, swap
+from tidegate.backfill.swap import (
+    SwappedIn,
+    examine_swap,
+    hold_pipeline,
+    publish_former,
+    released_on_failure,
+    swap,
+)
 from tidegate.cli.inspect.read import plain, row_limit, shown
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
@@ -34,7 +41,7 @@ from tidegate.cli.running.run import count as whole_number
 from tidegate.cli.running.run import refuse_submit
 from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
-from tidegate.errors import Invalid, Rejected
+from tidegate.errors import Invalid, Rejected, TidegateError
 from tidegate.execution.loop import POLL_S, Schedule
 from tidegate.lifecycle.rollback_proposal import How
 from tidegate.protocol.lines import Swapped
@@ -138,13 +145,23 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.swap and not stopped:
         return _swap(args, target, line, made, out, is_swapped=is_swapped)
     differences: dict[str, ComparedTable] = {} if stopped else compare(line)
+    in_the_way = [] if stopped else _in_the_way(line)
     out.document(
-        _document(target, line) | {"checkpoints": made, "stopped": stopped, "tables": msgspec.to_builtins(differences)}
+        _document(target, line)
+        | {
+            "checkpoints": made,
+            "stopped": stopped,
+            "tables": msgspec.to_builtins(differences),
+            "in_the_way": in_the_way,
+        }
     )
     if stopped:
         out.line("Stopped. The same command continues.", "yellow")
         return NO
     _print_differences(target, line, differences, out)
+    for each in in_the_way:
+        out.line(f"In the way of its swap: {each}", "yellow")
+    _print_offers(target, line, out, can_swap=not in_the_way)
     return 0
 
 
@@ -218,7 +235,7 @@ def _swap(
         if not is_swapped:
             proposal = examine_swap(line, choices)
             differences = compare(line)
-            _print_differences(target, line, differences, out, done=True)
+            _print_differences(target, line, differences, out)
             if not proposal.problems:  # else `swap` refuses it, with all of them
                 confirm(f"Swap backfill {line.name} in?", out, yes=args.yes)
                 stopped, more = _replay(target, line, out, hold=True)
@@ -347,9 +364,17 @@ def _tell_left_out(sinks: list[str], out: Output) -> None:
         )
 
 
-def _print_differences(
-    target: Target, line: OpenLine, differences: Mapping[str, ComparedTable], out: Output, *, done: bool = False
-) -> None:
+def _in_the_way(line: OpenLine) -> list[str]:
+    """Return why it cannot be swapped in as things are, with what to do about it."""
+    try:
+        proposal = examine_swap(line, {})
+        publish_former(line.live, proposal.base)
+        return list(proposal.problems)
+    except TidegateError as error:
+        return [f"{error.what}. {error.help[:1].upper()}{error.help[1:]}."]
+
+
+def _print_differences(target: Target, line: OpenLine, differences: Mapping[str, ComparedTable], out: Output) -> None:
     until = line.own.until
     read = "caught up" if until is None else f"read what checkpoint {until.id} had read"
     out.line(f"Backfill {line.name} of {target.name} has {read}.", "bold")
@@ -360,15 +385,15 @@ def _print_differences(
         right=[before, after, "taken away", "brought"],
     )
     _tell_left_out(line.left_out(), out)
-    if done:
-        return
-    code = target.text
-    for flag, what in (
-        ("--diff SINK", "rows that differ"),
-        ("--swap", "swap it in"),
-        (f"--discard {line.name}", "or not"),
-    ):
-        out.line(f"  tidegate backfill {code} {flag}  # {what}", "dim")
+
+
+def _print_offers(target: Target, line: OpenLine, out: Output, *, can_swap: bool) -> None:
+    offers = [("--diff SINK", "rows that differ")]
+    if can_swap:
+        offers.append(("--swap", "swap it in"))
+    offers.append((f"--discard {line.name}", "or not"))
+    for flag, what in offers:
+        out.line(f"  tidegate backfill {target.text} {flag}  # {what}", "dim")
 
 
 def _print_swapped(target: Target, line: OpenLine, swapped: SwappedIn, out: Output) -> int:
