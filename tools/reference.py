@@ -12,6 +12,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from tidegate.cli.forms import FORMS, RefusedForm
 from tidegate.cli.main import build_parser
 from tidegate.config import KEYS
 from tidegate.history.health import REASONS, STATES
@@ -29,6 +32,7 @@ def pages() -> dict[str, str]:
         "reasons.md": reasons(),
         "metrics.md": metrics(),
         "cli.md": commands(),
+        "documents.md": documents(),
         "http-api.md": http_api(),
     }
     return {name: "\n".join(lines) + "\n" for name, lines in lines_by_page.items()}
@@ -61,7 +65,7 @@ def metrics() -> Iterator[str]:
 
 def commands() -> Iterator[str]:
     yield from _head("Command line", "The help text of every command. Exit codes: 0 done, 1 no, 2 usage error,")
-    yield "3 unavailable or damaged."
+    yield "3 unavailable or damaged. What they print with `--json`: [documents](documents.md)."
     yield from _helps(build_parser())
 
 
@@ -72,6 +76,23 @@ def _helps(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in nested:
         for subparser in action.choices.values():
             yield from _helps(subparser)
+
+
+def documents() -> Iterator[str]:
+    yield from _head("Documents", "What commands that look print with `--json`.")
+    yield "Scripts may rely on these fields; later versions may add some. A command that is refused prints"
+    yield "[RefusedForm](#refusedform), and ends with 1, 2 or 3."
+    yield from ("", "| command | document |", "| --- | --- |")
+    for command, forms in FORMS.items():
+        for given, form in forms.items():
+            words = f"tidegate {command} {given}".strip()
+            yield f"| `{words}` | [{form.__name__}](#{form.__name__.lower()}) |"
+    _, components = msgspec.json.schema_components(
+        [RefusedForm, *(form for some in FORMS.values() for form in some.values())]
+    )
+    yield from ("", "## Forms")
+    for name, schema in sorted(components.items()):
+        yield from _shape(name, schema)
 
 
 def http_api() -> Iterator[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.views.shops import Said, Shops
+from tidegate.cli.forms import FORMS, form_of
 from tidegate.cli.targets import open_target
 from tidegate.errors import TidegateError
 
@@ -87,7 +88,10 @@ def look(shops: Shops, dice: random.Random, damaged: bool, share: float = 1.0) -
         except json.JSONDecodeError:
             looks.wrong.append(f"`{line} --json` prints no JSON: {document.out[:200]!r}")
             continue
-        refused = isinstance(document.json, dict) and "error" in document.json
+        command = next(name for name in FORMS if f"{line} ".startswith(f"{name} "))
+        if misfit := form_of(command, document.json):
+            looks.wrong.append(f"`{line} --json` is not as declared: {misfit}")
+        refused = "error" in document.json
         if refused and document.code == 0:
             looks.wrong.append(f"`{line} --json` ends with 0, and tells an error: {document.out[:300]}")
         if refused and not (document.json["error"]["what"] and document.json["error"]["help"]):

@@ -1,0 +1,565 @@
+"""The forms of what commands that look print with --json. Scripts may rely on these fields; later versions may add
+some.
+
+Documents are not built from these: each command would pay for all of them with its start. docs/reference/documents.md
+is made of them, and `make views` compares every document with its form, whatever has befallen the pipeline.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidegate.history.details import JobBehind, JobDetails, SourceDetails, StateSize
+from tidegate.history.view import ListedCheckpoint
+from tidegate.records import typed
+from tidegate.records.records import Hold, Json, PublishedTable, SparkWork
+
+__all__ = ["FORMS", "Form", "RefusedForm", "form_of"]
+
+
+class Form(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A document, or a part of one."""
+
+
+class ErrorForm(Form):
+    kind: str
+    reason: str
+    what: str
+    expected: str
+    help: str
+
+
+class RefusedForm(Form):
+    """In place of the document, whenever a command is refused."""
+
+    error: ErrorForm
+
+
+class ListedPipelineForm(Form):
+    name: str
+    last: int | None
+    state: str
+    planned: str | None
+    last_completed: int | None
+
+
+class PipelinesForm(Form):
+    root: str
+    pipelines: list[ListedPipelineForm]
+
+
+class RuleForm(Form):
+    rule: str
+    policy: str
+    severity: str
+    rows: int
+    why: str
+    examples: list[str]
+
+
+class AnswerForm(Form):
+    approve: bool
+    by: str
+    note: str
+    at: str
+
+
+class GateForm(Form):
+    outcome: str
+    rows: int
+    quarantined: int
+    released: int
+    stays: dict[str, int]
+    hold: Hold | None
+    why: str
+    broken: list[RuleForm]
+    policy: Json
+    answer: AnswerForm | None
+
+
+class CheckpointForm(Form):
+    id: int
+    state: str
+    reason: str
+    detail: str
+    undone_by: int | None
+    replaced_by: str | None
+    back_to: int | None
+    backfill: str | None
+    kind: str
+    interval: str | None
+    base: int | None
+    run: str
+    planned: str
+    decided: str | None
+    seconds: float | None
+    sources: dict[str, str]
+    jobs: dict[str, JobDetails]
+    gates: dict[str, GateForm]
+    missing_acks: list[str]
+    behind: dict[str, JobBehind]
+    rows: dict[str, int]
+    tables: dict[str, PublishedTable]
+
+
+class NewestForm(Form):
+    pipeline: str
+    root: str
+    checkpoints: list[CheckpointForm]
+    more: bool
+
+
+class PastForm(Form):
+    pipeline: str
+    root: str
+    checkpoints: list[ListedCheckpoint]
+    total: int
+    more: bool
+    history: str
+
+
+class RecordsForm(Form):
+    plan: Json
+    acks: dict[str, Json]
+    decision: Json | None
+    manifest: Json | None
+    published: Json | None
+
+
+class ShownForm(CheckpointForm):
+    pipeline: str
+    figures: Json
+    states: dict[str, StateSize]
+    ranges: dict[str, SourceDetails]
+    retired: bool
+    records: RecordsForm | None
+
+
+class StoryForm(Form):
+    pipeline: str
+    id: int
+    state: str
+    events: list[str]
+    waits_for: list[str]
+    changes: list[str]
+    next_step: str
+
+
+class StandingForm(Form):
+    pipeline: str
+    state: str
+    said: str
+    cause: str
+    remedy: list[str]
+    reason: str
+    checkpoint: StoryForm | None
+
+
+class OpenJobForm(Form):
+    acked: str
+    after_s: float | None
+    delay_s: float | None
+    seconds: float
+    rows: dict[str, int]
+    bytes: int
+
+
+class OpenCheckpointForm(Form):
+    id: int
+    kind: str
+    run: str
+    planned: str
+    age_s: float
+    timeout_s: float
+    orphaned: bool
+    sources: dict[str, str]
+    jobs: dict[str, OpenJobForm | None]
+    overtaken: list[str]
+    held: list[str]
+
+
+class WatchedForm(Form):
+    pipeline: str
+    state: str
+    said: str
+    cause: str
+    remedy: list[str]
+    reason: str
+    counts: dict[str, int]
+    in_flight: list[OpenCheckpointForm]
+    latest: list[ListedCheckpoint]
+    durations: list[float]
+    history: str
+
+
+class SpreadForm(Form):
+    min: float
+    p50: float
+    p90: float
+    p95: float
+    p99: float
+    p999: float
+    max: float
+    avg: float
+    count: int
+
+
+class FailureForm(Form):
+    reason: str
+    count: int
+    last: int
+
+
+class SummaryForm(Form):
+    pipeline: str
+    since: str | None
+    until: str | None
+    counts: dict[str, int]
+    summary: dict[str, SpreadForm | None]
+    failures: list[FailureForm]
+    history: str
+
+
+class SpanForm(Form):
+    name: str
+    start_s: float | None
+    seconds: float | None
+    spark: SparkWork | None
+    parts: list[SpanForm]
+
+
+class ProfileForm(Form):
+    pipeline: str
+    id: int
+    state: str
+    span: SpanForm
+
+
+class OneMetricForm(Form):
+    name: str
+    labels: dict[str, str]
+    value: float
+    help: str
+
+
+class MetricsForm(Form):
+    pipelines: dict[str, list[OneMetricForm]]
+    failed: dict[str, ErrorForm]
+
+
+class SinkTableForm(Form):
+    table: str
+    version: int | None
+    rows: int | None
+
+
+class TablesForm(Form):
+    pipeline: str
+    checkpoint: int
+    tables: dict[str, SinkTableForm]
+
+
+class RowsForm(Form):
+    pipeline: str
+    sink: str
+    checkpoint: int
+    table: str
+    version: int
+    total: int
+    columns: list[str]
+    rows: list[Json]
+
+
+class StateOfForm(Form):
+    operator: str
+    keys: list[str]
+    rows: int
+    files: int
+    bytes: int
+    changed: int | None
+    expires: bool
+    table: str
+    version: int
+
+
+class StatesForm(Form):
+    pipeline: str
+    checkpoint: int
+    states: list[StateOfForm]
+
+
+class StateRowsForm(Form):
+    pipeline: str
+    operator: str
+    checkpoint: int
+    table: str
+    version: int
+    keys: list[str]
+    total: int
+    columns: list[str]
+    rows: list[Json]
+
+
+class MovedForm(Form):
+    before: Any
+    after: Any
+    moved: bool
+
+
+class VersionsForm(Form):
+    versions: list[int | None]
+    rows: list[int | None]
+
+
+class ChangedKeysForm(Form):
+    added: int
+    changed: int
+    gone: int
+
+
+class DifferenceForm(Form):
+    pipeline: str
+    before: int
+    after: int
+    figures: dict[str, list[Any]]
+    sources: dict[str, MovedForm]
+    tables: dict[str, VersionsForm]
+    states: dict[str, ChangedKeysForm]
+    settings: dict[str, list[Any]]
+    code_changed: bool
+
+
+class RequestForm(Form):
+    number: int
+    action: str
+    rows: int
+    by: str
+    in_place: bool
+
+
+class WaitingForm(Form):
+    waiting: int
+    released: int
+    discarded: int
+    rules: dict[str, int]
+    requests: list[RequestForm]
+    table: str
+
+
+class QuarantinesForm(Form):
+    pipeline: str
+    gates: dict[str, WaitingForm]
+
+
+class QuarantinedRowsForm(Form):
+    pipeline: str
+    gate: str
+    total: int
+    rows: list[Json]
+
+
+class SavepointForm(Form):
+    name: str
+    checkpoint: int
+    by: str
+    created: str
+    note: str
+    there: bool
+
+
+class SavepointsForm(Form):
+    pipeline: str
+    savepoints: list[SavepointForm]
+
+
+class ShownSavepointForm(SavepointForm):
+    pipeline: str
+    manifest: str
+
+
+class VerifiedForm(Form):
+    pipeline: str
+    name: str
+    whole: bool
+    problems: list[str]
+
+
+class FindingForm(Form):
+    area: str
+    check: str
+    state: str
+    detail: str
+    help: str
+
+
+class FindingsForm(Form):
+    ok: bool
+    findings: list[FindingForm]
+
+
+class SettingForm(Form):
+    value: str
+    origin: str
+
+
+class SettingsForm(Form):
+    project: str
+    settings: dict[str, SettingForm]
+
+
+class TopicForm(Form):
+    topic: str
+    text: str
+
+
+class CheckedForm(Form):
+    pipeline: str
+    from_: int | None = msgspec.field(name="from")
+    possible: bool
+    reasons: list[ErrorForm]
+    new: list[str]
+    warnings: list[str]
+
+
+class PlannedJobForm(Form):
+    job: str
+    after: list[str]
+    reads: list[str]
+    takes: list[str]
+    runs: list[str]
+    remembers: list[str]
+    sends: list[str]
+    stages: list[str]
+    settings: dict[str, str]
+
+
+class PlannedForm(Form):
+    pipeline: str
+    code: str
+    mode: str
+    jobs: list[PlannedJobForm]
+    reasons: list[ErrorForm]
+
+
+class RecoveryForm(Form):
+    pipeline: str
+    goes_on_from: int | None
+    dead: dict[str, str]
+    alive: list[int]
+    owed: dict[str, list[int]]
+    problems: list[str]
+    instead: int | None
+    rows_stay: list[str]
+    lost: list[str]
+
+
+class TakenBackForm(Form):
+    id: int
+    backfill: str
+
+
+class ReturningTableForm(Form):
+    how: str | None
+    version: int | None
+    back_to: int | None
+    foreign: list[int]
+    rows_stay: str
+    written_through: bool
+
+
+class RollbackForm(Form):
+    pipeline: str
+    to: int
+    undone: list[int]
+    taken_back: list[TakenBackForm]
+    ended: list[int]
+    sources: list[str]
+    tables: dict[str, ReturningTableForm]
+    in_flight: list[Json]
+    drops_in_flight: bool
+    problems: list[str]
+    possible: bool
+
+
+class ApprovalsForm(Form):
+    carry: int
+    asked_again: int
+
+
+class OutlookForm(Form):
+    pipeline: str
+    from_: int = msgspec.field(name="from")
+    to: int | None
+    tables: list[str]
+    left_as_they_are: list[str]
+    cuts: str
+    by_hand: list[Json]
+    approvals: ApprovalsForm
+    in_place: list[str]
+    may_differ: list[str]
+    changed_results: list[str]
+    problems: list[str]
+    possible: bool
+
+
+class OriginForm(Form):
+    pipeline: str
+    checkpoint: int
+
+
+class ForkedForm(Form):
+    pipeline: str
+    forked: bool
+    from_: OriginForm = msgspec.field(name="from")
+    sources: list[str]
+    states: list[str]
+    taken_over: dict[str, str]
+
+
+FORMS: dict[str, dict[str, type[Form]]] = {
+    "list": {
+        "": PipelinesForm,
+        "PIPELINE": NewestForm,
+        "PIPELINE --all": PastForm,
+    },
+    "show": {"": ShownForm},
+    "explain": {"PIPELINE": StandingForm, "PIPELINE ID": StoryForm},
+    "watch": {"--once": WatchedForm},
+    "summary": {"": SummaryForm},
+    "profile": {"": ProfileForm},
+    "metrics": {"": MetricsForm},
+    "read": {"PIPELINE": TablesForm, "PIPELINE SINK": RowsForm},
+    "state": {"PIPELINE": StatesForm, "PIPELINE OPERATOR": StateRowsForm},
+    "diff": {"PIPELINE N M": DifferenceForm},
+    "quarantine list": {"": QuarantinesForm},
+    "quarantine show": {"": QuarantinedRowsForm},
+    "savepoint list": {"": SavepointsForm},
+    "savepoint show": {"": ShownSavepointForm},
+    "savepoint verify": {"": VerifiedForm},
+    "doctor": {"": FindingsForm},
+    "config": {"": SettingsForm},
+    "help": {"": TopicForm},
+    "check": {"": CheckedForm},
+    "plan": {"": PlannedForm},
+    "recover": {"--dry-run": RecoveryForm},
+    "rollback": {"--dry-run": RollbackForm},
+    "backfill": {"--dry-run": OutlookForm},
+    "fork": {"": ForkedForm},
+}
+"""By command, and by what it is given: the form of its document. `--all` stands for whatever chooses or sorts."""
+
+
+def form_of(command: str, document: Json) -> str:
+    """Return why a command's document has none of the command's forms; "" if it has one."""
+    forms = (RefusedForm,) if "error" in document else tuple(FORMS[command].values())
+    problems = []
+    for form in forms:
+        try:
+            typed.convert(document, form)
+        except msgspec.ValidationError as error:
+            problems.append(f"{form.__name__}: {error}")
+        else:
+            return ""
+    return "; ".join(problems)
