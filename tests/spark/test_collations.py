@@ -46,6 +46,7 @@ def test_an_operator_that_would_remember_such_texts_is_refused_in_its_first_chec
         with pytest.raises(Invalid, match="UTF8_LCASE") as refused:
             running.checkpoint()
         assert "COLLATION" in f"{refused.value.reason}: {refused.value.what}", "beside what is wrong with the sink"
+        assert "operator 'o'" in refused.value.what
         assert "COLLATE UTF8_BINARY" in refused.value.help
         assert running.rows("sink") == []
 

@@ -15,9 +15,11 @@ from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before
 from tidegate.spark.row_id import HALVES
 from tidegate.state.evolution import RECOMPUTE, refusals
+from tidegate.state.keyed import AN_OPERATOR
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
     from tidegate.operators.base import OperatorContext
     from tidegate.state.keyed import KeyedState
@@ -33,6 +35,7 @@ __all__ = [
     "recalled",
     "refuse_own",
     "same",
+    "sql_type",
     "types_of",
 ]
 
@@ -131,6 +134,10 @@ def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) 
 
     try:
         return plan()
+    except Invalid as error:
+        if error.what.startswith(AN_OPERATOR):
+            error.what = f"operator {context.uid!r}{error.what.removeprefix(AN_OPERATOR)}"
+        raise
     except (AnalysisException, ParseException) as error:
         message = str(error).strip().split("\n")[0]
         columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema.fields)
@@ -173,6 +180,19 @@ def types_of(functions: Sequence[Function], rows: DataFrame, context: OperatorCo
     return Types(
         dict(zip(names, types[: len(names)], strict=True)), dict(zip(partials, types[len(names) :], strict=True))
     )
+
+
+def sql_type(kind: DataType) -> str:
+    """Return a type as SQL. Spark's own text of it has the names of fields as they are, whatever letters they have."""
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StructType):
+        return f"struct<{', '.join(f'{quoted(field.name)}: {sql_type(field.dataType)}' for field in kind.fields)}>"
+    if isinstance(kind, T.ArrayType):
+        return f"array<{sql_type(kind.elementType)}>"
+    if isinstance(kind, T.MapType):
+        return f"map<{sql_type(kind.keyType)}, {sql_type(kind.valueType)}>"
+    return str(kind.simpleString())
 
 
 def recalled(state: KeyedState, rows: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:

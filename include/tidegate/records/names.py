@@ -103,6 +103,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def quoted_text(text: str) -> str:
+    """Return a text as Spark SQL. What a letter behind a backslash means depends on a setting of the session."""
+    return f"CAST(X'{text.encode().hex()}' AS STRING)" if "'" in text or "\\" in text else f"'{text}'"
+
+
 def listed(names: str | Iterable[str]) -> list[str]:
     """Return names that the user passes as one name or as a list.
 

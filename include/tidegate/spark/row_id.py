@@ -7,7 +7,7 @@ import itertools
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from tidegate.records.names import quoted
+from tidegate.records.names import quoted, quoted_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ def _halves(frame: DataFrame) -> tuple[str, str]:
     for field in sorted(frame.schema.fields, key=lambda field: field.name):
         column = quoted(field.name)
         # Null leaves a hash as it was: so a column with a value adds its name, too.
-        columns += [f"IF({column} IS NOT NULL, {_text(field.name)}, NULL)", _hashed(column, field.dataType)]
+        columns += [f"IF({column} IS NOT NULL, {quoted_text(field.name)}, NULL)", _hashed(column, field.dataType)]
     return f"xxhash64({', '.join(columns)})", f"xxhash64({', '.join(['1', *columns])})"
 
 
@@ -92,14 +92,9 @@ def _hashed(column: str, kind: DataType, depth: int = 0) -> str:
         entries = f"transform(map_entries({column}), {item} -> struct({content}))"
         return f"struct(size({column}), array_sort({entries}))"
     if isinstance(kind, T.StructType):
-        fields = [part for f in kind.fields for part in entry(f"{column}[{_text(f.name)}]", f.dataType, depth)]
+        fields = [part for f in kind.fields for part in entry(f"{column}.{quoted(f.name)}", f.dataType, depth)]
         return f"struct({', '.join(fields)})" if fields else "0"
     return f"to_json({column})" if isinstance(kind, T.VariantType) else column
-
-
-def _text(text: str) -> str:
-    """Return a text as SQL. What a letter behind a backslash means depends on a setting of the session."""
-    return f"CAST(X'{text.encode().hex()}' AS STRING)" if "'" in text or "\\" in text else f"'{text}'"
 
 
 def rows_hash(frame: DataFrame) -> str:

@@ -18,6 +18,7 @@ from tidegate.operators.distinct.by_workers import (
 )
 from tidegate.operators.distinct.reducing import learn, may_be_reduced, reduced_by_value
 from tidegate.operators.functions import Function
+from tidegate.operators.inputs import sql_type
 from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before, is_known_empty, select_sql, with_fields
 from tidegate.state.arrow.workers import merges
@@ -238,7 +239,7 @@ def _folded(
 
 def _carried(along: Along, *, is_first: bool) -> list[str]:
     """Return the SQL of the columns that only the first value of a row has."""
-    nothing = {field.name: f"CAST(NULL AS {field.dataType.simpleString()})" for field in along.fields}
+    nothing = {field.name: f"CAST(NULL AS {sql_type(field.dataType)})" for field in along.fields}
     texts = along.texts if is_first else nothing
     return [*(f"{texts[field.name]} AS {quoted(field.name)}" for field in along.fields), f"{is_first} AS {FIRST}"]
 

@@ -27,7 +27,7 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own
+from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own, sql_type
 from tidegate.operators.join.time_bounds import LATE, need_time, side_times
 from tidegate.operators.process.list_state import (
     ENDS,
@@ -46,6 +46,7 @@ from tidegate.operators.process.map_state import (
     map_problems,
     named_entries,
 )
+from tidegate.operators.process.one_zero import with_one_zero
 from tidegate.operators.process.stored_list import PLACE, EntryFiles
 from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, ListFields, MapFields, Work
 from tidegate.operators.waiting import WAITING, ready_rows
@@ -468,8 +469,7 @@ class Process(Operator):
             return held
         stored = state.of(keys)
         if stored is not None:
-            kinds = dict(keys.dtypes)
-            like = empty_frame(context.spark, [*(Field(key, kinds[key]) for key in self.by), *fields])
+            like = empty_frame(context.spark, [*_fields_of(keys, self.by), *fields])
             stored = recalled(state, stored, like, context)
         return self._join_state(held, stored, {column.name: column.type for column in fields})
 
@@ -532,8 +532,7 @@ class Process(Operator):
             stored = self._map(name, context).of(named_entries(declared, columns, rows, self.by))
             grouped = None
             if stored is not None:
-                kinds = dict(rows.dtypes)
-                keys = [*(Field(key, kinds[key]) for key in self.by), Field(declared.by, kind)]
+                keys = [*_fields_of(rows, self.by), Field(declared.by, kind)]
                 like = empty_frame(context.spark, [*keys, *declared.fields])
                 entries = recalled(self._map(name, context), stored, like, context)
                 fields = [F.col(quoted(field.name)) for field in declared.fields]
@@ -546,8 +545,7 @@ class Process(Operator):
         """Return the same with the ends of each list; with all its entries where workers cannot read them."""
         from pyspark.sql import functions as F
 
-        kinds = dict(keys.dtypes)
-        key_fields = [Field(key, kinds[key]) for key in self.by]
+        key_fields = _fields_of(keys, self.by)
         for number, (name, declared) in enumerate(self.lists.items()):
             entries, ends = self._list(name, context)
             column, entry = f"_list{number}", [Field(PLACE, "bigint"), *declared.fields]
@@ -589,11 +587,10 @@ class Process(Operator):
         self, rows: DataFrame, with_state: DataFrame, work: Callable[..., Work], context: OperatorContext
     ) -> DataFrame:
         output, state = parse_ddl(self.output), parse_ddl(self.state)
-        types = {name: kind for name, kind in rows.dtypes if name in self.by}
         columns = [
             Field("_kind", "int"),
             Field("_out", _struct(output)),
-            Field("_key", _struct([Field(key, types[key]) for key in self.by])),
+            Field("_key", _struct(_fields_of(rows, self.by))),
             Field("_state", _struct(state)),
             Field("_timers", TIMERS_TYPE),
             Field("_deleted", "boolean"),
@@ -704,7 +701,12 @@ def _given(results: DataFrame, column: str, kind: int, ddl: str) -> DataFrame:
 def _numbered(frame: DataFrame, by: Sequence[str]) -> GroupedData:
     """Group rows by their keys under numbers as names: Spark stumbles over dots in names on the way to Python."""
     places = [f"c{frame.columns.index(name)}" for name in by]
-    return frame.toDF(*(f"c{place}" for place in range(len(frame.columns)))).groupBy(*places)
+    named = frame.toDF(*(f"c{place}" for place in range(len(frame.columns))))
+    return with_one_zero(named, places).groupBy(*places)
+
+
+def _fields_of(frame: DataFrame, names: Sequence[str]) -> list[Field]:
+    return [Field(name, sql_type(frame.schema[name].dataType)) for name in names]
 
 
 def _due(context: OperatorContext) -> Column:
