@@ -198,9 +198,13 @@ class Case:
                 told.refused[self.given.column.kind.name, use.role.name] += 1
         return tuple(use for use in uses if use not in refused)
 
-    def _is_named(self, text: str) -> bool:
-        column = self.given.column
-        return any(name in text for name in (repr(column.name), column.name, column.quoted, *map(repr, RESULTS)))
+    def _is_named(self, text: str, whose: Sequence[Use] = ()) -> bool:
+        """Whether a refusal has the name of the column that it is about. whose: one of these may have refused a row for
+        its key, which is null where a join has found nothing."""
+        column, keys = self.given.column, {key for use in whose for key in use.role.keys or () if key}
+        return any(
+            name in text for name in (repr(column.name), column.name, column.quoted, *map(repr, (*RESULTS, *keys)))
+        )
 
     def _run(self, running: RunningPipeline, uses: tuple[Use, ...], told: Told) -> tuple[Use, ...]:
         """Make all checkpoints. Return the uses whose rows were not refused."""
@@ -208,7 +212,7 @@ class Case:
             done = running.until_idle()
         except TidegateError as error:
             whose = [use for use in uses if use.uid in str(error)] or [use for use in uses if _may_refuse_rows(use)]
-            if error.reason not in OF_VALUES or not self._is_named(str(error)) or not whose:
+            if error.reason not in OF_VALUES or not self._is_named(str(error), whose) or not whose:
                 told.wrong.append(f"check passes, and a checkpoint fails: {error.reason}: {str(error)[:1500]}")
                 return ()
             for use in whose:
@@ -234,7 +238,7 @@ class Case:
                 found = reader(it)
                 wrong = "" if found is None else differences(found, wanted_by(name, rows))
             except Exception:
-                found, wrong = None, traceback.format_exc(limit=-4)[-1500:]
+                found, wrong = None, traceback.format_exc(limit=-4)
             told.read[name] += found is not None
             if wrong:
                 told.wrong.append(f"{use} read by {name}: {wrong}")

@@ -74,6 +74,9 @@ class Places:
         columns = ", ".join(_as_text(field) for field in schema)
         with closing(psycopg2.connect(**self.postgres.options, options="-c TimeZone=UTC")) as connection:
             cursor = connection.cursor()
+            cursor.execute("SELECT to_regclass(%s)", [quoted_name(table)])
+            if cursor.fetchone() == (None,):
+                return []  # there has been no row for it
             cursor.execute(f"SELECT {columns} FROM {quoted_name(table)}")
             return [
                 {field.name: _plain(text, field.type) for field, text in zip(schema, row, strict=True)}

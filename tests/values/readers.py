@@ -147,17 +147,24 @@ def _duckdb(it: Reading) -> Counter[Row] | None:
 
 def _files(it: Reading) -> Iterator[Path]:
     for path in sorted(it.path.rglob("*")):
-        if path.is_file() and not any(part[0] in "_." for part in path.relative_to(it.path).parts):
+        parts = path.relative_to(it.path).parts
+        if path.is_file() and not any(part[0] in "_." and "=" not in part for part in parts):
             yield path
 
 
+def _has_values_in_folders(it: Reading) -> bool:
+    return any("=" in part for path in _files(it) for part in path.relative_to(it.path).parts[1:-1])
+
+
 def _arrow(it: Reading) -> Counter[Row] | None:
-    if any("=" in part for path in _files(it) for part in path.relative_to(it.path).parts[1:-1]):
-        return None  # a folder has a value
+    if _has_values_in_folders(it):
+        return None
     return sum((exact_rows(pq.ParquetFile(path).read(), it.columns) for path in _files(it)), Counter())
 
 
-def _json(it: Reading) -> Counter[Row]:
+def _json(it: Reading) -> Counter[Row] | None:
+    if _has_values_in_folders(it):
+        return None
     rows = [
         json.loads(line, parse_float=Decimal) for path in _files(it) for line in path.read_text().split("\n") if line
     ]
@@ -165,8 +172,10 @@ def _json(it: Reading) -> Counter[Row]:
     return exact_rows_of_json(rows, it.schema, it.columns)
 
 
-def _csv(it: Reading) -> Counter[Row]:
+def _csv(it: Reading) -> Counter[Row] | None:
     """Python's reader takes null and empty text for the same."""
+    if _has_values_in_folders(it):
+        return None
     found: Counter[Row] = Counter()
     for path in _files(it):
         with path.open(newline="") as file:
@@ -179,10 +188,10 @@ def _csv(it: Reading) -> Counter[Row]:
 
 
 def _typed(text: str, kind: Any) -> Any:
-    if pa.types.is_string(kind):
-        return text
     if text == "":
         return None
+    if pa.types.is_string(kind):
+        return text
     if pa.types.is_boolean(kind):
         return {"true": True, "false": False}[text]
     return int(text) if pa.types.is_integer(kind) else text
@@ -199,14 +208,18 @@ def _header(it: Reading) -> list[str]:
 
 def _spark_files(format: str) -> Reader:
     def read(it: Reading) -> Counter[Row] | None:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
         if format == "csv" and any("\\r" in edge.sql for edge in it.given.column.edges):
             return None  # Spark's reader takes \r\n for \n, also in a text
-        fields = it.spark.createDataFrame(it.schema.empty_table()).schema
+        fields = from_arrow_schema(it.schema, prefer_timestamp_ntz=True)
         wanted = type(fields)(
             [fields[name] for name in _header(it) or fields.names] if format == "csv" else fields.fields
         )
         options = {"csv": {"header": "true", "escape": '"', "multiLine": "true"}}.get(format, {})
-        reader = it.spark.read.schema(wanted).options(**options).option("basePath", str(it.path))
+        reader = it.spark.read.options(**options).option("basePath", str(it.path))
+        if format != "parquet" or _has_values_in_folders(it):
+            reader = reader.schema(wanted)  # else the files have their own, which may be wider than Spark's answer's
         if not list(_files(it)):
             return Counter()
         return exact_rows(reader.format(format).load(str(it.path)).toArrow(), it.columns)

@@ -156,14 +156,15 @@ def _joined_in_time(rows: Stream, column: Column, uid: str) -> Stream:
 
 def _remembered(rows: Stream, column: Column, uid: str) -> Stream:
     kind, name = column.kind.type, column.name
+    in_struct = kind.startswith(("array", "map"))  # a state has an empty one in place of null
 
     def before(key: Any, rows: Any, state: Any, timers: Any) -> Any:
         for row in rows.to_pylist():
-            yield {"id": row["id"], "before": state.before}
-            state.before = row[name]
+            yield {"id": row["id"], "before": state.before and state.before["v"] if in_struct else state.before}
+            state.before = {"v": row[name]} if in_struct else row[name]
 
-    output = f"id bigint, before {kind}"
-    return rows.process(by="k", state=f"before {kind}", output=output, order_by="id", uid=uid)(before)
+    output, stored = f"id bigint, before {kind}", f"struct<v: {kind}>" if in_struct else kind
+    return rows.process(by="k", state=f"before {stored}", output=output, order_by="id", uid=uid)(before)
 
 
 def _called_by(rows: Stream, column: Column, uid: str) -> Stream:

@@ -195,7 +195,7 @@ class PostgresSinkSide(PostgresSide, SinkSide):
 
     def carry_out(self, help: str) -> None:
         """Run the statement of a cause."""
-        found = re.search(r"UPDATE \S*tidegate_published\S* SET .*", help)
+        found = re.search(r"UPDATE \S*tidegate_published\S* SET .*? WHERE app_id = '[^']*'", help)
         assert found is not None, help
         self.run(found[0])
 
