@@ -82,8 +82,8 @@ matrix: setup ## four jobs, up to three checkpoints at once: a crash at every po
 connectors: setup ## sources and sinks of brokers and databases under kills, in the long form. ROUNDS=200, T=tests/connectors/test_x.py for one
 	ROUNDS=$(or $(ROUNDS),200) tools/with_test_folder.sh $(BIN)/python -m pytest -q -o faulthandler_timeout=7200 $(or $(T),tests/connectors) $(ARGS)
 
-chaos: setup ## kill and stop all of a real deployment at random, then compare its tables. MINUTES=30, SEED=7 for other faults, ONLY="'kill JVM' clear" for some, EVERY=12 for the seconds between two
-	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) $(if $(ONLY),--only $(ONLY)) $(if $(EVERY),--every $(EVERY))
+chaos: setup ## kill and stop all of a real deployment at random, then compare its tables. MINUTES=30, SEED=7 for other faults, ONLY="'kill JVM' clear" for some, EVERY=12 for the seconds between two, COLD=1 without a spare Spark server
+	$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),30) --seed $(or $(SEED),1) $(if $(ONLY),--only $(ONLY)) $(if $(EVERY),--every $(EVERY)) $(if $(COLD),--cold)
 
 nexmark: setup ## all queries of Nexmark on a million events cut in ten, and again with five kills each, against DuckDB. Q="q5 q7" for some; CONTINUE=1: not those that were equal
 	@$(BIN)/python -m tests.nexmark $(Q) $(if $(CONTINUE),--continue)

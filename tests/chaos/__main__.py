@@ -22,9 +22,11 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="work in this new folder, and keep it (but its disk)"
     )
+    parser.add_argument("--cold", action="store_true", help="without a spare Spark server")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tidegate-chaos-") as folder:
-        wrong = tell(options.seed, options.minutes, options.keep or Path(folder) / "chaos", options.only, options.every)
+        place = options.keep or Path(folder) / "chaos"
+        wrong = tell(options.seed, options.minutes, place, options.only, options.every, spare=not options.cold)
     for each in wrong:
         print(f"WRONG: {each}")
     print(f"{len(wrong)} things went wrong" if wrong else "nothing was lost, doubled or half-visible")

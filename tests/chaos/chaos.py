@@ -288,9 +288,12 @@ class Chaos:
         return "\n".join(lines)
 
 
-def tell(seed: int, minutes: float, folder: Path, only: Sequence[str] = (), every: float = _GAP_S) -> list[str]:
-    """One chaos, told on standard output. only: these faults, and no others. every: seconds between two, on average."""
-    with Deployment(folder) as deployment:
+def tell(
+    seed: int, minutes: float, folder: Path, only: Sequence[str] = (), every: float = _GAP_S, *, spare: bool = True
+) -> list[str]:
+    """One chaos, told on standard output. only: these faults, and no others. every: seconds between two, on average.
+    spare: whether Spark's server has one."""
+    with Deployment(folder, spare=spare) as deployment:
         chaos = Chaos(deployment, seed, minutes, only, every)
         try:
             return chaos.run()

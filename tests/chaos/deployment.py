@@ -33,6 +33,7 @@ timeout = "3 min"
 [spark]
 memory = "1g"
 master = "local[2]"
+spare = {spare}
 [restart]
 delay = "1 s"
 max_delay = "2 s"
@@ -43,7 +44,7 @@ class Deployment:
     """`with` it: from an empty folder to nothing left. Records, tables and landing files are on a disk of their own if
     this user may mount one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, spare: bool = True) -> None:
         self.store = folder / "store"
         self.store.mkdir(parents=True)
         self.small_disk = self._mount()
@@ -52,7 +53,7 @@ class Deployment:
             "jobs/chaos_pipeline.py": PIPELINE,
             "dags/chaos.py": DAG,
             "include/expectations/chaos.yaml": SUITE,
-            "tidegate.toml": SETTINGS.format(store=self.store) + toml(QUICK),
+            "tidegate.toml": SETTINGS.format(store=self.store, spare=str(spare).lower()) + toml(QUICK),
         }.items():
             (project / path).parent.mkdir(parents=True, exist_ok=True)
             (project / path).write_text(text)

@@ -150,6 +150,33 @@ def test_delta_round_trip_and_a_folder_without_markers(settings, tmp_path):
     assert [name[:10] for name in os.listdir(tmp_path / "staged") if not name.endswith(".crc")] == ["part-00000"]
 
 
+def test_a_spare_is_warm_and_takes_over_at_once(settings, home, monkeypatch):
+    """Its token and its folder are the ones that clients know; sessions of the dead one are lost, as ever."""
+    monkeypatch.setattr(connect_server, "SPARE_AFTER", 0.0)
+    settings = replace(settings, spare=True)
+    with session(settings) as lost:
+        assert lost.range(3).count() == 3
+        info = connect_server.start(settings)
+        ready = eventually("a spare", lambda: spare_of(home, info), timeout=300)
+        os.kill(info.pid, signal.SIGKILL)
+        eventually("it has gone", lambda: spare_of(home, info) is None)
+        with session(settings) as spark:
+            assert spark.range(4).mapInArrow(lambda batches: batches, "id long").count() == 4
+        with pytest.raises(Unavailable), translated():
+            lost.range(3).count()
+    again = connect_server.start(settings)
+    assert (again.pid, again.fresh, again.watchdog_pid) == (ready, False, info.watchdog_pid)
+    connect_server.stop(home, force=True)
+    assert not any(is_alive(process) for process in map(identify, (info.watchdog_pid, ready)) if process)
+
+
+def spare_of(home, info):
+    for each in connect_server.status(home):
+        if each.key == info.key and each.pid == info.pid:
+            return each.spare_pid
+    return None
+
+
 def test_sessions_have_keys_of_their_own(settings):
     other = replace(settings, conf={"spark.sql.shuffle.partitions": "7"})
     with session(settings) as spark, session(other) as beside:
@@ -308,7 +335,7 @@ def test_the_token_and_passwords_are_in_private_files_only(settings, home):
             assert word not in info.log.read_text()
             assert word not in (info.log.parent / "server.json").read_text()
             assert word not in (info.log.parent / "launch.json").read_text()
-        assert "canary-4711" in ServerFolder(info.log.parent).properties_file.read_text()
+        assert "canary-4711" in ServerFolder(info.log.parent).places[0].properties_file.read_text()
     connect_server.stop(home)
     assert "token" not in os.listdir(info.log.parent)
     assert "spark.properties" not in os.listdir(info.log.parent)

@@ -317,6 +317,7 @@ KEYS: Mapping[str, Key] = {
         Key("spark.memory", "2g", 'a size such as "512m" or "2g", at least 512m', _memory),
         Key("spark.idle_timeout", "10 min", _SPAN.format("1 s"), _duration(1)),
         Key("spark.start_timeout", "90 s", _SPAN.format("1 s"), _duration(1)),
+        Key("spark.spare", False, "true or false", _truth),
         Key("spark.conf", {}, 'a table of Spark settings, "spark.…" = value', _entry, table=True),
         Key("jobs", {}, _JOBS, _entry, table=True),
     )
@@ -413,6 +414,10 @@ DESCRIPTIONS: Mapping[str, str] = {
     "spark.memory": "The memory of the Spark driver that tidegate starts.",
     "spark.idle_timeout": "After how long without clients the Spark server that tidegate started ends itself.",
     "spark.start_timeout": "How long one try of a task waits for a Spark server to start.",
+    "spark.spare": (
+        "Whether the Spark server that tidegate starts has a warm second one beside it, which takes over when it dies: "
+        "that costs seconds then, not the half minute of a cold start. It takes the memory of a second server."
+    ),
     "spark.conf": "Further Spark settings for the sessions that tidegate starts.",
     "jobs": (
         "What single jobs have of their own, such as `jobs.scoring.spark.executor.memory`, `jobs.scoring.pool` or "

@@ -304,6 +304,7 @@ def _settings(values: dict[str, Any], origins: dict[str, str], project: Path) ->
             memory=values["spark.memory"],
             idle_timeout=values["spark.idle_timeout"],
             start_timeout=values["spark.start_timeout"],
+            spare=values["spark.spare"],
             conf=MappingProxyType(values["spark.conf"]),
         ),
         jobs=MappingProxyType(values["jobs"]),

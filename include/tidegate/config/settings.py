@@ -28,6 +28,7 @@ class SparkOptions:
     memory: str
     idle_timeout: float
     start_timeout: float
+    spare: bool
     conf: Mapping[str, str] = field(repr=False)
 
 

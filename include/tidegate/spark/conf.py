@@ -115,6 +115,7 @@ class SparkSettings:
     answer_timeout: a server that does not answer for so many seconds hangs, and is replaced.
     start_timeout: so many seconds a try waits for an embedded server to come up. The next one continues to wait for the
         same server; after STARTS times as long it has failed.
+    spare: whether the embedded server has another one beside it, which takes over when it dies.
     home: the folder of the embedded server's token, lock, log and state; only for this user. By default inside
         the working folder, so one server per user and checkout: two checkouts may have different versions of
         everything, and people who look for the log find it. Give an absolute path where the working folder varies.
@@ -127,6 +128,7 @@ class SparkSettings:
     idle_timeout: float = 600.0
     answer_timeout: float = 30.0
     start_timeout: float = 90.0
+    spare: bool = False
     home: Path = field(default_factory=lambda: Path.cwd() / ".tidegate" / "spark")
     master: str = "local[*]"
     memory: str = "2g"

@@ -171,6 +171,7 @@ def spark_settings(settings: Settings, job: str | None = None) -> SparkSettings:
         conf=stores | dict(spark.conf) | own,
         idle_timeout=spark.idle_timeout,
         start_timeout=spark.start_timeout,
+        spare=spark.spare,
         home=server_home(settings.project.absolute()),
         master=spark.master,
         memory=memory,

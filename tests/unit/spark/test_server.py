@@ -170,8 +170,8 @@ def test_who_tries_again_goes_on_with_the_server_that_is_still_starting(servers)
     started = folder.watchdog()
     assert started is not None
     assert is_alive(started)
-    eventually("it runs", folder.scratch.is_dir)
-    (folder.scratch / "go").touch()
+    eventually("it runs", folder.places[0].scratch.is_dir)
+    (folder.places[0].scratch / "go").touch()
     assert servers.start().watchdog_pid == started.pid
 
 
@@ -191,9 +191,9 @@ def test_a_watchdog_that_hangs_is_not_waited_for(servers):
 def test_only_this_user_sees_anything(servers):
     info = servers.start()
     folder = servers.folder(info)
-    for path in (servers.home, folder.path, folder.scratch):
+    for path in (servers.home, folder.path, folder.places[0].scratch):
         assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
-    for path in (folder.token_file, folder.state_file, folder.log, folder.lease_lock, folder.properties_file):
+    for path in (folder.token_file, folder.state_file, folder.log, folder.lease_lock, folder.places[0].properties_file):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
     assert info.token not in repr(info)
     assert info.token not in json.dumps(info.to_json())

@@ -116,6 +116,60 @@ def test_a_server_that_is_not_what_it_says_does_not_answer():
     assert not connect_watchdog.answers(port, 0.1)
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_spare_takes_over_from_a_server_that_dies_or_hangs_and_gets_a_spare_of_its_own(servers, monkeypatch, how):
+    monkeypatch.setattr(connect_server, "SPARE_AFTER", 0.0)
+    info = servers.start(spare=True, answer_timeout=0.4)
+    folder, server = servers.folder(info), servers.server(info)
+
+    def said(count):
+        return len(re.findall("listens at", info.log.read_text())) >= count
+
+    eventually("the spare listens", lambda: said(2))
+    assert folder.places[1].scratch.is_dir()
+    kill(server, how)
+    eventually("another one runs", lambda: folder.state() and folder.state().server != server)
+    assert not is_alive(server)
+    again = servers.start(spare=True, answer_timeout=0.4)
+    assert (again.fresh, again.watchdog_pid, again.key) == (False, info.watchdog_pid, info.key)
+    assert again.pid != info.pid
+    assert again.port != info.port
+    eventually("it has a spare, too", lambda: said(3))
+    connect_server.stop(servers.home, force=True)
+    left = {path.name for path in folder.path.iterdir()}
+    assert left == {"launch.json", "lease.lock", "server.log", "start.lock", "watch.lock"}
+
+
+def test_a_server_that_is_stopped_is_not_followed_by_its_spare(servers, monkeypatch):
+    monkeypatch.setattr(connect_server, "SPARE_AFTER", 0.0)
+    info = servers.start(spare=True)
+    eventually("the spare listens", lambda: len(re.findall("listens at", info.log.read_text())) == 2)
+    folder = servers.folder(info)
+    folder.state_file.unlink()
+    eventually("the watchdog has gone", lambda: try_lock(folder.watch_lock)).release()
+    assert "takes over" not in info.log.read_text()
+    assert folder.state() is None
+
+
+def test_a_spare_that_does_not_start_is_tried_again(servers, monkeypatch):
+    monkeypatch.setattr(connect_server, "SPARE_AFTER", 0.0)
+    info = servers.start(spare=True)
+    folder = servers.folder(info)
+    eventually("the spare listens", lambda: len(re.findall("listens at", info.log.read_text())) == 2)
+    found = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and int(pid) not in (info.pid, info.watchdog_pid)]
+    inside = [pid for pid in found if _works_in(pid, folder.places[1].scratch)]
+    os.kill(inside[0], signal.SIGKILL)
+    eventually("another spare listens", lambda: len(re.findall("listens at", info.log.read_text())) == 3)
+    assert servers.start(spare=True).pid == info.pid
+
+
+def _works_in(pid, folder):
+    try:
+        return os.readlink(f"/proc/{pid}/cwd") == str(folder)
+    except OSError:
+        return False
+
+
 @pytest.mark.parametrize("how", ["removed", "broken", "foreign", "folder"])
 def test_without_its_state_file_the_server_ends(servers, how):
     info = servers.start()

@@ -139,14 +139,14 @@ def _status(args: argparse.Namespace, settings: SparkSettings, out: Output) -> i
     if not servers:
         out.line("No Spark server runs. The next job, or `tidegate spark start`, starts one.")
         return 1
-    columns = ["server", "state", "port", "process", "started", "used by", "log"]
+    columns = ["server", "state", "port", "process", "spare", "started", "used by", "log"]
     out.table(
         columns,
         [
-            [s.key, _state(s, ok), s.port, s.pid, s.started, " ".join(map(str, s.used_by)), s.log]
+            [s.key, _state(s, ok), s.port, s.pid, s.spare_pid, s.started, " ".join(map(str, s.used_by)), s.log]
             for s, ok in zip(servers, answering, strict=True)
         ],
-        right=["port", "process"],
+        right=["port", "process", "spare"],
     )
     return 0 if all(answering) else 3
 

@@ -6,10 +6,12 @@ home/<key>/            key: hash of everything that makes this server what it is
   lease.lock           held, shared, by every client: as long as one lives, the server does not idle out
   launch.json          what the watchdog is to run
   server.json          what runs. The server's life: without this file the watchdog ends it
-  token                what clients show; made anew for every server
+  token                what clients show; made anew for every watchdog
   spark.properties     Spark's configuration
   server.log           (and server.log.1, the one before)
   scratch/             what Spark throws away: shuffle files, its working folder
+  spare/               spark.properties and scratch/ of a second server: the spare, until it takes over and leaves
+                       scratch/ to the next one
 """
 
 from __future__ import annotations
@@ -27,17 +29,22 @@ from tidegate.errors import Invalid
 from tidegate.spark.conf import properties
 from tidegate.spark.server.processes import ProcessId
 
-__all__ = ["Launch", "ServerFolder", "ServerState", "private_folder"]
+__all__ = ["Launch", "ServerFolder", "ServerPlace", "ServerState", "private_folder"]
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The instructions for the watchdog."""
+    """The instructions for the watchdog.
 
-    command: tuple[str, ...]
+    commands: of the server, and of its spare if it is to have one.
+    """
+
+    commands: tuple[tuple[str, ...], ...]
     idle_timeout: float
     answer_timeout: float
     start_timeout: float
+    spare_after: float = 0.0
+    """How long the server has been ready when its spare is started."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,23 @@ class ServerState:
     server: ProcessId
     watchdog: ProcessId
     started: str
+    spare: ProcessId | None = None
+    """The server that takes over when this one dies. None: there is none, or it is not ready yet."""
+
+
+@dataclass(frozen=True)
+class ServerPlace:
+    """Where one of the two servers of a folder has its files."""
+
+    path: Path
+
+    @property
+    def properties_file(self) -> Path:
+        return self.path / "spark.properties"
+
+    @property
+    def scratch(self) -> Path:
+        return self.path / "scratch"
 
 
 @dataclass(frozen=True)
@@ -81,10 +105,6 @@ class ServerFolder:
         return self.path / "token"
 
     @property
-    def properties_file(self) -> Path:
-        return self.path / "spark.properties"
-
-    @property
     def launch_file(self) -> Path:
         return self.path / "launch.json"
 
@@ -93,8 +113,9 @@ class ServerFolder:
         return self.path / "server.log"
 
     @property
-    def scratch(self) -> Path:
-        return self.path / "scratch"
+    def places(self) -> tuple[ServerPlace, ServerPlace]:
+        """The places of the two servers that there may be."""
+        return ServerPlace(self.path), ServerPlace(self.path / "spare")
 
     def state(self) -> ServerState | None:
         """Return the running server, or None if it is not known: no file, or one that tidegate did not write."""
@@ -102,8 +123,14 @@ class ServerFolder:
             value = json.loads(self.state_file.read_text(encoding="utf-8"))
             match value:
                 case {"format": 1, "port": int(port), "started": str(started)} if 0 < port < 65536:
-                    server, watchdog = value.get("server"), value.get("watchdog")
-                    return ServerState(port, ProcessId.from_json(server), ProcessId.from_json(watchdog), started)
+                    server, watchdog, spare = (value.get(name) for name in ("server", "watchdog", "spare"))
+                    return ServerState(
+                        port,
+                        ProcessId.from_json(server),
+                        ProcessId.from_json(watchdog),
+                        started,
+                        ProcessId.from_json(spare) if spare is not None else None,
+                    )
         except (OSError, ValueError, RecursionError, Invalid):
             pass
         return None
@@ -116,6 +143,7 @@ class ServerFolder:
             "started": state.started,
             "server": state.server.to_json(),
             "watchdog": state.watchdog.to_json(),
+            "spare": state.spare.to_json() if state.spare is not None else None,
         }
         text = json.dumps(value, indent=1) + "\n"
         self.write_private(self.state_file, text)
@@ -131,14 +159,14 @@ class ServerFolder:
     def launch(self) -> Launch:
         """Return the record of `write_launch`."""
         value = json.loads(self.launch_file.read_text(encoding="utf-8"))
-        return Launch(**(value | {"command": tuple(value["command"])}))
+        return Launch(**(value | {"commands": tuple(map(tuple, value["commands"]))}))
 
     def write_launch(self, launch: Launch) -> None:
         self.write_private(self.launch_file, json.dumps(vars(launch), indent=1) + "\n")
 
-    def write_properties(self, conf: Mapping[str, str]) -> None:
+    def write_properties(self, place: ServerPlace, conf: Mapping[str, str]) -> None:
         """Write Spark's configuration, which may hold passwords."""
-        self.write_private(self.properties_file, properties(conf))
+        self.write_private(place.properties_file, properties(conf))
 
     def write_private(self, path: Path, text: str) -> None:
         """Write a file that nobody else may read, atomically."""
@@ -151,9 +179,10 @@ class ServerFolder:
     def forget(self) -> None:
         """Remove everything that is useless once the server is gone: the next client must not take it for a running
         one."""
-        for path in (self.state_file, self.token_file, self.properties_file):
+        for path in (self.state_file, self.token_file, self.places[0].properties_file):
             path.unlink(missing_ok=True)
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        for path in (self.places[0].scratch, self.places[1].path):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def private_folder(path: Path) -> Path:

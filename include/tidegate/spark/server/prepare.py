@@ -9,17 +9,14 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tidegate.errors import Invalid, Unavailable
 from tidegate.spark.class_archive import archive_key, archive_name, archives_folder, find_archive
 from tidegate.spark.conf import SparkSettings
 from tidegate.spark.server import server
 from tidegate.spark.server.processes import identify, wait_gone
+from tidegate.spark.server.warm_up import do_everything_once
 from tidegate.spark.session import session
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["make_archive"]
 
@@ -60,7 +57,7 @@ def _record(folder: Path, written: Path) -> None:
     settings = SparkSettings(home=folder / "server", master="local[2]", conf={"spark.driver.extraJavaOptions": options})
     try:
         with session(settings) as spark:
-            _work(spark, folder / "rows")
+            do_everything_once(spark, folder / "rows")
         for info in server.status(settings.home):
             process = identify(info.pid)
             os.kill(info.pid, signal.SIGTERM)  # to the JVM itself: the watchdog would not wait so long
@@ -72,20 +69,6 @@ def _record(folder: Path, written: Path) -> None:
                 )
     finally:
         server.stop(settings.home, force=True)
-
-
-def _work(spark: SparkSession, folder: Path) -> None:
-    """Load what pipelines need: readers, writers, aggregates, joins, windows, Python workers."""
-    rows = spark.range(100).selectExpr("id", "id % 7 AS key", "current_timestamp() AS at", "'x' AS text")
-    for kind in ("parquet", "json", "csv"):
-        rows.write.format(kind).save(str(folder / kind))
-        spark.read.schema("id long, key long, at timestamp, text string").format(kind).load(str(folder / kind)).count()
-    found = spark.read.parquet(str(folder / "parquet"))
-    sums = found.groupBy("key").agg({"id": "sum", "at": "max"})
-    found.join(sums, "key").selectExpr("row_number() OVER (PARTITION BY key ORDER BY id) AS n").collect()
-    found.mapInArrow(lambda batches: batches, "id long, key long, at timestamp, text string").toArrow()
-    rows.write.format("delta").save(str(folder / "delta"))
-    spark.read.format("delta").load(str(folder / "delta")).toArrow()
 
 
 def _synced_size(file: Path) -> int:

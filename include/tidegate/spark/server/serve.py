@@ -31,14 +31,15 @@ def serve(settings: SparkSettings, port: int, token_file: Path) -> NoReturn:
             help="Unset TIDEGATE_SPARK_REMOTE where the server runs; set it where tasks run.",
         )
     folder = ServerFolder(Path(tempfile.mkdtemp(prefix="tidegate-spark-")))
-    folder.scratch.mkdir(mode=0o700)
-    conf = conf_in(folder, settings) | {
+    place = folder.places[0]
+    place.scratch.mkdir(mode=0o700)
+    conf = conf_in(place, settings) | {
         "spark.connect.grpc.binding.port": str(port),
         "spark.connect.authenticate.token": _token(token_file),
     }
-    folder.write_properties(conf)
-    words = command(folder)
-    os.chdir(folder.scratch)
+    folder.write_properties(place, conf)
+    words = command(place)
+    os.chdir(place.scratch)
     os.execve(words[0], words, environment(settings))
 
 

@@ -34,7 +34,7 @@ from tidegate.spark.conf import STARTS, SparkSettings, on_loopback, server_conf
 from tidegate.spark.errors import full_disk
 from tidegate.spark.installation import file_identity, find_java, spark_home, spark_identity
 from tidegate.spark.server.client import check_answers, loopback
-from tidegate.spark.server.folder import Launch, ServerFolder, ServerState, private_folder
+from tidegate.spark.server.folder import Launch, ServerFolder, ServerPlace, ServerState, private_folder
 from tidegate.spark.server.locks import Lock, lock, try_lock
 from tidegate.spark.server.processes import is_alive, kill, lock_holders, machine, wait_gone
 from tidegate.spark.server.sockets import by_sockets
@@ -88,7 +88,7 @@ def identity(settings: SparkSettings) -> str:
         "pyspark": spark_identity(),
         "python": [sys.executable, sys.version, _python_path(settings)],
         "machine": machine(),
-    }
+    } | ({"spare": True} if settings.spare else {})
     text = json.dumps(made_of, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -100,16 +100,19 @@ def launch(folder: ServerFolder, settings: SparkSettings) -> None:
         if folder.log.exists():
             folder.log.replace(folder.path / "server.log.1")
         token = "".join(seams.new_id() for _ in range(4))
-        folder.scratch.mkdir(mode=0o700, exist_ok=True)
-        conf = conf_in(folder, settings) | {"spark.connect.authenticate.token": token}
         folder.write_private(folder.token_file, token)
-        folder.write_properties(conf)
+        places = folder.places if settings.spare else folder.places[:1]
+        for place in places:
+            place.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+            conf = conf_in(place, settings) | {"spark.connect.authenticate.token": token}
+            folder.write_properties(place, conf)
         folder.write_launch(
             Launch(
-                command=command(folder),
+                commands=tuple(command(place) for place in places),
                 idle_timeout=settings.idle_timeout,
                 answer_timeout=settings.answer_timeout,
                 start_timeout=STARTS * settings.start_timeout,
+                spare_after=SPARE_AFTER,
             )
         )
         _start_watchdog(folder, settings, watch.descriptor)
@@ -117,18 +120,18 @@ def launch(folder: ServerFolder, settings: SparkSettings) -> None:
     import pyspark.sql.connect.session  # noqa: F401
 
 
-def conf_in(folder: ServerFolder, settings: SparkSettings) -> dict[str, str]:
-    """Return what defines a server in this folder. On a cluster its executors have folders of their own."""
+def conf_in(place: ServerPlace, settings: SparkSettings) -> dict[str, str]:
+    """Return what defines a server in this place. On a cluster its executors have folders of their own."""
     if settings.on_cluster:
-        return server_conf(settings, folder.scratch)
-    sockets = by_sockets(folder.scratch, begins_there=not settings.master.startswith("local-cluster"))
-    return sockets | server_conf(settings, folder.scratch)
+        return server_conf(settings, place.scratch)
+    sockets = by_sockets(place.scratch, begins_there=not settings.master.startswith("local-cluster"))
+    return sockets | server_conf(settings, place.scratch)
 
 
-def command(folder: ServerFolder) -> tuple[str, ...]:
+def command(place: ServerPlace) -> tuple[str, ...]:
     """Return the command line, which everybody can see in `ps`: no setting and no token."""
     submit = str(spark_home() / "bin" / "spark-submit")
-    options = ("--properties-file", str(folder.properties_file), "--class", _COMPILER)
+    options = ("--properties-file", str(place.properties_file), "--class", _COMPILER)
     return submit, *options, "spark-internal", str(_SERVER), _SERVER.stem, *map(str, _COUNTING)
 
 
@@ -217,6 +220,8 @@ def _python_path(settings: SparkSettings) -> str:
     return os.pathsep.join(dict.fromkeys(path for path in [*ours, *inherited] if path))
 
 
+SPARE_AFTER = 20.0
+"""How long a server has been ready when its spare is started: the first checkpoint comes before that."""
 _KILL_TIMEOUT = 10.0
 _STOP_TIMEOUT = 20.0  # the watchdog gives the JVM 10 s
 _FOLDERS_KEPT = 4  # of servers that are gone: their logs
@@ -228,6 +233,7 @@ class ServerInfo:
 
     fresh: this call started it.
     used_by: the pids of its clients, as far as the system tells.
+    spare_pid: the server that takes over if this one dies. None: there is none, or it is not ready yet.
     """
 
     key: str
@@ -238,6 +244,7 @@ class ServerInfo:
     log: Path
     fresh: bool = False
     used_by: tuple[int, ...] = ()
+    spare_pid: int | None = None
     token: str = field(default="", repr=False)
 
     def to_json(self) -> dict[str, object]:
@@ -460,4 +467,5 @@ def _info(folder: ServerFolder, state: ServerState) -> ServerInfo:
         started=state.started,
         log=folder.log,
         used_by=tuple(lock_holders(folder.lease_lock)),
+        spare_pid=state.spare.pid if state.spare is not None else None,
     )

@@ -9,6 +9,9 @@ It belongs to no client, so it outlives them all, however they die. It ends the 
 - it is told to end itself.
 
 When the server ends by itself, so does the watchdog; when the watchdog is killed, the kernel kills the server.
+
+With `spark.spare` it has a second server started when the first one has been at work for a while, and warmed up. If the
+first one ends by itself or hangs, that one takes over, and gets a spare of its own.
 """
 
 from __future__ import annotations
@@ -23,11 +26,13 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
 from tidegate import seams
-from tidegate.spark.server.folder import Launch, ServerFolder, ServerState
+from tidegate.spark.server.folder import Launch, ServerFolder, ServerPlace, ServerState
 from tidegate.spark.server.locks import try_lock
 from tidegate.spark.server.processes import identify
 
@@ -40,7 +45,7 @@ _READY = re.compile(rb"^ConnectServer: listens at 127\.0\.0\.1:(\d+)$", re.MULTI
 # HTTP/2: the client's preface and an empty SETTINGS frame. A server sends its own SETTINGS, type 4, first.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _PR_SET_PDEATHSIG = 1
-_HANGS = "did not answer"
+_HANGS, _ENDED = "did not answer", "ended by itself"
 
 
 def main(arguments: list[str]) -> int:
@@ -55,31 +60,129 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _told_to_end)
     launch = folder.launch()
-    server = _spawn(folder, launch)
+    server, spare = _Server(folder, launch, 0), None
     reason, grace = "was told to end", _STOP_GRACE
     try:
-        port = _wait_ready(folder, server, launch.start_timeout)
-        spawned = identify(server.pid)
-        if port is None or spawned is None:
-            reason = f"did not start: it was not ready within {launch.start_timeout:g} s, or ended before"
-            return 1
-        state = ServerState(port, spawned, me, seams.now().isoformat(timespec="seconds"))
-        reason = _watch(folder, server, port, launch, folder.write_state(state))
-        # Clients wait for a hanging server until their connection breaks: do not let them wait longer.
-        grace = 0.0 if reason.startswith(_HANGS) else _STOP_GRACE
-        return 0
+        port = server.await_port(launch.start_timeout)
+        while True:
+            spawned = identify(server.process.pid)
+            if port is None or spawned is None:
+                reason = f"did not start: it was not ready within {launch.start_timeout:g} s, or ended before"
+                return 1
+            state = ServerState(port, spawned, me, seams.now().isoformat(timespec="seconds"))
+            spare = _Spare(folder, launch, state, 1 - server.number) if len(launch.commands) > 1 else None
+            reason = _watch(folder, server.process, port, launch, folder.write_state(state), spare)
+            # Clients wait for a hanging server until their connection breaks: do not let them wait longer.
+            grace = 0.0 if reason.startswith(_HANGS) else _STOP_GRACE
+            successor = spare.take_over() if spare is not None and reason.startswith((_HANGS, _ENDED)) else None
+            if successor is None:
+                return 0
+            _report(f"{reason}; its spare takes over")
+            server.remove()
+            server, port = successor, successor.port
     finally:
-        _end(folder, server, grace)
-        print(f"{seams.now():%Y-%m-%dT%H:%M:%SZ} tidegate: the server {reason}", file=sys.stderr, flush=True)
+        if spare is not None:
+            spare.end()
+        _end(folder, server.process, grace)
+        _report(reason)
+
+
+def _report(what: str) -> None:
+    print(f"{seams.now():%Y-%m-%dT%H:%M:%SZ} tidegate: the server {what}", file=sys.stderr, flush=True)
 
 
 def _told_to_end(number: int, frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _spawn(folder: ServerFolder, launch: Launch) -> subprocess.Popen[bytes]:
-    """Start the JVM. It writes to our output: the log."""
-    folder.scratch.mkdir(mode=0o700, exist_ok=True)
+class _Server:
+    """A JVM. It writes to our output: the log."""
+
+    def __init__(self, folder: ServerFolder, launch: Launch, number: int) -> None:
+        self.folder, self.number = folder, number
+        self.place.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._log_before = folder.log.stat().st_size
+        self.process = _spawn(launch.commands[number], self.place.scratch)
+
+    @property
+    def place(self) -> ServerPlace:
+        return self.folder.places[self.number]
+
+    @property
+    def port(self) -> int | None:
+        """Where it listens. None: it has not said so yet."""
+        match = _READY.search(self.folder.log.read_bytes(), self._log_before)
+        return int(match[1]) if match is not None else None
+
+    def await_port(self, timeout: float) -> int | None:
+        """Return the port, once the server has reported it; None if it ended or took too long."""
+        deadline = seams.monotonic() + timeout
+        while self.process.poll() is None and seams.monotonic() < deadline:
+            if (port := self.port) is not None:
+                return port
+            seams.sleep(0.05)
+        return None
+
+    def remove(self) -> None:
+        """End it at once, and remove its files."""
+        self.process.kill()
+        self.process.wait()
+        shutil.rmtree(self.place.scratch, ignore_errors=True)
+
+
+class _Spare:
+    """The second server. It is started a while after the first one, so that it takes nothing from jobs that have waited
+    for that one; a client of its own warms it up."""
+
+    def __init__(self, folder: ServerFolder, launch: Launch, state: ServerState, number: int) -> None:
+        self.folder, self.launch, self.state, self.number = folder, launch, state, number
+        self.server: _Server | None = None
+        self.client: subprocess.Popen[bytes] | None = None
+        self.due = seams.monotonic() + launch.spare_after
+        """When it is to be started, or given up because it has not got ready."""
+
+    def look(self, written: str) -> str:
+        """Start it, or see how far it is. Return what server.json holds then."""
+        now, ready = seams.monotonic(), False
+        if self.server is None:
+            if now >= self.due:
+                self.server = _Server(self.folder, self.launch, self.number)
+                self.due = now + self.launch.start_timeout
+        elif self.server.process.poll() is not None or (now >= self.due and self.client is None):
+            self.end()
+            self.due = now + self.launch.spare_after
+        elif self.client is not None:
+            ready = self.client.poll() is not None
+        elif (port := self.server.port) is not None:
+            words = (sys.executable, "-m", "tidegate.spark.server.warm_up", str(self.folder.path), str(port))
+            self.client = _spawn(words, self.folder.path)
+        process = identify(self.server.process.pid) if self.server is not None and ready else None
+        if process == self.state.spare:
+            return written
+        self.state = replace(self.state, spare=process)
+        return self.folder.write_state(self.state)
+
+    def take_over(self) -> _Server | None:
+        """Return the server, to be watched over by itself from now on. None: there is none."""
+        server = self.server
+        if server is None or server.await_port(self.launch.start_timeout) is None:
+            return None
+        self.server = None
+        self.end()  # its client
+        return server
+
+    def end(self) -> None:
+        """End it and its client."""
+        if self.client is not None:
+            self.client.kill()
+            self.client.wait()
+        if self.server is not None:
+            self.server.remove()
+        self.server = self.client = None
+
+
+def _spawn(words: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
+    """Start a process that ends when we do, however that is."""
     watchdog = os.getpid()
 
     def die_with_watchdog() -> None:
@@ -89,25 +192,22 @@ def _spawn(folder: ServerFolder, launch: Launch) -> subprocess.Popen[bytes]:
                 os._exit(1)
 
     return subprocess.Popen(
-        launch.command,
-        cwd=folder.scratch,
+        words,
+        cwd=folder,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=die_with_watchdog,
     )
 
 
-def _wait_ready(folder: ServerFolder, server: subprocess.Popen[bytes], timeout: float) -> int | None:
-    """Return the port, once the server has reported it; None if it ended or took too long."""
-    deadline = seams.monotonic() + timeout
-    while server.poll() is None and seams.monotonic() < deadline:
-        if match := _READY.search(folder.log.read_bytes()):
-            return int(match[1])
-        seams.sleep(0.05)
-    return None
-
-
-def _watch(folder: ServerFolder, server: subprocess.Popen[bytes], port: int, launch: Launch, written: str) -> str:
+def _watch(
+    folder: ServerFolder,
+    server: subprocess.Popen[bytes],
+    port: int,
+    launch: Launch,
+    written: str,
+    spare: _Spare | None = None,
+) -> str:
     """Return, with the reason, when the server has ended or should end."""
     probe_every = min(5.0, launch.answer_timeout / 4)
     answered = probed = used = seams.monotonic()
@@ -116,10 +216,12 @@ def _watch(folder: ServerFolder, server: subprocess.Popen[bytes], port: int, lau
     while True:
         seams.sleep(min(_TICK, launch.idle_timeout / 4, probe_every))
         now = seams.monotonic()
-        if (code := server.poll()) is not None:
-            return f"ended by itself with {code}"
         if _read(folder.state_file) != written:
             return "was stopped"
+        if (code := server.poll()) is not None:
+            return f"{_ENDED} with {code}"
+        if spare is not None:
+            written = spare.look(written)
         if now - probed >= probe_every:
             ok = answers(port, probe_every)
             failures, answered = (0, seams.monotonic()) if ok else (failures + 1, answered)
