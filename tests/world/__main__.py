@@ -56,6 +56,7 @@ def main() -> int:
                 print(f"seed {seed}: {lived}, {time.monotonic() - began:.0f} s", flush=True)
                 if lived.wrong:
                     bad.append(seed)
+                    print("".join(f"  WRONG {each}\n" for each in lived.wrong), end="")
                     print(f"  replay: make world SEED={seed}", flush=True)
     print_totals(lives)
     print(f"{len(bad)} lives went wrong: {bad}" if bad else "right rows or a named cause, whatever happened")

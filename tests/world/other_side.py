@@ -139,7 +139,7 @@ def full_disk(folder: Path, closing: ExitStack) -> Happening | None:
         aside.rename(folder)
 
     closing.callback(undo)
-    return happened("STORAGE", undo, passing=True)
+    return happened("STORAGE DISK_FULL", undo, passing=True)
 
 
 Act = Callable[[Any], Happening | None]

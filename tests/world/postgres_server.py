@@ -82,4 +82,4 @@ class PostgresSide(OtherSide):
             self.is_away = False
             reset()
 
-        return happened("DATABASE_REFUSES READ_ONLY", back, passing=True)
+        return happened("DATABASE_REFUSES READ_ONLY UNAVAILABLE", back, passing=True)

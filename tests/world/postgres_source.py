@@ -180,7 +180,7 @@ class PostgresSourceSide(PostgresSide, SourceSide):
             self._have(now[0], now[1])
             self.has_more = now[2]
 
-        done = self.happened_at_a_start("OLDER_COPY TABLE_REPLACED LOG_SHORTER", undo=undo)
+        done = self.happened_at_a_start("OLDER_COPY TABLE_REPLACED LOG_SHORTER OTHER_TIMELINE", undo=undo)
         done.remedy = ""
         return done
 

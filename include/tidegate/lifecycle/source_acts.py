@@ -78,7 +78,8 @@ def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> d
             if base is None
             else f"pipeline {pipeline.graph.name!r} reads by data interval: its sources have no positions",
             expected="a pipeline with a position for each source",
-            help="nothing to do: change the code",
+            help="nothing to do: change the code. Where a source begins that reads what is new from now on is known "
+            "already; under another name it begins anew",
             reason="NO_POSITION",
         )
     declared = planned_ranges(base, source_changes(view, base))
