@@ -416,7 +416,8 @@ DESCRIPTIONS: Mapping[str, str] = {
     "spark.start_timeout": "How long one try of a task waits for a Spark server to start.",
     "spark.spare": (
         "Whether the Spark server that tidegate starts has a warm second one beside it, which takes over when it dies: "
-        "that costs seconds then, not the half minute of a cold start. It takes the memory of a second server."
+        "that costs seconds then, not the half minute of a cold start. It takes the memory of a second server. Not if "
+        "the master is a cluster, where a spare would hold executors."
     ),
     "spark.conf": "Further Spark settings for the sessions that tidegate starts.",
     "jobs": (

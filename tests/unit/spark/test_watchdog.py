@@ -140,6 +140,11 @@ def test_the_spare_takes_over_from_a_server_that_dies_or_hangs_and_gets_a_spare_
     assert left == {"launch.json", "lease.lock", "server.log", "start.lock", "watch.lock"}
 
 
+def test_on_a_cluster_there_is_no_spare_that_holds_executors(servers):
+    here, there = servers.start(spare=True), servers.start(spare=True, master="spark://127.0.0.1:7077")
+    assert [len(servers.folder(info).launch().commands) for info in (here, there)] == [2, 1]
+
+
 def test_a_server_that_is_stopped_is_not_followed_by_its_spare(servers, monkeypatch):
     monkeypatch.setattr(connect_server, "SPARE_AFTER", 0.0)
     info = servers.start(spare=True)

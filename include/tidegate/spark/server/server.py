@@ -101,7 +101,8 @@ def launch(folder: ServerFolder, settings: SparkSettings) -> None:
             folder.log.replace(folder.path / "server.log.1")
         token = "".join(seams.new_id() for _ in range(4))
         folder.write_private(folder.token_file, token)
-        places = folder.places if settings.spare else folder.places[:1]
+        # On a cluster a spare would hold executors that nobody uses.
+        places = folder.places if settings.spare and not settings.on_cluster else folder.places[:1]
         for place in places:
             place.scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
             conf = conf_in(place, settings) | {"spark.connect.authenticate.token": token}
