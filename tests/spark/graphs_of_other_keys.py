@@ -8,7 +8,8 @@ states expire.
 
 What must hold: of each stream that replaces rows all that was given, and not taken back, is what plain Python says,
 each row as often; each table has one row of each key that a row holds, and that row holds; tables of rows that are
-final have the newest row of each key, unless that removes it.
+final have the newest row of each key, unless that removes it. Where keys are forgotten, nothing takes back the last row
+of a life: a table keeps it, and shows the next life's beside it if it goes by more than the forgotten key.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ Term = tuple[str, Callable[[Row], Value]]
 """A column in Spark's SQL, and what it is of a row."""
 Hold = Callable[[Batches], list[Row]]
 """The rows that hold behind these checkpoints."""
+Changes = Callable[[Batches], Iterator[tuple[list[Row], list[Row]]]]
+"""By checkpoint, the rows that are taken back, and those that are given."""
 Declare = Callable[[Mapping[str, Any]], Any]
 """Makes a stream of those before it, by their names."""
 
@@ -67,6 +70,8 @@ class Node:
     replaces: bool
     told_apart_by: tuple[str, ...] = ()
     """Of an operator that forgets rows: its table must go by these."""
+    changes: Changes | None = None
+    """Of such an operator: the row of a key that was forgotten is never taken back, so a table may go on showing it."""
 
 
 @dataclass(frozen=True)
@@ -456,28 +461,38 @@ class Drawing:
         return Made(declare, hold, [*map(column, by), *others], replaces=False)
 
     def _fading(self, name: str, _: Node) -> Node:
-        """A table keeps the row of a key that is forgotten."""
         source = self.dice.choice(["orders", "pays"])
 
-        def hold(batches: Batches) -> list[Row]:
-            shown: dict[Value, Row] = {}
+        def changes(batches: Batches) -> Iterator[tuple[list[Row], list[Row]]]:
+            last: dict[Value, Row] = {}
             counted: dict[Value, list[Row]] = {}
             written: dict[Value, datetime] = {}
             for before, now, rows in watermarks(of_source(batches, source)):
+                back, new = [], []
                 for (key,), own in groups(rows, ["a"]).items():
                     assert now is not None
                     lives = key in written and (before is None or written[key] > before - FADES)
+                    back += [last[key]] if lives else []
                     counted[key] = [*(counted[key] if lives else []), *own]
                     written[key] = now
                     total = sum(known(counted[key], "c")) if known(counted[key], "c") else None
-                    shown[key] = {"a": key, "b": len(counted[key]), "c": total}
-            return list(shown.values())
+                    last[key] = {"a": key, "b": len(counted[key]), "c": total}
+                    new.append(last[key])
+                yield back, new
+
+        def hold(batches: Batches) -> list[Row]:
+            held: list[Row] = []
+            for back, new in changes(batches):
+                for row in back:
+                    held.remove(row)
+                held += new
+            return held
 
         def declare(streams: Mapping[str, Any]) -> Any:
             calls: dict[str, Any] = {"b": "count(*)", "c": "sum(c)"}
             return streams[source].aggregate(by="a", uid=name, state_ttl="30 min", ttl_time="event", **calls)
 
-        return Node(name, declare, hold, replaces=True, told_apart_by=("a",))
+        return Node(name, declare, hold, replaces=True, told_apart_by=("a",), changes=changes)
 
 
 def counts_rows(key: Row, rows: Any, state: Any, timers: Any) -> Iterator[Row]:
@@ -550,29 +565,41 @@ class Table:
         delete_when = "c % 3 = 0" if self.removes else None
         return DeltaUpsert(path, keys=self.keys, order_by=self.order, delete_when=delete_when)
 
-    def wrong(self, held: list[Row], shown: list[Row]) -> Iterator[str]:
-        """What the table shows that is not so."""
-        there, wanted = plain(shown), plain(held)
+    def key(self, row: Row) -> tuple[Any, ...]:
+        return tuple(row[name] for name in self.keys)
+
+    def must_show(self, batches: Batches) -> list[Row] | None:
+        """All its rows. None: of those that share a key, it may show any one."""
         if not self.keys:
-            if there != wanted:
+            return self.node.hold(batches)
+        if self.node.changes is not None:
+            shown: dict[tuple[Any, ...], Row] = {}
+            for back, new in self.node.changes(batches):
+                for row in back:
+                    del shown[self.key(row)]
+                shown |= {self.key(row): row for row in new}
+            return list(shown.values())
+        if self.node.replaces:
+            return None
+        newest = [max(rows, key=self.age) for rows in groups(self.node.hold(batches), self.keys).values()]
+        return [row for row in newest if not (self.removes and row["c"] is not None and row["c"] % 3 == 0)]
+
+    def wrong(self, batches: Batches, shown: list[Row]) -> Iterator[str]:
+        """What the table shows that is not so."""
+        there, must = plain(shown), self.must_show(batches)
+        if must is not None:
+            if there != (wanted := plain(must)):
                 yield f"too much {list(there - wanted)}, missing {list(wanted - there)}"
             return
+        held = self.node.hold(batches)
         of_key, shown_of_key = groups(held, self.keys), groups(shown, self.keys)
-        if not self.node.replaces:
-            newest = [
-                max(rows, key=lambda row: [by_value(row[name]) for name in self.order]) for rows in of_key.values()
-            ]
-            stay = plain([row for row in newest if not (self.removes and row["c"] is not None and row["c"] % 3 == 0)])
-            if there != stay:
-                yield f"too much {list(there - stay)}, missing {list(stay - there)}"
-            return
         if lost := of_key.keys() - shown_of_key.keys():
             yield f"lost {self.keys} of {lost}, where {[of_key[key] for key in lost]} hold"
         if left := shown_of_key.keys() - of_key.keys():
             yield f"still shows {[shown_of_key[key] for key in left]}, which nobody holds"
         twice = [rows for rows in shown_of_key.values() if len(rows) > 1]
         yield from (f"shows several rows of a key: {rows}" for rows in twice)
-        if stale := there - wanted:
+        if stale := there - plain(held):
             yield f"shows {list(stale)}, which do not hold: {[of_key.get(key) for key in groups(shown, self.keys)]}"
 
 
@@ -619,14 +646,14 @@ def drawn(seed: int) -> Graph:
     def check(batches: Batches, found: Found) -> Iterator[str]:
         for node in drawing.nodes:
             there = found.held.get(node.name)
-            if there is None or node.told_apart_by:
+            if there is None:
                 continue
             wanted = plain(node.hold(batches))
             if there != wanted:
                 yield f"{node.name} gave too much {list(there - wanted)}, and did not give {list(wanted - there)}"
         for table in tables:
-            held, shown = table.node.hold(batches), found.rows(table.name)
-            yield from (f"{table.name} by {table.keys}: {what}" for what in table.wrong(held, shown))
+            wrong = table.wrong(batches, found.rows(table.name))
+            yield from (f"{table.name} by {table.keys}: {what}" for what in wrong)
 
     return Graph("keys", build, lambda _: drawing.events, lambda _: {}, check=check)
 

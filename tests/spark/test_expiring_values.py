@@ -4,7 +4,7 @@ versions of a join that expire."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,11 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 Totals = dict[str, tuple[int, int]]
 
 
-def counts(state_ttl: str | None, by: str = "k", ttl_time: str = "processing") -> Callable[[Pipeline], None]:
+def counts(
+    state_ttl: str | None, by: str = "k", ttl_time: str = "processing", keys: Sequence[str] = ()
+) -> Callable[[Pipeline], None]:
+    """keys: the table's, if they are not those of the totals."""
+
     def build(pipeline: Pipeline) -> None:
         kwargs = {"event_time": "at", "watermark": "0 s"} if ttl_time == "event" else {}
         rows = sources(pipeline, "k string, w long, at timestamp", "rows", **kwargs)
@@ -34,7 +38,7 @@ def counts(state_ttl: str | None, by: str = "k", ttl_time: str = "processing") -
             state_ttl=state_ttl,
             ttl_time=ttl_time,
         )
-        totals.sink("totals", DeltaUpsert("tables/totals", keys=[by or "rows"]))
+        totals.sink("totals", DeltaUpsert("tables/totals", keys=keys or [by or "rows"]))
 
     return build
 
@@ -106,6 +110,21 @@ def test_totals_of_all_rows_begin_anew_too(tmp_path: Path, spark: Any) -> None:
     given = Counter((row["rows"], row["kinds"]) for row in play.rows("tables/totals"))
     assert given == Counter([(1, 1), (2, 1)])
     assert play.values_kept() == 1
+
+
+def test_a_table_that_goes_by_more_than_the_key_shows_a_life_beside_the_next(tmp_path: Path, spark: Any) -> None:
+    """Nothing takes back the last row of a life; and what the key has now is in the table whatever there is beside."""
+    play = Days(tmp_path, spark, counts("36 h", keys=["k", "rows"]))
+
+    def shown(number: int) -> list[int]:
+        play.day(number, a=[1])
+        return sorted(row["rows"] for row in play.rows("tables/totals"))
+
+    assert [shown(0), shown(1)] == [[1], [2]]
+    assert shown(3) == [1, 2], "a was silent for two days: its second life is beside the first"
+    assert shown(4) == [2], "the same row as that which was left of the first"
+    assert shown(5) == [3], "and taken back with it"
+    assert shown(8) == [1, 3]
 
 
 def test_state_ttl_may_be_declared_later_and_what_has_counted_still_has(tmp_path: Path, spark: Any) -> None:
