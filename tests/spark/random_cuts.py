@@ -4,8 +4,9 @@
     fault   what happens in a checkpoint beside the work: see FAULTS
 
 Attempts at one checkpoint must also stage the same rows, each: that is looked at where two attempts come that far. Each
-attempt draws its number of tasks, and whether workers may compute operators or all is DataFrame algebra. And in every
-other story it is looked at whether what is taken back was given before.
+attempt draws its number of tasks, and whether workers may compute operators or all is DataFrame algebra. Only how often
+a distinct value has come may differ, where nothing is ever taken back: what counts there is that it has come. And in
+every other story it is looked at whether what is taken back was given before.
 `python -m tests.spark.random_cuts --seeds 100` runs many stories, `--seed 7` one.
 """
 
@@ -15,6 +16,7 @@ import argparse
 import itertools
 import math
 import random
+import re
 import sys
 import tempfile
 import time
@@ -37,10 +39,15 @@ from tidegate.checkpoint import control
 from tidegate.coordinator import Coordinator, Triggered
 from tidegate.errors import Fenced, Unavailable
 from tidegate.execution.job.run_job import run_job
+from tidegate.operators.aggregate import Aggregate
+from tidegate.pipeline import Graph as PipelineGraph
 from tidegate.state import keyed
 from tidegate.state.arrow import workers
 
 __all__ = ["FAULTS", "Batches", "Event", "Found", "Graph", "Story", "counted", "told"]
+
+COUNT = re.compile("_n(_[0-9a-f]{12})?")
+"""The columns of a state of distinct values that say how often each has come: all in all, or under a condition."""
 
 Row = dict[str, Any]
 Event = tuple[str, Row]
@@ -303,7 +310,9 @@ class Telling:
         return [path for path in paths if not any(name in str(path) for name in aside)]
 
     def rows_of(self, files: set[Path]) -> dict[str, Counter[Any]]:
-        """What these files hold, by the table that they are for."""
+        """What these files hold, by the table that they are for; of values that only have to be there, whether they are
+        there."""
+        merely_there = states_of_values(self.play.graph())
         found: dict[str, Counter[Any]] = {}
         for path in files:
             table = str(path.relative_to(self.play.root)).split("/tidegate/")[0]
@@ -312,8 +321,32 @@ class Telling:
                 row.pop("_tidegate_id", None)
             if "_deleted=" in str(path) or "deleted" in path.parent.name:
                 rows = [{**row, "gone": True} for row in rows]
+            if table.rpartition("/state/")[2] in merely_there:
+                rows = [
+                    {name: is_there(value) if COUNT.fullmatch(name) else value for name, value in row.items()}
+                    for row in rows
+                ]
             found.setdefault(table, Counter()).update(counted(rows))
         return found
+
+
+def states_of_values(graph: PipelineGraph) -> set[str]:
+    """The states that hold distinct values of rows that are never taken back. How often such a value has come is some
+    number above 0 (decision 49): workers get rows of one value as one, if there are many, and algebra counts them.
+
+    Over rows that are taken back the number decides when a value is gone, so it must be exact.
+    """
+    return {
+        f"{stage.name}.{part}"
+        for stage in graph.operators
+        if isinstance(stage.operator, Aggregate) and graph.updating.isdisjoint(stage.inputs)
+        for part in stage.operator.parts
+        if part
+    }
+
+
+def is_there(number: int | None) -> bool:
+    return (number or 0) > 0
 
 
 def counted(rows: Sequence[Mapping[str, Any]]) -> Counter[Any]:

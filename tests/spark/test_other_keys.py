@@ -12,7 +12,10 @@ import pytest
 from tests.kit.sampling import in_turn, turn_of
 from tests.spark.graphs_of_other_keys import FOLLOWERS, MAKERS, drawn, pairs_of
 from tests.spark.planted_defects import PLANTED
-from tests.spark.random_cuts import Story, told
+from tests.spark.random_cuts import Graph, Story, counted, states_of_values, told
+from tests.spark.small_pipeline import sources
+from tidegate import Pipeline
+from tidegate.sinks import DeltaUpsert
 
 pytestmark = in_turn(1, of=4)
 
@@ -38,3 +41,25 @@ def test_a_defect_that_is_planted_again_is_found(tmp_path: Path, spark: Any, num
     planted = PLANTED[number]
     with planted.planted():
         assert planted.tell(tmp_path / "play", spark) != []
+
+
+def test_attempts_may_count_otherwise_how_often_a_value_has_come_that_stays(tmp_path: Path, spark: Any) -> None:
+    """One attempt is computed by workers, who get three rows of a value as one, and the next by algebra. Where rows are
+    taken back the number must be right."""
+
+    def build(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k long, v long")
+        totals = rows.aggregate(by=[], kinds="count(distinct v)", uid="totals")
+        totals.sink("totals", DeltaUpsert("tables/totals", keys=["kinds"]))
+        newest = rows.latest(by="k", order_by="v", uid="newest")
+        sizes = newest.aggregate(by=[], kinds="count(distinct v)", uid="sizes")
+        sizes.sink("sizes", DeltaUpsert("tables/sizes", keys=["kinds"]))
+
+    values = [7, 7, 7, 8, 8, 9, 9, 7]
+    events = [("rows", {"k": k, "v": v}) for k, v in enumerate(values)]
+    kinds = counted([{"kinds": 3}])
+    graph = Graph("values", build, lambda _: events, lambda _: {"totals": kinds, "sizes": kinds})
+    story = Story(events, cuts=[5], faults=["crash", "crash"], tasks=[2, -1, -2, 3], large=True)
+    play = story.run(graph, tmp_path / "play", spark)
+    assert told(graph, story, play) == []
+    assert [name.split(".")[0] for name in states_of_values(play.graph())] == ["totals"]

@@ -68,6 +68,13 @@ def refusal(before: Build, now: Build, **left: Any) -> str:
             "latest 'u': over a stream that replaces rows is True, and was False",
         ),
         (
+            lambda rows, _: rows.aggregate(by="k", n="count(distinct v)", uid="u"),
+            lambda rows, _: rows.latest(by="k", order_by="v", uid="in").aggregate(
+                by="k", n="count(distinct v)", uid="u"
+            ),
+            "aggregate 'u': over a stream that replaces rows is True, and was False",
+        ),
+        (
             lambda rows, other: rows.join(other, on="k", within="1 h", uid="u"),
             lambda rows, other: rows.join(other, on="k", uid="u"),
             "join 'u': within is left out, and was there",
