@@ -178,6 +178,21 @@ def test_a_source_that_was_called_otherwise_then_is_moved_in_the_fork_when_it_ha
     assert plan.sources["sold"].start == shop.entry(2).plan.sources["events"].end
 
 
+def test_a_state_whose_operator_the_forks_code_lacks_is_left_behind_by_choice(shop, folder, tidegate):
+    """It is not looked at and not copied: it may be damaged, too."""
+    at = CODE.index("    totals = events")
+    written(
+        CODE[:at]
+        + CODE[CODE.index("    return pipeline") :].replace(
+            '"trial", "trial"', '"trial", "trial", allow_non_restored_state=True'
+        )
+    )
+    shop.state_table.local(shop.state(2).files[0].file.path).rename(folder / "aside")
+    assert tidegate(*FORK, "--dry-run", "--json").json["states"] == []
+    assert tidegate(*FORK).code == 0
+    assert "state.totals" not in Run("trial").entry(2).manifest.tables
+
+
 def test_a_checkpoint_that_retention_was_faster_with_is_refused(shop, folder, tidegate, monkeypatch):
     from tidegate.lifecycle import fork
 
