@@ -22,6 +22,8 @@ from tidegate.records.records import Json, Published, PublishedTable
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.sinks.delta.table import refuse_unsafe_store
 from tidegate.sinks.transactional import TransactionalSink
+from tidegate.state.record import StateTable
+from tidegate.state.table import STATE
 from tidegate.verify.finding import Finding, Subject
 from tidegate.verify.ledger import is_still_retained
 
@@ -183,7 +185,7 @@ def _staged(
                 continue
             try:
                 committable = subject.ledger.unpack(payload)
-                files = _files(committable)
+                files = _files(sink, committable)
                 if location is not None:
                     lost = missing_files(location, files)
                 else:
@@ -211,12 +213,16 @@ def _locations(subject: Subject, published: dict[int, Published]) -> dict[str, L
     for node, context in sink_contexts(subject):
         if isinstance(node.sink, TransactionalSink):
             locations[node.name] = node.sink.stages_in(context)
+        elif (table := node.sink.delta_table(context)) is not None:
+            locations[node.name] = table
         elif node.sink.stages_in(context) is not None:
             locations[node.name] = Location(node.sink.target(context.place), options)
     return locations
 
 
-def _files(committable: Json) -> list[StagedFile]:
+def _files(sink: str, committable: Json) -> list[StagedFile]:
+    if sink.startswith(STATE):
+        return [part.file for part in typed.convert(committable, StateTable).files]
     files = [file for part in ("files", "deletes", "removed") for file in committable.get(part, [])]
     return [typed.convert(file, StagedFile) for file in files]
 
