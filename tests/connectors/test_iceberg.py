@@ -142,6 +142,18 @@ def test_a_table_with_other_columns_is_refused_before_anything_is_staged(lake):
     assert lake.sink.attempts(2, lake.context) == []
 
 
+def test_a_column_that_the_table_has_lost_since_is_not_added_by_publishing(lake):
+    lake.publish(1, lake.stage(1, 1))
+    staged = lake.stage(2, 2)
+    with lake.table.update_schema() as update:
+        update.delete_column("price")
+    with pytest.raises(Invalid, match="was changed since the rows were staged") as refused:
+        lake.publish(2, staged)
+    assert refused.value.reason == "TABLE_CHANGED"
+    assert "price" not in lake.table.schema().column_names
+    assert lake.keys == [1]
+
+
 def test_new_columns_are_added_if_that_is_declared(tmp_path, spark):
     lake = Lake(tmp_path, spark, schema_evolution="add")
     lake.publish(1, lake.stage(1, 1))

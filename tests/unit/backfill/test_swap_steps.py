@@ -11,9 +11,10 @@ import pytest
 from tests.kit.toys import NO_SPARK
 from tests.simulation.toy_backfill import Endless, never, replayed
 from tidegate import seams
-from tidegate.backfill import begin, discard, swap
+from tidegate.backfill import begin, discard, hold_pipeline, swap
+from tidegate.backfill.swap import released_on_failure
 from tidegate.coordinator import Triggered
-from tidegate.errors import Corrupt, Rejected
+from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.execution.job.run_job import run_job
 from tidegate.ledger import Ledger
 from tidegate.ledger.ledger import stamp
@@ -155,3 +156,17 @@ def test_a_discard_removes_the_pin_after_everything_else(endless: Endless, monke
     monkeypatch.setattr(Ledger, "delete_pin", delete_pin)
     discard(line, "ann")
     assert left == [["discarded.json"]], "only the tombstone was there when the pin was deleted"
+
+
+def test_a_pipeline_that_waits_for_a_swap_goes_on_when_that_fails(endless: Endless) -> None:
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+
+    def fails() -> None:
+        hold_pipeline(line, never)
+        assert line.live.suspended() is not None
+        raise Unavailable("no storage")
+
+    with pytest.raises(Unavailable, match="no storage"), released_on_failure(line):
+        fails()
+    assert line.live.suspended() is None
+    assert endless.checkpoint("run 3") > 3

@@ -52,6 +52,7 @@ def looked_up(rows: Any, table: Any) -> Any:
         (lambda rows, _: rows.over(by="k", n="lag(v, 20000)"), "it may look back 10000 rows, each of which is kept"),
         (lambda rows, _: rows.over(by="k", n="lag(v"), "n='lag(v' has a parenthesis or a quote that is not closed"),
         (lambda rows, _: rows.over(by="k", n="count(distinct v)"), "n='count(distinct v)' cannot run along rows"),
+        (lambda rows, _: rows.over(by="k", n="median(v)"), "n='median(v)': median cannot be kept; these can: "),
         (lambda rows, _: rows.over(by="k", k="count(*)"), "'k' is a key or one of tidegate's own names, and a result"),
         (lambda rows, _: rows.over(by="k", n="count(*)", state_ttl="soon"), "state_ttl is 'soon': write a duration"),
         (lambda rows, _: rows.window(count=0, by="k", n="count(*)"), "count=0: expected a number of rows"),

@@ -209,6 +209,15 @@ def test_a_deletion_vector_since_leaves_it_to_spark(world: Upserted) -> None:
         world.published(5, staged)
 
 
+def test_a_table_with_a_deletion_vector_does_not_go_back(world: Upserted) -> None:
+    """delta-rs could not name the file that it would have to remove."""
+    assert world.sink.way_back(3, None, [], world.context).problems == ()
+    live = DeltaTable(world.location.url).get_add_actions()["path"].to_pylist()
+    with_deletion_vector(world, next(path for path in live if path.startswith("tidegate/")))
+    (problem,) = world.sink.way_back(3, None, [], world.context).problems
+    assert problem.endswith("has deletion vectors")
+
+
 _FIRST_ROW = "^Bg9^0rr910000000000iXQKl0rr91000005c8Xg00000"
 """A deletion vector of the first row, as text."""
 
