@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
-from tidegate.history.details import JobBehind, JobDetails, SourceDetails, StateSize
+from tidegate.history.details import GateAnswer, JobBehind, JobDetails, SourceDetails, StateSize
+from tidegate.history.spans import Span
 from tidegate.history.view import ListedCheckpoint
 from tidegate.records import typed
-from tidegate.records.records import Hold, Json, PublishedTable, SparkWork
+from tidegate.records.records import Hold, Json, PublishedTable, RecordedRule
+from tidegate.verify.finding import Finding
 
 __all__ = ["FORMS", "Form", "RefusedForm", "form_of"]
 
@@ -50,20 +52,8 @@ class PipelinesForm(Form):
     pipelines: list[ListedPipelineForm]
 
 
-class RuleForm(Form):
-    rule: str
-    policy: str
-    severity: str
-    rows: int
-    why: str
+class RuleForm(RecordedRule, frozen=True, kw_only=True):
     examples: list[str]
-
-
-class AnswerForm(Form):
-    approve: bool
-    by: str
-    note: str
-    at: str
 
 
 class GateForm(Form):
@@ -76,7 +66,7 @@ class GateForm(Form):
     why: str
     broken: list[RuleForm]
     policy: Json
-    answer: AnswerForm | None
+    answer: GateAnswer | None
 
 
 class CheckpointForm(Form):
@@ -147,13 +137,16 @@ class StoryForm(Form):
     next_step: str
 
 
-class StandingForm(Form):
+class ConditionForm(Form):
     pipeline: str
     state: str
     said: str
     cause: str
     remedy: list[str]
     reason: str
+
+
+class StandingForm(ConditionForm):
     checkpoint: StoryForm | None
 
 
@@ -180,13 +173,7 @@ class OpenCheckpointForm(Form):
     held: list[str]
 
 
-class WatchedForm(Form):
-    pipeline: str
-    state: str
-    said: str
-    cause: str
-    remedy: list[str]
-    reason: str
+class WatchedForm(ConditionForm):
     counts: dict[str, int]
     in_flight: list[OpenCheckpointForm]
     latest: list[ListedCheckpoint]
@@ -222,19 +209,11 @@ class SummaryForm(Form):
     history: str
 
 
-class SpanForm(Form):
-    name: str
-    start_s: float | None
-    seconds: float | None
-    spark: SparkWork | None
-    parts: list[SpanForm]
-
-
 class ProfileForm(Form):
     pipeline: str
     id: int
     state: str
-    span: SpanForm
+    span: Span
 
 
 class OneMetricForm(Form):
@@ -386,17 +365,9 @@ class VerifiedForm(Form):
     problems: list[str]
 
 
-class FindingForm(Form):
-    area: str
-    check: str
-    state: str
-    detail: str
-    help: str
-
-
 class FindingsForm(Form):
     ok: bool
-    findings: list[FindingForm]
+    findings: list[Finding]
 
 
 class SettingForm(Form):
