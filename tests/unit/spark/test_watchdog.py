@@ -16,7 +16,7 @@ from tidegate import seams
 from tidegate.errors import Invalid, Unavailable
 from tidegate.spark.server import server as connect_server
 from tidegate.spark.server import watchdog as connect_watchdog
-from tidegate.spark.server.folder import Launch, ServerFolder
+from tidegate.spark.server.folder import Launch, ServerFolder, ServerState
 from tidegate.spark.server.locks import try_lock
 from tidegate.spark.server.processes import identify, is_alive, kill
 
@@ -47,12 +47,16 @@ def test_a_client_keeps_it(servers):
     eventually("the server has gone", lambda: not is_alive(server))
 
 
+def a_state():
+    me = identify(os.getpid())
+    return ServerState(1, me, me, "now")
+
+
 def test_a_client_that_came_and_went_between_two_looks_counts(tmp_path, monkeypatch):
     """In this process, on a clock of its own."""
     folder = ServerFolder(tmp_path)
     folder.lease_lock.touch()
     folder.log.touch()
-    folder.state_file.write_text("as written")
     clock = [0.0]
 
     def sleep(seconds):
@@ -67,7 +71,7 @@ def test_a_client_that_came_and_went_between_two_looks_counts(tmp_path, monkeypa
     monkeypatch.setattr(connect_watchdog, "answers", lambda port, timeout: True)
     launch = Launch((), idle_timeout=10, answer_timeout=30, start_timeout=1)
     with seams.installed(seams.Seams(monotonic=lambda: clock[0], sleep=sleep)):
-        reason = connect_watchdog._watch(folder, Server(), 1, launch, "as written")
+        reason = connect_watchdog._watch(folder, Server(), a_state(), launch)
     assert reason == "had no client for 10 s"
     assert 17 <= clock[0] <= 18
 
@@ -77,7 +81,6 @@ def test_one_late_answer_is_no_reason(tmp_path, monkeypatch):
     folder = ServerFolder(tmp_path)
     folder.lease_lock.touch()
     folder.log.touch()
-    folder.state_file.write_text("as written")
     clock = [0.0]
     asked = []
 
@@ -96,7 +99,7 @@ def test_one_late_answer_is_no_reason(tmp_path, monkeypatch):
     monkeypatch.setattr(connect_watchdog, "answers", answers)
     launch = Launch((), idle_timeout=1e6, answer_timeout=30, start_timeout=1)
     with seams.installed(seams.Seams(monotonic=lambda: clock[0], sleep=sleep)):
-        reason = connect_watchdog._watch(folder, Server(), 1, launch, "as written")
+        reason = connect_watchdog._watch(folder, Server(), a_state(), launch)
     assert reason.startswith("did not answer for")
     assert len(asked) == 7
 
@@ -138,6 +141,21 @@ def test_the_spare_takes_over_from_a_server_that_dies_or_hangs_and_gets_a_spare_
     connect_server.stop(servers.home, force=True)
     left = {path.name for path in folder.path.iterdir()}
     assert left == {"launch.json", "lease.lock", "server.log", "start.lock", "watch.lock"}
+
+
+def test_a_server_that_hangs_is_killed_at_once_though_its_spare_is_not_ready(servers, monkeypatch):
+    """Its clients would wait for it all the while."""
+    monkeypatch.setattr(connect_server, "SPARE_AFTER", 0.0)
+    commands = {True: servers.command(None), False: (sys.executable, str(FAKE), "slow")}
+    monkeypatch.setattr(connect_server, "command", lambda place: commands[place.path.name != "spare"])
+    info = servers.start(spare=True, answer_timeout=0.4)
+    folder, server = servers.folder(info), servers.server(info)
+    eventually("the spare starts", lambda: "loading classes" in info.log.read_text())
+    kill(server, signal.SIGSTOP)
+    eventually("the server has gone", lambda: not is_alive(server))
+    assert folder.state().server == server, "nothing has taken over yet"
+    (folder.places[1].scratch / "go").touch()
+    eventually("the spare has taken over", lambda: folder.state().server != server)
 
 
 def test_on_a_cluster_there_is_no_spare_that_holds_executors(servers):

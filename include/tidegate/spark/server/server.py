@@ -88,7 +88,8 @@ def identity(settings: SparkSettings) -> str:
         "pyspark": spark_identity(),
         "python": [sys.executable, sys.version, _python_path(settings)],
         "machine": machine(),
-    } | ({"spare": True} if settings.spare else {})
+        "spare": settings.spare,
+    }
     text = json.dumps(made_of, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -39,11 +39,11 @@ def do_everything_once(spark: SparkSession, folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Warm up the server of a folder that listens at this port."""
+    """Warm up the server of a folder that listens at this port. Files go where this process works, and go with it."""
     folder, port = ServerFolder(Path(arguments[0])), int(arguments[1])
     builder = loopback(port, folder.token_file.read_text(encoding="ascii"))
     with (
-        tempfile.TemporaryDirectory(prefix="warm-up-", dir=folder.path) as aside,
+        tempfile.TemporaryDirectory(prefix="warm-up-", dir=Path.cwd()) as aside,
         open_session(builder, {}, answer_timeout=_ANSWER_TIMEOUT, patience=_PATIENCE) as spark,
     ):
         for number in range(_TIMES):

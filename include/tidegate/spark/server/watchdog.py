@@ -34,7 +34,7 @@ from types import FrameType
 from tidegate import seams
 from tidegate.spark.server.folder import Launch, ServerFolder, ServerPlace, ServerState
 from tidegate.spark.server.locks import try_lock
-from tidegate.spark.server.processes import identify
+from tidegate.spark.server.processes import ProcessId, identify
 
 __all__ = ["answers", "main"]
 
@@ -45,7 +45,7 @@ _READY = re.compile(rb"^ConnectServer: listens at 127\.0\.0\.1:(\d+)$", re.MULTI
 # HTTP/2: the client's preface and an empty SETTINGS frame. A server sends its own SETTINGS, type 4, first.
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 _PR_SET_PDEATHSIG = 1
-_HANGS, _ENDED = "did not answer", "ended by itself"
+_HANGS, _ENDED, _STOPPED, _TOLD = "did not answer", "ended by itself", "was stopped", "was told to end"
 
 
 def main(arguments: list[str]) -> int:
@@ -61,25 +61,26 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, _told_to_end)
     launch = folder.launch()
     server, spare = _Server(folder, launch, 0), None
-    reason, grace = "was told to end", _STOP_GRACE
+    reason, grace = _TOLD, _STOP_GRACE
     try:
-        port = server.await_port(launch.start_timeout)
         while True:
-            spawned = identify(server.process.pid)
+            port, spawned = server.await_port(launch.start_timeout), identify(server.process.pid)
             if port is None or spawned is None:
                 reason = f"did not start: it was not ready within {launch.start_timeout:g} s, or ended before"
                 return 1
+            if spare is not None and folder.state() is None:
+                reason = _STOPPED  # while the spare got ready
+                return 0
             state = ServerState(port, spawned, me, seams.now().isoformat(timespec="seconds"))
-            spare = _Spare(folder, launch, state, 1 - server.number) if len(launch.commands) > 1 else None
-            reason = _watch(folder, server.process, port, launch, folder.write_state(state), spare)
+            spare = _Spare(folder, launch, 1 - server.number) if len(launch.commands) > 1 else None
+            reason = _watch(folder, server.process, state, launch, spare)
             # Clients wait for a hanging server until their connection breaks: do not let them wait longer.
             grace = 0.0 if reason.startswith(_HANGS) else _STOP_GRACE
-            successor = spare.take_over() if spare is not None and reason.startswith((_HANGS, _ENDED)) else None
-            if successor is None:
+            if spare is None or spare.server is None or not reason.startswith((_HANGS, _ENDED)):
                 return 0
-            _report(f"{reason}; its spare takes over")
             server.remove()
-            server, port = successor, successor.port
+            _report(f"{reason}; its spare takes over")
+            server, reason, grace = spare.take_over(), _TOLD, _STOP_GRACE
     finally:
         if spare is not None:
             spare.end()
@@ -134,40 +135,36 @@ class _Spare:
     """The second server. It is started a while after the first one, so that it takes nothing from jobs that have waited
     for that one; a client of its own warms it up."""
 
-    def __init__(self, folder: ServerFolder, launch: Launch, state: ServerState, number: int) -> None:
-        self.folder, self.launch, self.state, self.number = folder, launch, state, number
+    def __init__(self, folder: ServerFolder, launch: Launch, number: int) -> None:
+        self.folder, self.launch, self.number = folder, launch, number
         self.server: _Server | None = None
         self.client: subprocess.Popen[bytes] | None = None
-        self.due = seams.monotonic() + launch.spare_after
+        self.pause = launch.spare_after
+        self.due = seams.monotonic() + self.pause
         """When it is to be started, or given up because it has not got ready."""
 
-    def look(self, written: str) -> str:
-        """Start it, or see how far it is. Return what server.json holds then."""
-        now, ready = seams.monotonic(), False
+    def look(self) -> ProcessId | None:
+        """Start it, or see how far it is. Return it once it is warm."""
+        now = seams.monotonic()
         if self.server is None:
             if now >= self.due:
                 self.server = _Server(self.folder, self.launch, self.number)
                 self.due = now + self.launch.start_timeout
         elif self.server.process.poll() is not None or (now >= self.due and self.client is None):
             self.end()
-            self.due = now + self.launch.spare_after
+            self.pause *= 2  # a machine that has no room for it is not asked all the time
+            self.due = now + self.pause
         elif self.client is not None:
-            ready = self.client.poll() is not None
+            return identify(self.server.process.pid) if self.client.poll() is not None else None
         elif (port := self.server.port) is not None:
             words = (sys.executable, "-m", "tidegate.spark.server.warm_up", str(self.folder.path), str(port))
-            self.client = _spawn(words, self.folder.path)
-        process = identify(self.server.process.pid) if self.server is not None and ready else None
-        if process == self.state.spare:
-            return written
-        self.state = replace(self.state, spare=process)
-        return self.folder.write_state(self.state)
+            self.client = _spawn(words, self.server.place.scratch)
+        return None
 
-    def take_over(self) -> _Server | None:
-        """Return the server, to be watched over by itself from now on. None: there is none."""
-        server = self.server
-        if server is None or server.await_port(self.launch.start_timeout) is None:
-            return None
-        self.server = None
+    def take_over(self) -> _Server:
+        """Return the server, warm or not, to be watched over by itself from now on."""
+        server, self.server = self.server, None
+        assert server is not None
         self.end()  # its client
         return server
 
@@ -203,12 +200,12 @@ def _spawn(words: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
 def _watch(
     folder: ServerFolder,
     server: subprocess.Popen[bytes],
-    port: int,
+    state: ServerState,
     launch: Launch,
-    written: str,
     spare: _Spare | None = None,
 ) -> str:
-    """Return, with the reason, when the server has ended or should end."""
+    """Publish that the server is ready. Return, with the reason, when it has ended or should end."""
+    written = folder.write_state(state)
     probe_every = min(5.0, launch.answer_timeout / 4)
     answered = probed = used = seams.monotonic()
     failures = 0
@@ -217,13 +214,14 @@ def _watch(
         seams.sleep(min(_TICK, launch.idle_timeout / 4, probe_every))
         now = seams.monotonic()
         if _read(folder.state_file) != written:
-            return "was stopped"
+            return _STOPPED
         if (code := server.poll()) is not None:
             return f"{_ENDED} with {code}"
-        if spare is not None:
-            written = spare.look(written)
+        if spare is not None and (ready := spare.look()) != state.spare:
+            state = replace(state, spare=ready)
+            written = folder.write_state(state)
         if now - probed >= probe_every:
-            ok = answers(port, probe_every)
+            ok = answers(state.port, probe_every)
             failures, answered = (0, seams.monotonic()) if ok else (failures + 1, answered)
             probed = seams.monotonic()
             # By count as well: after a pause of the whole machine the first answer may only be late.
