@@ -65,7 +65,6 @@ __all__ = [
     "SwappedIn",
     "examine_swap",
     "hold_pipeline",
-    "publish_former",
     "release_pipeline",
     "released_on_failure",
     "swap",
@@ -120,21 +119,6 @@ def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
     elif line.own.ledger.published(head.id) is None:
         problems.append(f"its checkpoint {head.id} is not on all of its tables yet")
     return SwapProposal(head, base, changed, tuple(problems))
-
-
-def publish_former(live: Coordinator, base: Entry | None) -> None:
-    """Let the pipeline's last checkpoint be on all of its tables, or raise why it cannot: a swap would not leave a way
-    back to it."""
-    if base is None or live.ledger.published(base.id) is not None:
-        return
-    publish.publish_or_wait(live)
-    if live.ledger.published(base.id) is None:
-        raise Rejected(
-            f"checkpoint {base.id} of pipeline {live.ledger.pipeline!r} is not on all tables yet",
-            expected="a pipeline whose tables have all that is completed, so that there is a way back",
-            help="repair the table that does not take it, then swap again",
-            reason="NOT_PUBLISHED",
-        )
 
 
 def hold_pipeline(line: OpenLine, wait: Callable[[str], None], run: str = "") -> None:
@@ -303,7 +287,15 @@ def _create(line: OpenLine, answer: rules.CreateEntry, view: View, act: _Act) ->
     assert head.decision is not None
     assert head.decision.manifest is not None
     base = view.get(answer.base)
-    publish_former(live, base)
+    if base is not None and ledger.published(base.id) is None:
+        publish.publish_or_wait(live)
+        if ledger.published(base.id) is None:
+            raise Rejected(
+                f"checkpoint {base.id} of pipeline {ledger.pipeline!r} is not on all tables yet",
+                expected="a pipeline whose tables have all that is completed, so that there is a way back",
+                help="repair the table that does not take it, then swap again",
+                reason="NOT_PUBLISHED",
+            )
     brought = _copied(line, head, proposal.changes, answer.id)
     rollback = Rollback(
         target=line.record.origin,

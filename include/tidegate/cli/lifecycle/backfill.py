@@ -23,14 +23,8 @@ from tidegate.backfill.compare import compare, differing_rows, tables_of
 from tidegate.backfill.discard import discard, discard_by_name
 from tidegate.backfill.line import Cuts, OpenLine, begin
 from tidegate.backfill.replay import replay
-from tidegate.backfill.swap import (
-    SwappedIn,
-    examine_swap,
-    hold_pipeline,
-    publish_former,
-    released_on_failure,
-    swap,
-)
+from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, released_on_failure, swap
+from tidegate.checkpoint.publishing.publish import refuse_damaged
 from tidegate.cli.inspect.read import plain, row_limit, shown
 from tidegate.cli.lifecycle.rollback import coordinator_of
 from tidegate.cli.output import Output
@@ -367,11 +361,10 @@ def _tell_left_out(sinks: list[str], out: Output) -> None:
 def _in_the_way(line: OpenLine) -> list[str]:
     """Return why it cannot be swapped in as things are, with what to do about it."""
     try:
-        proposal = examine_swap(line, {})
-        publish_former(line.live, proposal.base)
-        return list(proposal.problems)
+        refuse_damaged(line.live, line.live.graph.tables)
+        return list(examine_swap(line, {}).problems)
     except TidegateError as error:
-        return [f"{error.what}. {error.help[:1].upper()}{error.help[1:]}."]
+        return ["; ".join(filter(None, (error.what, error.help)))]
 
 
 def _print_differences(target: Target, line: OpenLine, differences: Mapping[str, ComparedTable], out: Output) -> None:
