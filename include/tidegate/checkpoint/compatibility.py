@@ -455,10 +455,11 @@ def _sources(
             for name in new
             if graph.sources[name].source.kind == declared[old].kind
         ]
-        ways = [f"if it is called otherwise now: {', or '.join(renamed)}"] if renamed else []
-        ways.append(f"if it is removed for good: tidegate source drop MODULE:PIPELINE {removed[0]}")
         if forks:  # there is no pipeline yet whose source could be moved or dropped
             ways = ["if it is called otherwise now, or removed: move or drop it in the fork, when that has begun"]
+        else:
+            ways = [f"if it is called otherwise now: {', or '.join(renamed)}"] if renamed else []
+            ways.append(f"if it is removed for good: tidegate source drop MODULE:PIPELINE {removed[0]}")
         yield Invalid(
             f"checkpoint {base.id} read source {', '.join(removed)}, which the pipeline no longer has",
             expected=f"sources {', '.join(sorted(declared))}",

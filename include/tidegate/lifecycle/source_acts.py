@@ -72,14 +72,18 @@ def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> d
     if open_ids := tuple(entry.id for entry in view.still_open()):
         raise control.busy(open_ids, "sources are moved, dropped and accepted between checkpoints")
     base = rules.plan_base(view)
-    if base is None or base.plan.by_interval:
+    if base is None:
         raise Invalid(
-            f"pipeline {pipeline.graph.name!r} has read nothing yet"
-            if base is None
-            else f"pipeline {pipeline.graph.name!r} reads by data interval: its sources have no positions",
+            f"pipeline {pipeline.graph.name!r} has read nothing yet",
             expected="a pipeline with a position for each source",
-            help="nothing to do: change the code. Where a source begins that reads what is new from now on is known "
-            "already; under another name it begins anew",
+            help="nothing to do: change the code; one that begins with what is new begins anew under another name",
+            reason="NO_POSITION",
+        )
+    if base.plan.by_interval:
+        raise Invalid(
+            f"pipeline {pipeline.graph.name!r} reads by data interval: its sources have no positions",
+            expected="a pipeline with a position for each source",
+            help="nothing to do: change the code",
             reason="NO_POSITION",
         )
     declared = planned_ranges(base, source_changes(view, base))

@@ -15,7 +15,6 @@ from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before
 from tidegate.spark.row_id import HALVES
 from tidegate.state.evolution import RECOMPUTE, refusals
-from tidegate.state.keyed import AN_OPERATOR
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -135,8 +134,8 @@ def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) 
     try:
         return plan()
     except Invalid as error:
-        if error.what.startswith(AN_OPERATOR):
-            error.what = f"operator {context.uid!r}{error.what.removeprefix(AN_OPERATOR)}"
+        if error.reason == "COLLATION" and repr(context.uid) not in error.what:  # of a state, which has no uid
+            error.what = f"operator {context.uid!r}: {error.what}"
         raise
     except (AnalysisException, ParseException) as error:
         message = str(error).strip().split("\n")[0]

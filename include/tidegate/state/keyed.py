@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 __all__ = [
-    "AN_OPERATOR",
     "CHECKPOINT",
     "DELETED",
     "GROUP",
@@ -71,8 +70,6 @@ __all__ = [
     "sums_that_do_not_fit_fail",
 ]
 
-AN_OPERATOR = "an operator"
-"""Begins an error that is about the operator which is at work. Whoever runs it knows its name."""
 FEW = 8
 """Up to this number of partitions, each checkpoint writes a file for each. Above it, as many as its rows need."""
 SPLIT_ROWS = 100_000
@@ -698,7 +695,7 @@ def schema_of(fields: Sequence[StructField]) -> Json:
     schema = msgspec.json.decode(StructType(list(fields)).json())
     for name, collation in collations(schema).items():
         raise Invalid(
-            f"{AN_OPERATOR} is to remember {name!r}, whose texts have the collation {collation}",
+            f"what is remembered has {name!r}, whose texts have the collation {collation}",
             expected="texts that are equal only if they are the same: plain strings, of the collation UTF8_BINARY",
             help=f"make equal texts the same in a stage before it, as lower({quoted(name)}) COLLATE UTF8_BINARY does "
             "for UTF8_LCASE; or write COLLATE UTF8_BINARY alone to tell them apart",
