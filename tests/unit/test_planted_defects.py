@@ -138,7 +138,7 @@ class _Nothing(Exception):
 
 def _let_go_of_no_source(patch: Patch) -> None:
     real = compatibility._sources
-    patch.setattr(compatibility, "_sources", lambda graph, config, base, changes: real(graph, {}, base, changes))
+    patch.setattr(compatibility, "_sources", lambda graph, config, *others, **known: real(graph, {}, *others, **known))
 
 
 def _stay_where_it_was(patch: Patch) -> None:

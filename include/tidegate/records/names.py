@@ -103,6 +103,11 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+def field_of(value: str, name: str) -> str:
+    """Return a field of a struct as Spark SQL. Just `o`.`id` would be the column id where the frame is called o."""
+    return f"coalesce({value}).{quoted(name)}"
+
+
 def quoted_text(text: str) -> str:
     """Return a text as Spark SQL. What a letter behind a backslash means depends on a setting of the session."""
     return f"CAST(X'{text.encode().hex()}' AS STRING)" if "'" in text or "\\" in text else f"'{text}'"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidegate.delta.files.partitions import refuse_rows
-from tidegate.records.names import quoted
+from tidegate.records.names import field_of, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +41,7 @@ def holds_invalid_text(value: str, kind: Any, depth: int = 0) -> str:
         is_text = kind.startswith(("string", "varchar", "char"))
         return f"coalesce(NOT is_valid_utf8({value}), false)" if is_text else ""
     if kind["type"] == "struct":
-        fields = ((f"{value}.{quoted(field['name'])}", field["type"]) for field in kind["fields"])
+        fields = ((field_of(value, field["name"]), field["type"]) for field in kind["fields"])
         return " OR ".join(filter(None, (holds_invalid_text(*field, depth) for field in fields)))
     if kind["type"] == "map":
         parts = ((f"map_keys({value})", kind["keyType"]), (f"map_values({value})", kind["valueType"]))

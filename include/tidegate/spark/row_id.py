@@ -7,7 +7,7 @@ import itertools
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
-from tidegate.records.names import quoted, quoted_text
+from tidegate.records.names import field_of, quoted, quoted_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -92,7 +92,7 @@ def _hashed(column: str, kind: DataType, depth: int = 0) -> str:
         entries = f"transform(map_entries({column}), {item} -> struct({content}))"
         return f"struct(size({column}), array_sort({entries}))"
     if isinstance(kind, T.StructType):
-        fields = [part for f in kind.fields for part in entry(f"{column}.{quoted(f.name)}", f.dataType, depth)]
+        fields = [part for f in kind.fields for part in entry(field_of(column, f.name), f.dataType, depth)]
         return f"struct({', '.join(fields)})" if fields else "0"
     return f"to_json({column})" if isinstance(kind, T.VariantType) else column
 

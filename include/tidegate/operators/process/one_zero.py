@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidegate.records.names import quoted, quoted_text
+from tidegate.records.names import field_of, quoted, quoted_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,7 +49,7 @@ def _expression(value: str, kind: Any, numbers: Any) -> str:
         return f"transform({value}, {element} -> {_expression(element, kind.elementType, numbers)})"
     if isinstance(kind, T.StructType) and _has_reals(kind):
         fields = ", ".join(
-            f"{quoted_text(field.name)}, {_expression(f'{value}.{quoted(field.name)}', field.dataType, numbers)}"
+            f"{quoted_text(field.name)}, {_expression(field_of(value, field.name), field.dataType, numbers)}"
             for field in kind.fields
         )
         return f"if({value} IS NULL, NULL, named_struct({fields}))"

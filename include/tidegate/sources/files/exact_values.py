@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tidegate.records.names import quoted
+from tidegate.records.names import field_of, quoted
 from tidegate.sources.ddl import Column, parse_ddl
 
 __all__ = ["as_declared", "as_read", "doubt", "doubtful_values", "inner_types", "is_read_as_text"]
@@ -93,7 +93,7 @@ def _doubt_condition(value: str, kind: str, depth: int) -> str:
     outer, inner = inner_types(kind)
     element = f"x{depth}"
     if outer == "struct":
-        conditions = [_doubt_condition(f"{value}.{quoted(field.name)}", field.type, depth) for field in inner]
+        conditions = [_doubt_condition(field_of(value, field.name), field.type, depth) for field in inner]
         return " OR ".join(f"coalesce({condition}, false)" for condition in conditions if condition)
     if outer in ("array", "map"):
         condition = _doubt_condition(element, inner[-1].type, depth + 1)
