@@ -73,8 +73,8 @@ values: setup ## every type and its edges, as key, value, order and time of oper
 world: setup ## random lives of a connector while its other side is changed, dropped, restored, failed over, filled. SEEDS=50, SEED=7 to replay one; KINDS="files delta" for some
 	$(BIN)/python -m tests.world --seeds $(or $(SEEDS),50) $(if $(SEED),--seed $(SEED)) $(if $(KINDS),--kinds $(KINDS))
 
-mutants: setup ## one line of the product is changed at a time, and the tests that reach it must notice. MUTANTS=100 SEED=0, ONLY="7 8" to replay some; PLANTED=1: those that an audit made
-	@$(BIN)/python -m tests.mutants --mutants $(or $(MUTANTS),100) --seed $(or $(SEED),0) $(if $(ONLY),--only $(ONLY)) $(if $(PLANTED),--planted)
+mutants: setup ## one line of the product is changed at a time, and the tests that reach it must notice. MUTANTS=100 SEED=0, ONLY="7 8" to replay some, LIMIT=300 seconds for each; PLANTED=1: those that an audit made
+	@$(BIN)/python -m tests.mutants --mutants $(or $(MUTANTS),100) --seed $(or $(SEED),0) $(if $(ONLY),--only $(ONLY)) $(if $(LIMIT),--limit $(LIMIT)) $(if $(PLANTED),--planted)
 
 matrix: setup ## four jobs, up to three checkpoints at once: a crash at every point of every run, in every mode. PART=1/10 for a part, CLUSTER=1 on a Spark cluster, BACKFILL=1 for a backfill of thirty days
 	$(BIN)/python -m $(if $(BACKFILL),tests.crash.thirty_days,$(if $(CLUSTER),tests.cluster.matrix,tests.crash.matrix)) $(if $(PART),--part $(PART)) $(if $(MODES),--modes $(MODES))

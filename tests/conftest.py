@@ -25,9 +25,11 @@ def pytest_collection_modifyitems(items):
         if JVM & set(getattr(item, "fixturenames", ())):
             item.add_marker("slow")
     items.sort(key=lambda item: FIRST.index(name) if (name := item.path.parent.name) in FIRST else len(FIRST))
+    leave_to_other_commits(items)
 
 
 from tests.kit.kafka import kafka_broker  # noqa: E402, F401
+from tests.kit.sampling import leave_to_other_commits  # noqa: E402
 from tests.kit.spark_fixture import connect_settings, connect_spark, spark  # noqa: E402, F401
 
 

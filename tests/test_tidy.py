@@ -2,7 +2,6 @@
 
 import ast
 import io
-import math
 import re
 import subprocess
 import tokenize
@@ -344,17 +343,6 @@ def test_nothing_is_skipped_without_a_reason():
     ]
     bare = re.compile(r"@pytest\.mark\.(skip|xfail)\s*$", re.MULTILINE)
     assert found + [name for name in python("tests/") if bare.search(text(name))] == []
-
-
-def test_cases_that_take_turns_in_a_file_that_takes_turns_all_get_theirs():
-    """Of six cases in a file that every fourth commit tells, only three would ever be told."""
-    never = []
-    for name in python("tests/"):
-        file = re.search(r"^pytestmark = .*in_turn\(\d+, of=(\d+)\)", text(name), re.MULTILINE)
-        for of, within in re.findall(r"turn_of\(.*?, (\d+)(?:, within=(\d+))?\)", text(name)) if file else ():
-            if math.gcd(int(of), int(file[1])) > 1 and int(within or 1) % int(file[1]):
-                never.append(f"{name}: turn_of(…, {of}), in_turn(…, of={file[1]}): say within={file[1]}")
-    assert never == []
 
 
 def test_no_test_folder_shadows_airflow_or_spark():

@@ -15,7 +15,7 @@ from tests.kit import sampling
 from tests.kit.jvm import OPTIONS
 from tests.kit.sampling import ALL, turn_of
 
-pytestmark = sampling.in_turn(5, of=8)
+pytestmark = sampling.in_turn(seconds=100)
 
 KEYS = {
     "append": {"rival_s", "ratio", "ratio_partitioned"},
@@ -50,7 +50,7 @@ LOOKED_AT = ("ledger", "requests")
 """Of these more than their keys is looked at."""
 RUN = [
     *LOOKED_AT,
-    *turn_of([name for name in bench.BENCHES if ALL or name not in (*bench.ALONE, *LONG, *LOOKED_AT)], 6, within=8),
+    *turn_of([name for name in bench.BENCHES if ALL or name not in (*bench.ALONE, *LONG, *LOOKED_AT)], 6),
 ]
 """Not the cluster's, which takes as long as all others, nor those whose ways others go, too: `make test ALL=1`."""
 

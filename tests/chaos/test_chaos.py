@@ -8,7 +8,7 @@ from tests.chaos.chaos import tell
 from tests.chaos.reference import Fed, file_ids, value
 from tests.kit.sampling import in_turn
 
-pytestmark = in_turn(1, of=8)
+pytestmark = in_turn(seconds=250)
 
 
 SEED = int(os.environ.get("CHAOS_SEED", "7"))

@@ -10,7 +10,7 @@ from tests.cluster.needs import NEEDS
 from tests.cluster.world import Example, Place, place
 from tests.kit.sampling import in_turn, some_of
 
-pytestmark = [*NEEDS, in_turn(3, of=8)]
+pytestmark = [*NEEDS, in_turn(seconds=30)]
 
 
 @pytest.fixture(scope="module")

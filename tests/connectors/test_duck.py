@@ -9,7 +9,7 @@ from tests.kit.sampling import ALL, in_turn
 from tidegate.errors import Invalid
 from tidegate.sinks.base import Staging
 
-pytestmark = in_turn(0, of=8)
+pytestmark = in_turn(seconds=145)
 
 
 class TestDuckRows(DuckRowsContract):

@@ -18,7 +18,7 @@ from tools import setup
 
 KILLS = int(os.environ.get("ROUNDS", "3"))
 
-pytestmark = [pytest.mark.slow, in_turn(7, of=8)]
+pytestmark = [pytest.mark.slow, in_turn(seconds=75)]
 
 
 @pytest.fixture(scope="module")

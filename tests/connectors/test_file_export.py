@@ -24,7 +24,7 @@ from tidegate.sinks import FileExport
 from tidegate.sinks.base import Head, Publication, SinkContext, Staging
 from tidegate.sinks.files.folder import ExportFolder
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=30)
 
 
 class Export:

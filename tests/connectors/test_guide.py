@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.kit.documents import blocks, run_python
 from tests.kit.sampling import in_turn
 
-pytestmark = in_turn(1, of=8)
+pytestmark = in_turn(seconds=55)
 
 GUIDE = "docs/guides/writing-a-source-or-sink.md"
 

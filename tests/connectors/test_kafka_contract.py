@@ -15,7 +15,7 @@ from tidegate.testing import SinkContract
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=30)
 
 
 class OnBroker(SinkContract):

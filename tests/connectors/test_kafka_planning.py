@@ -27,7 +27,7 @@ from tidegate.sources.kafka import topic as kafka_topic
 from tidegate.sources.kafka.avro import Registry, Undecodable
 from tidegate.testing.source_contract import MemoryBlobs, drain
 
-pytestmark = in_turn(4, of=8)
+pytestmark = in_turn(seconds=30)
 
 HOUR_MS = 3_600_000
 

@@ -26,7 +26,7 @@ from tidegate.sinks import KafkaTopic, SinkContext
 from tidegate.sinks.base import Publication, Staging
 from tidegate.sources import Files
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=30)
 
 
 class Sending:

@@ -37,7 +37,7 @@ from tidegate.sinks.kafka import marks, topics
 from tidegate.sinks.kafka.marks import Marks
 from tidegate.sinks.kafka.sending import Sender
 
-pytestmark = in_turn(0, of=8)
+pytestmark = in_turn(seconds=30)
 
 
 ROUNDS = int(os.environ.get("ROUNDS", "3"))

@@ -34,7 +34,7 @@ from tidegate.spark.errors import translate
 from tidegate.spark.session import SparkSettings
 from tidegate.testing.source_contract import MemoryBlobs
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=30)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from tidegate.errors import Unavailable
 from tidegate.records.place import Place
 from tidegate.sinks.base import entry_folder
 
-pytestmark = in_turn(3, of=8)
+pytestmark = in_turn(seconds=30)
 
 NOTICED_BY = {
     "AlwaysSaysThatItHasLoaded": "test_a_publisher_that_sleeps_right_before_it_publishes_does_nothing",

@@ -12,7 +12,7 @@ from tidegate.sinks import PostgresAppend, PostgresUpsert
 from tidegate.sources import PostgresChanges, PostgresTable
 from tidegate.testing import SinkContract, SourceContract
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=140)
 
 
 SLOT = "tidegate_contract"

@@ -24,7 +24,7 @@ from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
 from tidegate.records.place import Place
 
-pytestmark = in_turn(7, of=8)
+pytestmark = in_turn(seconds=80)
 
 
 KILLS = int(os.environ.get("TIDEGATE_KILLS", "6"))

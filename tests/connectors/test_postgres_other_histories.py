@@ -15,7 +15,7 @@ from tidegate.records.place import Place
 from tidegate.sources import PostgresChanges, PostgresTable, SourceContext
 from tidegate.testing.source_contract import MemoryBlobs
 
-pytestmark = in_turn(0, of=2)
+pytestmark = in_turn(seconds=30)
 
 MAKE = (
     "CREATE TABLE e (id bigint PRIMARY KEY, v text, xid xid8 NOT NULL DEFAULT pg_current_xact_id())",

@@ -19,7 +19,7 @@ from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, PostgresAppend, PostgresUpsert
 from tidegate.sources import PostgresChanges, PostgresTable
 
-pytestmark = in_turn(7, of=8)
+pytestmark = in_turn(seconds=45)
 
 TABLES = (
     "DROP TABLE IF EXISTS orders, raw, totals, changed, tidegate_published, tidegate_history",

@@ -17,7 +17,7 @@ from tests.kit.postgres import Server
 from tests.kit.sampling import in_turn
 from tidegate import testing
 
-pytestmark = in_turn(5, of=8)
+pytestmark = in_turn(seconds=50)
 
 COUNT = 20
 """Rides that end in each second."""

@@ -14,7 +14,7 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Sink, Staging
 from tidegate.testing import SinkContract
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=110)
 
 
 class DeltaContract(SinkContract):

@@ -76,7 +76,7 @@ class TestJsonByName(FilesContract):
         (self.folder / "landing" / self.file_name()).write_text("\n".join(lines))
 
 
-@in_turn(0, of=2)
+@in_turn(seconds=30)
 class TestJsonByArrival(TestJsonByName):
     order = "arrival"
 
@@ -94,7 +94,7 @@ class TestCsvKept(FilesContract):
         (self.folder / f"landing/{self.batches:04d}.csv").write_text("\n".join(lines))
 
 
-@in_turn(1, of=2)
+@in_turn(seconds=30)
 class TestParquet(FilesContract):
     def source(self) -> Source:
         return Files("landing/**/*.parquet", schema=SCHEMA, max_bytes=1500)
@@ -128,12 +128,12 @@ class TestDelta(OurContract):
             file.unlink()
 
 
-@in_turn(0, of=2)
+@in_turn(seconds=30)
 class TestDeltaPartitioned(TestDelta):
     partition_by = ("name",)
 
 
-@in_turn(1, of=2)
+@in_turn(seconds=30)
 class TestDeltaChanges(TestDelta):
     mode = "changes"
     looks_by_spark = True  # Delta's own reader of changes looks into the log by it
@@ -165,7 +165,7 @@ class TestTheTestSource(OurContract):
         self.given.lose(0)
 
 
-@in_turn(0, of=4)
+@in_turn(seconds=30)
 class TestKafka(OurContract):
     broker: Broker
 

@@ -13,7 +13,7 @@ from tests.crash.harness import Crew
 from tests.kit.limits import Limits
 from tests.kit.sampling import in_turn
 
-pytestmark = in_turn(3, of=8)
+pytestmark = in_turn(seconds=35)
 
 # The first job writes to the log, the second one to the totals.
 KILLED = [

@@ -24,7 +24,7 @@ from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
 from tidegate.testing.crashes import crash_at, crash_at_line, lines_reached, points_reached
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=35)
 
 FILES = [str(path) for path in Path(backfill.__file__).parent.glob("*.py")]
 

@@ -58,14 +58,14 @@ def test_killed_then_the_same_run_is_retried(crew: Crew, world: CrashWorld, poin
     finish(crew, world, 4)
 
 
-@pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 18))
+@pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 36))
 def test_killed_then_another_run_takes_over(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
     """Nobody retries. The next run finds what is left, ends or publishes it, and goes on."""
     assert crew.start(world, "three", fault=(point, "K", nth)).ended() == -9
     finish(crew, world, 4)
 
 
-@pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 18))
+@pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 36))
 def test_fails_with_an_error_then_is_retried(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
     """The step raises: what it leaves behind is found by the retry."""
     crew.start(world, "three", fault=(point, "E", nth)).ended()
@@ -80,7 +80,7 @@ def test_a_record_landed_but_its_answer_was_lost(crew: Crew, world: CrashWorld, 
     finish(crew, world, 4)
 
 
-@pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 18))
+@pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 36))
 def test_hangs_while_the_retry_does_its_work_then_resumes(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
     """The worker is taken for dead but lives: the same run is started again and finishes. Then the zombie goes on."""
     zombie = crew.start(world, "three", fault=(point, "Z", nth))
@@ -90,7 +90,7 @@ def test_hangs_while_the_retry_does_its_work_then_resumes(crew: Crew, world: Cra
     finish(crew, world, 4)
 
 
-@pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 18))
+@pytest.mark.parametrize(("point", "nth"), turn_of(POINTS, 36))
 def test_hangs_while_others_take_over_then_resumes(crew: Crew, world: CrashWorld, point: str, nth: int) -> None:
     """Another run gives the hanging one up, repeats its work and goes on; only then the zombie wakes."""
     zombie = crew.start(world, "three", fault=(point, "Z", nth))

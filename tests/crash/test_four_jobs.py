@@ -23,7 +23,7 @@ from tidegate.protocol import progress
 from tidegate.protocol.view import Acked, Entry
 from tidegate.sinks.channel import Channel
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=35)
 
 EVERY = 31
 """So many points further is the next story's; a prime, so that each run, job and fate has its turn."""

@@ -19,7 +19,7 @@ from tests.kit.sampling import in_turn
 from tidegate import seams
 from tidegate.checkpoint.approvals import answer
 
-pytestmark = in_turn(4, of=8)
+pytestmark = in_turn(seconds=35)
 
 # All rows are staged for the table, then judged, then the bad ones for the quarantine, which is published first.
 POINTS = [

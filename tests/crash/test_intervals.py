@@ -17,7 +17,7 @@ from tests.crash.intervals import IntervalWorld, check, copy_of
 from tests.kit.limits import Limits
 from tests.kit.sampling import in_turn, some_of
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=35)
 
 POINTS = [
     ("S1.entry.after", 1),

@@ -15,7 +15,7 @@ from tests.crash.harness import Crew
 from tests.crash.overtaking import FourWorld, at_once, check
 from tests.kit.sampling import in_turn
 
-pytestmark = in_turn(1, of=8)
+pytestmark = in_turn(seconds=48)
 
 ACK_OF_PAYING = 3
 """Of a run's acks."""

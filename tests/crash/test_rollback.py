@@ -17,7 +17,7 @@ from tests.kit.limits import Limits
 from tests.kit.sampling import in_turn
 from tidegate.delta import Location, missing_files
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=35)
 
 W = TypeVar("W", bound=CrashWorld)
 

@@ -32,7 +32,7 @@ HOURS = 6
 ROWS = 3
 
 
-@in_turn(1, of=8)
+@in_turn(seconds=110)
 def test_six_intervals_three_at_once_backwards_and_again(airflow: Airflow):
     folder = airflow.project.folder / "hourly"
     for hour in range(HOURS):
@@ -64,7 +64,7 @@ def test_six_intervals_three_at_once_backwards_and_again(airflow: Airflow):
     airflow.call("PATCH", "/dags/hourly", {"is_paused": True})
 
 
-@in_turn(3, of=8)
+@in_turn(seconds=110)
 def test_a_backfill_by_dates_of_a_pipeline_that_reads_whatever_is_new_is_one_replay_that_its_runs_follow(
     airflow: Airflow,
 ):

@@ -17,7 +17,7 @@ from tidegate.lifecycle.savepoint import savepoints
 from tidegate.records.records import Act
 from tidegate.seams import new_id
 
-pytestmark = in_turn(0, of=8)
+pytestmark = in_turn(seconds=40)
 
 WHEN = datetime(2026, 2, 1, tzinfo=UTC)
 LOOKED = {"check": "success", "replay": "success", "compare": "success", "swap": "skipped", "discard": "skipped"}

@@ -15,7 +15,7 @@ from tests.kit.sampling import in_turn
 from tidegate.dag.tasks.task import open_coordinator
 from tidegate.lifecycle.savepoint import savepoints
 
-pytestmark = in_turn(4, of=8)
+pytestmark = in_turn(seconds=110)
 
 
 @pytest.fixture

@@ -39,7 +39,7 @@ def python(home: Path, *words: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
-@in_turn(0, of=4)
+@in_turn(seconds=40)
 def test_airflows_own_home_gets_a_dag_that_it_finds_also_by_a_link(tmp_path, monkeypatch, capsys):
     home = tmp_path / "airflow"
     assert python(home, MAKE_HOME) == str(home / "dags")

@@ -38,7 +38,7 @@ def test_five_checkpoints_each_exactly_once(airflow: Airflow):
     airflow.call("PATCH", "/dags/five", {"is_paused": True})
 
 
-@in_turn(2, of=8)
+@in_turn(seconds=40)
 def test_a_second_run_waits_without_a_worker(airflow: Airflow):
     made = by_hand(airflow, "waits").hold().feed()
     first, second = airflow.trigger("waits"), airflow.trigger("waits")
@@ -52,7 +52,7 @@ def test_a_second_run_waits_without_a_worker(airflow: Airflow):
     made.check(2)
 
 
-@in_turn(4, of=8)
+@in_turn(seconds=40)
 def test_a_run_does_not_wait_for_one_that_was_ended_by_hand(airflow: Airflow):
     made = by_hand(airflow, "given_up").hold()
     first = airflow.trigger("given_up")
@@ -68,7 +68,7 @@ def test_a_run_does_not_wait_for_one_that_was_ended_by_hand(airflow: Airflow):
     made.check(1)
 
 
-@in_turn(6, of=8)
+@in_turn(seconds=40)
 def test_two_at_once_complete_in_their_order(airflow: Airflow):
     """Of two jobs: while the second one is at work on a checkpoint, the first one goes on with the next."""
     project = airflow.project
@@ -87,7 +87,7 @@ def test_two_at_once_complete_in_their_order(airflow: Airflow):
     made.check(2)
 
 
-@in_turn(7, of=8)
+@in_turn(seconds=40)
 def test_checkpoints_go_past_a_slow_job(airflow: Airflow):
     """And it catches up in one go. (With alignment they wait for it: the story above.)"""
     settings = {"unaligned": True, "max_concurrent_checkpoints": 2, "interval": "never"}
@@ -111,7 +111,7 @@ def test_checkpoints_go_past_a_slow_job(airflow: Airflow):
     assert [each.entry for each in entry.acks["apart"].ack.inputs["main"]] == [2, 3, 4]
 
 
-@in_turn(5, of=8)
+@in_turn(seconds=40)
 def test_at_least_once_rows_are_there_before_the_run_decides(airflow: Airflow):
     made = airflow.project.pipeline("early", gate=SLOW_BESIDE, mode="at_least_once", interval="never").hold().feed()
     airflow.known("early")
@@ -126,7 +126,7 @@ def test_at_least_once_rows_are_there_before_the_run_decides(airflow: Airflow):
     made.check(1)
 
 
-@in_turn(1, of=8)
+@in_turn(seconds=40)
 def test_clearing_an_old_run_changes_nothing(airflow: Airflow):
     """Scenario 8: newer checkpoints exist."""
     made = by_hand(airflow, "cleared", stage="pass").feed()
@@ -154,7 +154,7 @@ def test_a_killed_task_is_tried_again(airflow: Airflow):
     made.check(1)
 
 
-@in_turn(3, of=8)
+@in_turn(seconds=40)
 def test_a_worker_is_killed_and_its_child_lives_on(airflow: Airflow):
     """Scenario 9: the child overlaps the retry."""
     made = by_hand(airflow, "orphan").hold()
@@ -174,7 +174,7 @@ def test_a_worker_is_killed_and_its_child_lives_on(airflow: Airflow):
     made.check(1)
 
 
-@in_turn(0, of=8)
+@in_turn(seconds=40)
 def test_sigterm_ends_a_job_and_its_spark_work(airflow: Airflow):
     """If its work went on, the retry would never get a core."""
     made = by_hand(airflow, "told_to_end", stage=ENDLESS)
@@ -206,7 +206,7 @@ def test_work_is_done_but_airflow_is_not_told(airflow: Airflow):
     made.check(1)
 
 
-@in_turn(1, of=4)
+@in_turn(seconds=40)
 def test_a_job_marked_failed_by_hand_is_fenced(airflow: Airflow):
     made = by_hand(airflow, "marked_failed").hold()
     run = airflow.trigger("marked_failed")
@@ -220,7 +220,7 @@ def test_a_job_marked_failed_by_hand_is_fenced(airflow: Airflow):
     made.check(1)
 
 
-@in_turn(3, of=4)
+@in_turn(seconds=40)
 def test_a_run_marked_green_by_hand_is_made_up_for_by_the_next(airflow: Airflow):
     made = by_hand(airflow, "marked_green").hold()
     run = airflow.trigger("marked_green")
@@ -232,7 +232,7 @@ def test_a_run_marked_green_by_hand_is_made_up_for_by_the_next(airflow: Airflow)
     made.check(1)
 
 
-@in_turn(3, of=4)
+@in_turn(seconds=40)
 def test_a_dag_is_paused_and_deleted_in_mid_run_and_added_again(airflow: Airflow):
     """Scenario 22."""
     made = by_hand(airflow, "deleted").hold()
@@ -258,7 +258,7 @@ def run_with(airflow: Airflow, made: Made, policy: str) -> Run:
     return airflow.trigger(made.name)
 
 
-@in_turn(2, of=4)
+@in_turn(seconds=40)
 def test_the_task_of_a_gate_shows_its_verdict(airflow: Airflow):
     made = airflow.project.pipeline("shown", gate=ODD_IS_BAD, interval="never").feed(2)
     airflow.known("shown")
@@ -282,7 +282,7 @@ def test_the_task_of_a_gate_shows_its_verdict(airflow: Airflow):
     assert made.outcomes() == ["GATE_FAILED", "completed"]
 
 
-@in_turn(0, of=4)
+@in_turn(seconds=40)
 def test_people_answer_a_gate_that_holds(airflow: Airflow):
     """In Airflow or by command: the task waits without a worker, and goes on with what the ledger says."""
     made = airflow.project.pipeline("asks", gate=ODD_IS_BAD, interval="never").feed(3)

@@ -22,7 +22,7 @@ from tests.kit.example import Expected
 from tests.kit.sampling import in_turn, only_with_all
 from tidegate.spark.server.processes import ProcessId, is_alive
 
-pytestmark = in_turn(3, of=8)
+pytestmark = in_turn(seconds=60)
 
 ROWS = 60
 

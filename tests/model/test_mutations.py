@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kit.sampling import turn_of
+from tests.kit.sampling import in_turn, turn_of
 from tests.model.explore import explore
 from tests.model.line_mutations import LINE_MUTATIONS
 from tests.model.mutations import MUTATIONS, Mutation
@@ -10,6 +10,7 @@ from tests.model.mutations import MUTATIONS, Mutation
 pytestmark = pytest.mark.slow  # explores a world per mutation
 
 
+@in_turn(seconds=50)
 @pytest.mark.parametrize("mutation", turn_of([*MUTATIONS, *LINE_MUTATIONS], 6), ids=lambda mutation: mutation.name)
 def test_a_broken_rule_is_caught(mutation: Mutation) -> None:
     result = explore(mutation.broken_world())

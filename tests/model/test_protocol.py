@@ -2,9 +2,11 @@
 
 import pytest
 
-from tests.kit.sampling import turn_of
+from tests.kit.sampling import in_turn, turn_of
 from tests.model.explore import explore
 from tests.model.worlds import SMALL, Exploration
+
+pytestmark = in_turn(seconds=75)
 
 QUICK = 50_000
 """States that are looked at within a few seconds."""

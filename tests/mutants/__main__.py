@@ -13,7 +13,7 @@ from tests.mutants.changes import ROOT, Change, planted_in
 from tests.mutants.choosing import choose_changes, choose_tests, files_for
 from tests.mutants.planted import planted
 from tests.mutants.records import Reaching, Records
-from tests.mutants.running import Outcome, Trials
+from tests.mutants.running import LIMIT_S, Outcome, Trials
 
 AT_ONCE = 20
 """The files that one process records."""
@@ -31,6 +31,7 @@ def main() -> int:
         help="in place of a sample: those that an audit made, by a part of their names",
     )
     parser.add_argument("--change", nargs=3, action="append", metavar=("FILE", "BEFORE", "AFTER"), help="this one")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of tests for each change, %(default)s")
     parser.add_argument("--files", nargs="*", default=(), help="change these modules only")
     parser.add_argument("--tests", nargs="*", help="run these test files only")
     parser.add_argument("--records", type=Path, default=ROOT / "build" / "mutants")
@@ -50,7 +51,7 @@ def main() -> int:
     counts, unnoticed = Counter[str](), list[str]()
     trials = Trials()
     try:
-        unchanged = _Unchanged(trials)
+        unchanged = _Unchanged(trials, options.limit)
         for number, change in enumerate(changes, 1):
             if options.only and number not in options.only:
                 continue
@@ -93,8 +94,9 @@ def _recorded(folder: Path, files: Sequence[str]) -> Records:
 class _Unchanged:
     """Whether tests pass without any change: one that does not has noticed nothing."""
 
-    def __init__(self, trials: Trials) -> None:
+    def __init__(self, trials: Trials, limit: float) -> None:
         self.trials = trials
+        self.limit = limit
         self.passing: dict[str, bool] = {}
 
     def passes(self, test: Reaching) -> bool:
@@ -111,7 +113,7 @@ def _try(change: Change, records: Records, unchanged: _Unchanged) -> tuple[str, 
         return "not reached", "by no test" if not reaching else f"{len(reaching)} tests reach it, all too long"
     outcome = Outcome()
     while left:
-        outcome = unchanged.trials.run(change, left)
+        outcome = unchanged.trials.run(change, left, unchanged.limit)
         failed = next((each for each in left if each.name == outcome.failed), None)
         if failed is None or unchanged.passes(failed):
             break

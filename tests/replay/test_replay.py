@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.sampling import turn_of
+from tests.kit.sampling import in_turn, turn_of
 from tests.replay.life import Life
 from tests.replay.pipelines import Drawn
 from tests.replay.planted_defects import PLANTED
@@ -16,7 +16,7 @@ LIVES = [(0, "replays"), (1, "replays_all"), (2, "replays_beside_a_twin"), (3, "
 """Seeds, and the backfills that take turns."""
 
 
-@pytest.mark.parametrize(("seed", "backfill"), turn_of(LIVES, 4, within=7))
+@pytest.mark.parametrize(("seed", "backfill"), turn_of(LIVES, 4))
 def test_a_backfill_changes_no_row_that_it_must_not_change(
     spark: Any, tmp_path: Path, seed: int, backfill: str
 ) -> None:
@@ -27,6 +27,7 @@ def test_a_backfill_changes_no_row_that_it_must_not_change(
     assert told.rows > 10
 
 
+@in_turn(seconds=45)
 @pytest.mark.parametrize("number", turn_of(list(PLANTED), 7))
 def test_a_defect_that_is_planted_again_is_found(spark: Any, tmp_path: Path, number: str) -> None:
     planted = PLANTED[number]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.kit.sampling import in_turn
 from tests.simulation.day import Day
 from tests.simulation.preemption import Fork, Preempted, at, told
 from tidegate.checkpoint import control
@@ -17,6 +18,8 @@ from tidegate.errors import Fenced
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import cancel, savepoint
 from tidegate.lifecycle.snapshot import refuse_damage, snapshot_at
+
+pytestmark = in_turn(seconds=45)
 
 Act = Callable[[], object]
 

@@ -7,7 +7,7 @@ from tests.kit.sampling import in_turn
 from tests.simulation.planted_line_bugs import PLANTED_LINES
 from tests.simulation.simulate import simulate_many, simulate_seed
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=90)
 
 SEEDS = 60
 REPLAY = "replay: python -m tests.simulation --kind lines --seed {} --trace"

@@ -6,7 +6,7 @@ from tests.kit.sampling import in_turn
 from tests.simulation.planted_long_life_bugs import PLANTED_YEARS
 from tests.simulation.simulate import simulate_many, simulate_seed
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=90)
 
 SEEDS = 120
 REPLAY = "replay: python -m tests.simulation --kind years --seed {} --trace"

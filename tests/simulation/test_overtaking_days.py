@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.sampling import turn_of
+from tests.kit.sampling import in_turn, turn_of
 from tests.simulation.planted_overtaking_bugs import PLANTED_BUSY
 from tests.simulation.simulate import Day, simulate_seed
 
@@ -42,6 +42,7 @@ def test_a_job_does_not_wait_for_input_from_an_attempt_that_lost() -> None:
     assert simulate_seed(2726, "behind").problem is None
 
 
+@in_turn(seconds=100)
 @pytest.mark.parametrize("name", turn_of(list(PLANTED_BUSY), 6))
 def test_a_planted_bug_is_found(name: str) -> None:
     with PLANTED_BUSY[name].in_place():

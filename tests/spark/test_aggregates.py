@@ -17,7 +17,7 @@ from tidegate.errors import Invalid
 from tidegate.operators.functions import FUNCTIONS, parse
 from tidegate.sinks import DeltaUpsert
 
-pytestmark = in_turn(1, of=8)
+pytestmark = in_turn(seconds=45)
 
 SCHEMA = (
     "k string, i int, l long, d double, n decimal(12,3), w decimal(38,10), b boolean, s string, "

@@ -19,7 +19,7 @@ from tidegate.gates import Freshness
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.testing import RunningPipeline, TestSource
 
-pytestmark = in_turn(0, of=2)
+pytestmark = in_turn(seconds=30)
 
 COLUMNS = "id long, country string, amount double, at timestamp"
 ROWS = ([{"id": 1, "country": "AT", "amount": 1.5, "at": datetime(2026, 1, 1, tzinfo=UTC)}],)

@@ -23,7 +23,7 @@ from tidegate.history.lines import line_statuses
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable
 
-pytestmark = in_turn(3, of=8)
+pytestmark = in_turn(seconds=40)
 
 
 @pytest.mark.parametrize("origin", [0, 1])

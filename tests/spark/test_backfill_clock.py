@@ -30,7 +30,7 @@ from tidegate.records.records import Request
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.state.table import STATE
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=30)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 A_YEAR_LATER = BEGIN + timedelta(days=365)

@@ -17,7 +17,7 @@ from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
-pytestmark = in_turn(0, of=8)
+pytestmark = in_turn(seconds=30)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -12,7 +12,7 @@ from tidegate.spark.jars import jar_paths
 from tidegate.spark.server import prepare, server
 from tidegate.spark.session import SparkSettings, session
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=30)
 
 
 def mapped_by(pid: int) -> str:

@@ -24,7 +24,7 @@ from tests.kit.example import Expected, sent, two_files_each_time
 from tests.kit.jvm import INTERPRETED, toml
 from tests.kit.sampling import in_turn
 
-pytestmark = in_turn(4, of=8)
+pytestmark = in_turn(seconds=110)
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 60

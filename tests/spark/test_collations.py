@@ -17,7 +17,7 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert, KafkaTopic, PostgresUpsert
 from tidegate.sinks.base import Staging
 from tidegate.testing import TestSource
 
-pytestmark = in_turn(0, of=2)
+pytestmark = in_turn(seconds=30)
 
 FIRST, SECOND = [{"id": 1, "name": "A", "v": 1}], [{"id": 2, "name": "a", "v": 2}]
 COLLATED = "name COLLATE UTF8_LCASE AS name"

@@ -25,7 +25,7 @@ from tidegate.spark.server.folder import ServerFolder
 from tidegate.spark.server.processes import identify, is_alive
 from tidegate.spark.session import SparkSettings, session, translated
 
-pytestmark = in_turn(13, of=16)
+pytestmark = in_turn(seconds=200)
 
 
 PREAMBLE = """

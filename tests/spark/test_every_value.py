@@ -24,7 +24,7 @@ from tidegate.sinks.base import SinkContext, Staging
 from tidegate.testing import RunningPipeline, TestSource
 from tidegate.ui.rows import quarantined, table_samples
 
-pytestmark = in_turn(1, of=2)
+pytestmark = in_turn(seconds=30)
 
 NEAR, FAR = [{"n": 5}], [{"n": n} for n in range(6)]
 MOMENTS = (

@@ -16,7 +16,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(5, of=8)
+pytestmark = in_turn(seconds=115)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 Totals = dict[str, tuple[int, int]]

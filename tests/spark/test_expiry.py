@@ -20,7 +20,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(1, of=8)
+pytestmark = in_turn(seconds=75)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 TTL: dict[str, Any] = {"state_ttl": "36 h"}
@@ -94,7 +94,7 @@ def kinds_of(rows: Sequence[Row]) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize("seed", turn_of(range(4), 4, within=8))
+@pytest.mark.parametrize("seed", turn_of(range(4), 4))
 def test_what_is_older_than_it_may_be_counts_no_more(tmp_path: Path, spark: Any, seed: int) -> None:
     """Each checkpoint is a day after the one before. What was aborted comes a day later."""
     dice, model, play = random.Random(seed), Model(), SmallPipeline(tmp_path, spark, declare)

@@ -14,7 +14,7 @@ from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import Publication, SinkContext, Staging
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=30)
 
 
 TABLES: dict[str, tuple[str, str]] = {

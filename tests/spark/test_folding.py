@@ -26,7 +26,7 @@ from tidegate.state import folding
 from tidegate.state.arrow import workers
 from tidegate.state.keyed import KeyedState
 
-pytestmark = in_turn(15, of=16)
+pytestmark = in_turn(seconds=265)
 
 
 ORDERS = [{"id": n % 3, "v": f"order {n}", "at": f"2026-01-01T00:{n:02}:00Z"} for n in range(8)]

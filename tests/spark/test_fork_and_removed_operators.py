@@ -20,7 +20,7 @@ from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
-pytestmark = in_turn(3, of=8)
+pytestmark = in_turn(seconds=30)
 
 FIRST = [{"id": 1, "k": "a", "v": 1.0, "at": "2026-01-01T00:10:00Z"}]
 SECOND = [

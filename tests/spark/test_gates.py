@@ -39,7 +39,7 @@ from tidegate.records.records import Ack, Json
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sinks.base import SinkContext, Staging
 
-pytestmark = in_turn(7, of=8)
+pytestmark = in_turn(seconds=50)
 
 SUITE = """
 name: rows

@@ -29,7 +29,7 @@ from tidegate.sinks import DeltaAppend
 from tidegate.sinks.base import SinkContext, Staging
 from tidegate.spark.known import no_rows_like
 
-pytestmark = in_turn(12, of=16)
+pytestmark = in_turn(seconds=135)
 
 
 SCHEMA = """id long, i int, d double, m decimal(12,2), s string, j string, day date, at timestamp, b boolean,

@@ -17,7 +17,7 @@ from tidegate.errors import Invalid
 from tidegate.execution import editing
 from tidegate.sinks import DeltaAppend
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=30)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

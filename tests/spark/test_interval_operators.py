@@ -34,7 +34,7 @@ from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
 
-pytestmark = in_turn(5, of=8)
+pytestmark = in_turn(seconds=65)
 
 Row = dict[str, Any]
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -23,7 +23,7 @@ from tidegate.execution.job.run_job import run_job
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable, Files
 
-pytestmark = in_turn(1, of=8)
+pytestmark = in_turn(seconds=30)
 
 BEGIN = datetime(2026, 3, 1, tzinfo=UTC)
 HOURS = 10

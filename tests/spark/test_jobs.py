@@ -19,7 +19,7 @@ from tidegate.execution.job.run_job import run_job
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(4, of=8)
+pytestmark = in_turn(seconds=30)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TABLES = ("clean", "paid", "hours", "totals")

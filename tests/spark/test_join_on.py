@@ -15,7 +15,7 @@ from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=30)
 
 AUCTIONS = "id long, seller long, item string, at timestamp"
 PERSONS = "id long, name string, at timestamp"

@@ -19,7 +19,7 @@ from tidegate.state.arrow import workers
 from tidegate.state.keyed import KeyedState, StateFolder
 from tidegate.state.record import Ttl
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=30)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

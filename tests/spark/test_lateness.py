@@ -27,7 +27,7 @@ from tidegate.state.lateness import (
     passed_sql,
 )
 
-pytestmark = in_turn(3, of=8)
+pytestmark = in_turn(seconds=30)
 
 NOON = 1_767_268_800_000_000
 SIZE = 600_000_000

@@ -15,7 +15,7 @@ from tidegate.config.spark_keys import _SERVER_PREFIXES, FIXED, STATIC_SQL_KEYS
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.spark.session import ReusedSession, SparkSettings, session, translated
 
-pytestmark = in_turn(5, of=8)
+pytestmark = in_turn(seconds=40)
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(
         not jars_folder().with_name("jars-s3").is_dir(), reason="there are no jars for s3://: make setup S3=1"
     ),
-    in_turn(0, of=4),
+    in_turn(seconds=35),
 ]
 
 KEYS = 7

@@ -16,7 +16,7 @@ from tidegate.records.place import Place
 from tidegate.sources import Files, SourceContext, malformed_record
 from tidegate.testing.source_contract import MemoryBlobs
 
-pytestmark = in_turn(0, of=4)
+pytestmark = in_turn(seconds=40)
 
 SCHEMA = "id long, name string, amount decimal(12,2), parts array<struct<n: int>>"
 

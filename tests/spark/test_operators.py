@@ -23,7 +23,7 @@ from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(0, of=8)
+pytestmark = in_turn(seconds=30)
 
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,7 +41,7 @@ def story_of(graph: Graph, **options: Any) -> Story:
     return story
 
 
-@pytest.mark.parametrize(("graph", "fault"), turn_of(CUT, 8, within=8), ids=str)
+@pytest.mark.parametrize(("graph", "fault"), turn_of(CUT, 8), ids=str)
 def test_tables_are_right_however_the_events_are_cut_and_attempts_crash(
     tmp_path: Path, spark: Any, graph: Graph, fault: str
 ) -> None:
@@ -51,7 +51,7 @@ def test_tables_are_right_however_the_events_are_cut_and_attempts_crash(
     assert told(graph, story, story.run(graph, tmp_path, spark)) == []
 
 
-@pytest.mark.parametrize("graph", turn_of([graph for graph, _ in CUT], 8, within=64), ids=str)
+@pytest.mark.parametrize("graph", turn_of([graph for graph, _ in CUT], 8), ids=str)
 def test_a_pipeline_that_finishes_by_itself_gives_all_that_has_waited(tmp_path: Path, spark: Any, graph: Graph) -> None:
     """The checkpoint that would be the last one is aborted; the one after it is."""
     story = story_of(graph, checkpoints=3, finishes=True)

@@ -27,7 +27,7 @@ from tidegate.spark.session import SparkSettings, session
 from tidegate.spark.storage import same_disk, writing
 from tidegate.state.arrow import workers
 
-pytestmark = in_turn(7, of=8)
+pytestmark = in_turn(seconds=60)
 
 ROWS = [{"id": number, "v": number % 3} for number in range(40)]
 

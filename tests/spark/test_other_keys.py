@@ -17,12 +17,12 @@ from tests.spark.small_pipeline import sources
 from tidegate import Pipeline
 from tidegate.sinks import DeltaUpsert
 
-pytestmark = in_turn(1, of=4)
+pytestmark = in_turn(seconds=60)
 
 SEEDS = (0, 1, 2, 3, 4, 6)
 
 
-@pytest.mark.parametrize("seed", turn_of(SEEDS, 6, within=4))
+@pytest.mark.parametrize("seed", turn_of(SEEDS, 6))
 def test_tables_are_right_by_whatever_keys_they_go(tmp_path: Path, spark: Any, seed: int) -> None:
     graph = drawn(seed)
     story = replace(Story.of(graph, seed, checkpoints=2), in_jobs=False, watched=True)
@@ -36,7 +36,7 @@ def test_seeds_go_through_all_pairs() -> None:
     assert {pair for seed in seeds for pair in pairs_of(seed)} == {(m, f) for m in MAKERS for f in FOLLOWERS}
 
 
-@pytest.mark.parametrize("number", turn_of(list(PLANTED), 4, within=4))
+@pytest.mark.parametrize("number", turn_of(list(PLANTED), 4))
 def test_a_defect_that_is_planted_again_is_found(tmp_path: Path, spark: Any, number: str) -> None:
     planted = PLANTED[number]
     with planted.planted():

@@ -17,7 +17,7 @@ from tidegate.execution.job.run_job import run_job
 from tidegate.records.records import Drain
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(3, of=8)
+pytestmark = in_turn(seconds=35)
 
 TABLES = ("clean", "scored", "totals", "again", "sizes")
 JOBS = ("main", "slow", "later")

@@ -20,7 +20,7 @@ from tidegate.errors import Invalid
 from tidegate.operators import ListState, MapState
 from tidegate.sinks import DeltaAppend
 
-pytestmark = in_turn(3, of=16)
+pytestmark = in_turn(seconds=135)
 
 
 def told(key: dict[str, Any], rows: Any, state: Any, timers: Any) -> Iterator[dict[str, Any]]:

@@ -15,7 +15,7 @@ from tidegate.execution.job.watermarks import EventTimes
 from tidegate.gates import Expectations
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=30)
 
 SCHEMA = "id long, v long, at timestamp"
 SUITE = """

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.sampling import turn_of
+from tests.kit.sampling import in_turn, turn_of
 from tests.spark.mended_lives import MendedLife
 from tests.spark.random_histories import KINDS, Life, over, told
 
@@ -15,6 +15,7 @@ EACH = [*((Life, seed) for seed in range(len(KINDS))), *((MendedLife, seed) for 
 """One of each kind; of the lives in which somebody mends, two of tables by other keys."""
 
 
+@in_turn(seconds=100)
 @pytest.mark.parametrize(("lives", "seed"), turn_of(EACH, len(EACH)))
 def test_whatever_befell_it_its_tables_are_as_if_nothing_had(
     spark: Any, tmp_path: Path, lives: type[Life], seed: int

@@ -23,7 +23,7 @@ from tidegate.execution.loop import Observer, Schedule
 from tidegate.gates import Expectations
 from tidegate.sinks import DeltaAppend
 
-pytestmark = in_turn(1, of=4)
+pytestmark = in_turn(seconds=55)
 
 SUITE = """
 name: orders

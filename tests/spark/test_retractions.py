@@ -18,7 +18,7 @@ from tidegate.execution.job.upstream_view import _find_kept_columns
 from tidegate.pipeline.graph.nodes import StageNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(0, of=2)
+pytestmark = in_turn(seconds=30)
 
 Row = dict[str, Any]
 CUSTOMERS = "id long, country string, version long"

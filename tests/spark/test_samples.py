@@ -18,7 +18,7 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.records.records import SampledRows
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(0, of=8)
+pytestmark = in_turn(seconds=30)
 
 SUITE = """
 name: rows

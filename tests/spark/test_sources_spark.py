@@ -29,7 +29,7 @@ from tidegate.testing.source_contract import MemoryBlobs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = in_turn(3, of=8)
+pytestmark = in_turn(seconds=30)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tidegate.pipeline.sql.reading import parse_query
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.testing import TestSource
 
-pytestmark = in_turn(7, of=16)
+pytestmark = in_turn(seconds=200)
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 ORDERS = [(1, "AT", 5.0, 0), (2, "DE", 7.0, 20), (3, "AT", 1.0, 40), (4, None, 9.0, 70), (5, "AT", 8.0, 130)]

@@ -17,7 +17,7 @@ from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.testing import TestSource
 
-pytestmark = in_turn(2, of=4)
+pytestmark = in_turn(seconds=30)
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 SCHEMAS = {
@@ -40,7 +40,7 @@ AGGREGATES = {
     "payments": ("min({}.method)", "count(DISTINCT {}.id)", "count(*) FILTER (WHERE {}.method = 'cash')"),
 }
 JOINS = ("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN")
-SEEDS = turn_of(range(12), 12, within=4)
+SEEDS = turn_of(range(12), 12)
 STATEMENTS = 5
 
 

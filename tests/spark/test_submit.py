@@ -22,7 +22,7 @@ from tests.kit.sampling import in_turn, only_with_all
 from tests.kit.waiting import eventually
 from tests.spark.cluster import Cluster
 
-pytestmark = in_turn(1, of=8)
+pytestmark = in_turn(seconds=100)
 
 
 STAGE = """

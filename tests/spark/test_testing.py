@@ -19,7 +19,7 @@ from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Source
 from tidegate.testing import Crash, TestSource, crash_at, points_reached
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=40)
 
 ROWS = ([{"customer": 7, "amount": 10.0}], [{"customer": 7, "amount": 20.0}, {"customer": 8}])
 

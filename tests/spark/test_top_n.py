@@ -16,7 +16,7 @@ from tidegate import Pipeline
 from tidegate.operators.ranking import RANKS
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(4, of=8)
+pytestmark = in_turn(seconds=30)
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -8,7 +8,7 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate.sinks import DeltaAppend
 from tidegate.versions.spark import by_hash
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=30)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])

@@ -16,7 +16,7 @@ from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 
-pytestmark = in_turn(2, of=8)
+pytestmark = in_turn(seconds=30)
 
 
 SCHEMA = "k string, v long, at timestamp"

@@ -19,7 +19,7 @@ from tidegate.spark.storage import writing
 from tidegate.state import folding
 from tidegate.state.arrow.folding import FoldPlan as plan
 
-pytestmark = in_turn(0, of=8)
+pytestmark = in_turn(seconds=55)
 
 BIDS = "id long, seller long, price decimal(9,2), tags array<string>, at timestamp"
 SELLERS = "seller long, name string, since date"

@@ -21,7 +21,7 @@ from tests.kit.waiting import eventually
 from tests.ui.broken_pipelines import Walk
 from tests.ui.browser import Browser, Page
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=300)
 
 PLUGINS = str(Path(__file__).resolve().parents[2] / "plugins")
 ROLES = ("viewer", "user", "op", "admin")

@@ -18,7 +18,7 @@ from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
 from tidegate.records.records import Ack, Decision, Hold, JobStats, Payload, Plan, Range, RecordedRule, Verdict
 
-pytestmark = in_turn(6, of=8)
+pytestmark = in_turn(seconds=65)
 
 PAYLOADS = [
     "<script>hit()</script>",

@@ -23,7 +23,7 @@ from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle import savepoint
 from tidegate.records.records import Amount, JobNote
 
-pytestmark = in_turn(4, of=8)
+pytestmark = in_turn(seconds=40)
 
 FRAME = "document.querySelector('iframe')?.contentDocument"
 REFRESH = "window.dispatchEvent(new CustomEvent('tidegate:changed'))"

@@ -30,7 +30,7 @@ from tidegate.history import health
 from tidegate.records.interval import Interval
 from tidegate.records.records import Unread
 
-pytestmark = in_turn(0, of=8)
+pytestmark = in_turn(seconds=115)
 
 RUNBOOK = Path(__file__).resolve().parents[2] / "docs" / "operations" / "runbook.md"
 FRAME = "document.querySelector('iframe')?.contentDocument"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.kit.sampling import turn_of
+from tests.kit.sampling import in_turn, turn_of
 from tests.values.case import Case
 from tests.values.planted_defects import PLANTED
 
@@ -20,6 +20,7 @@ def test_every_reader_sees_what_spark_answers_over_all_rows_at_once(spark: Any, 
     assert told.tried or told.refused or told.refused_rows
 
 
+@in_turn(seconds=40)
 @pytest.mark.parametrize("number", turn_of(list(PLANTED), 4))
 def test_a_defect_that_is_planted_again_is_found(spark: Any, tmp_path: Path, number: str) -> None:
     planted = PLANTED[number]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.sampling import turn_of
+from tests.kit.sampling import in_turn, turn_of
 from tests.views.life import live
 from tests.views.planted_defects import PLANTED
 from tests.views.routes import Web
@@ -25,6 +25,7 @@ def test_after_each_act_everything_that_shows_something_shows_what_is_so(web: We
     assert told.asked > 200
 
 
+@in_turn(seconds=45)
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("number", turn_of(list(PLANTED), 3))
 def test_a_defect_that_is_planted_again_is_found(web: Web, tmp_path: Path, number: str) -> None:

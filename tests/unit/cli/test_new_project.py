@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.kit.sampling import in_turn
 from tidegate.cli.main import main
 from tools import compose_secrets
+
+pytestmark = in_turn(seconds=60)
 
 ROOT = Path(__file__).resolve().parents[3]
 
