@@ -18,7 +18,8 @@ from tidegate.ledger.log import TOO_LATE
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.protocol import rules
-from tidegate.protocol.view import Entry
+from tidegate.protocol.moved_sources import accepted_beginning
+from tidegate.protocol.view import Entry, View
 from tidegate.records.place import Place
 from tidegate.records.records import Beginning, Decision, Json, Plan
 from tidegate.sinks.base import SinkContext
@@ -117,6 +118,21 @@ class PipelineContext:
     def source_context(self, name: str) -> SourceContext:
         """Return the context in which a source, or what reads like one, plans."""
         return SourceContext(self.graph.name, name, self.place, self.ledger)
+
+    def beginning(self, view: View, base: Entry | None, source: str) -> Json | None:
+        """Return where a source begins that was never read, if that was decided.
+
+        Only decisions after the base count: a rollback to before the source was added finds the decision made then,
+        and a source that was removed and put back begins anew.
+        """
+        floor = 0
+        if base is not None:
+            floor = base.rollback.target if base.rollback is not None else base.id
+        decided = self.decided_beginning(source, floor)
+        if decided is None:
+            return None
+        accepted = accepted_beginning(view, decided.id, source)
+        return decided.at if accepted is None else accepted
 
     def decided_beginning(self, source: str, behind: int) -> Beginning | None:
         """Return where a source begins that has not been read since checkpoint `behind`, if it was decided."""

@@ -55,7 +55,7 @@ from tidegate.records.records import (
 )
 from tidegate.records.source_time import partition_of
 
-__all__ = ["CheckpointOptions", "Plans", "standing_ranges"]
+__all__ = ["CheckpointOptions", "Plans", "standing_at", "standing_ranges"]
 
 log = logging.getLogger(__name__)
 
@@ -216,6 +216,10 @@ class Plans:
         if special.standing:
             declared = {name: sourcing.source.kind for name, sourcing in self.graph.sources.items()}
             ranges = standing_ranges(base.plan if base else None, declared, changes)
+            for name, kind in declared.items():
+                at = self.pipeline.beginning(view, base, name) if ranges[name].end is None else None
+                if at is not None:
+                    ranges[name] = standing_at(kind, at)
             return {name: part for name, part in ranges.items() if name in declared or name.startswith(QUARANTINE)}
         starts = planned_ranges(base, changes)
         paces = {name: self._pace(s, view, base) for name, s in self.graph.sources.items()}
@@ -224,7 +228,7 @@ class Plans:
             before = starts.get(name)
             start = before.end if before is not None else None
             if start is None and not self.graph.by_interval:
-                start = self._beginning(sourcing, id, base)
+                start = self._beginning(sourcing, id, view, base)
             sources[name] = self._range(sourcing, start, interval, paces[name])
             if sourcing.bounded and not sources[name].empty and (ended := _ended_by(view, base, name)) is not None:
                 raise _has_grown(name, sources[name], ended)
@@ -252,20 +256,12 @@ class Plans:
             sources[name] = part if part is not None else _standing(sourcing.source.kind, start)
         return sources
 
-    def _beginning(self, sourcing: SourceNode, id: int, base: Entry | None) -> Json | None:
-        """Return where an unread source begins, as decided at the first look.
-
-        Only decisions after the base count: a rollback to before the source was added finds the decision made then,
-        and a source that was removed and put back begins anew.
-        """
-        context = self.pipeline.source_context(sourcing.name)
-        floor = 0
-        if base is not None:
-            floor = base.rollback.target if base.rollback is not None else base.id
-        decided = self.pipeline.decided_beginning(sourcing.name, floor)
+    def _beginning(self, sourcing: SourceNode, id: int, view: View, base: Entry | None) -> Json | None:
+        """Return where an unread source begins, as decided at the first look."""
+        decided = self.pipeline.beginning(view, base, sourcing.name)
         if decided is not None:
-            return decided.at
-        position = sourcing.source.beginning(context)
+            return decided
+        position = sourcing.source.beginning(self.pipeline.source_context(sourcing.name))
         if position is None:
             return None
         beginning = Beginning(**stamp(seams.new_id()), id=id, source=sourcing.name, at=position)
@@ -393,10 +389,15 @@ def standing_ranges(
     return {name: _standing(kind, before.get(name)) for name, kind in kinds.items()}
 
 
+def standing_at(kind: str, at: Json | None) -> Range:
+    """Return a range that reads nothing there."""
+    return Range(kind=kind, start=at, end=at, splits=Payload(data={}), empty=True, more=True)
+
+
 def _standing(kind: str, before: Range | None) -> Range:
     """Return a range that reads nothing, and keeps the observations of its pace."""
     if before is None:
-        return Range(kind=kind, start=None, end=None, splits=Payload(data={}), empty=True, more=True)
+        return standing_at(kind, None)
     return Range(
         kind=kind,
         start=before.end,

@@ -13,10 +13,11 @@ import msgspec
 
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
+from tidegate.checkpoint.planning import standing_at
 from tidegate.errors import Invalid
 from tidegate.protocol import rules
 from tidegate.protocol.moved_sources import source_changes
-from tidegate.protocol.view import View
+from tidegate.protocol.view import Entry, View
 from tidegate.records.names import check_name, check_run
 from tidegate.records.records import Control, Json, Range, SourceChange
 from tidegate.sources.base import ReadOnlyBlobs, SourceContext
@@ -72,6 +73,9 @@ def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> d
     if open_ids := tuple(entry.id for entry in view.still_open()):
         raise control.busy(open_ids, "sources are moved, dropped and accepted between checkpoints")
     base = rules.plan_base(view)
+    began = _began(pipeline, view, base, change)
+    if base is None and began:
+        return began
     if base is None:
         raise Invalid(
             f"pipeline {pipeline.graph.name!r} has read nothing yet",
@@ -86,7 +90,7 @@ def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> d
             help="nothing to do: change the code",
             reason="NO_POSITION",
         )
-    declared = planned_ranges(base, source_changes(view, base))
+    declared = began | planned_ranges(base, source_changes(view, base))
     if change.name not in declared:
         raise Invalid(
             f"checkpoint {base.id} has no position of a source {change.name!r}",
@@ -95,6 +99,14 @@ def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> d
             reason="NO_SUCH_SOURCE",
         )
     return declared
+
+
+def _began(pipeline: PipelineContext, view: View, base: Entry | None, change: SourceChange) -> dict[str, Range]:
+    """Return where a source stands that is to be accepted and that no checkpoint has read yet: at its beginning, if
+    that was decided."""
+    sourcing = pipeline.graph.sources.get(change.name) if change.name == change.to else None
+    at = pipeline.beginning(view, base, change.name) if sourcing is not None else None
+    return {} if sourcing is None or at is None else {change.name: standing_at(sourcing.source.kind, at)}
 
 
 def _accepted(pipeline: PipelineContext, name: str, declared: dict[str, Range], *, unproven: bool) -> Json:

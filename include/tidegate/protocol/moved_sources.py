@@ -17,7 +17,7 @@ import msgspec
 from tidegate.protocol.view import Entry, View
 from tidegate.records.records import Json, Range, SourceChange
 
-__all__ = ["ranges_after", "source_changes", "under_new_names"]
+__all__ = ["accepted_beginning", "ranges_after", "source_changes", "under_new_names"]
 
 T = TypeVar("T")
 
@@ -28,6 +28,16 @@ def source_changes(view: View, base: Entry | None) -> tuple[SourceChange, ...]:
         return ()
     acts = (entry.control for entry in view.entries if entry.id > base.id)
     return tuple(act.source for act in acts if act is not None and act.source is not None)
+
+
+def accepted_beginning(view: View, first: int, name: str) -> Json | None:
+    """Return where a source that was never read begins in the system that it leads to now, if a person has accepted
+    that in entry `first` or later."""
+    for entry in reversed(view.entries):
+        change = entry.control.source if entry.control is not None else None
+        if entry.id >= first and change is not None and change.name == name == change.to:
+            return change.position
+    return None
 
 
 def under_new_names(by_source: Mapping[str, T], changes: Sequence[SourceChange]) -> dict[str, T]:

@@ -454,14 +454,23 @@ def test_what_comes_after_a_look_that_found_nothing_is_read(late):
 def test_a_rollback_to_before_a_source_begins_it_where_it_began_and_one_put_back_begins_anew(late):
     late.source = None
     first = late.checkpoint("without it")
-    plans = Plans(late.coordinator())
+    plans, view = Plans(late.coordinator()), late.ledger.view()
     base = late.ledger.entry(first)
     sourcing = replace(plans.graph.sources["in"], name="new", source=FromNowOn(late.feed, 100))
-    assert plans._beginning(sourcing, 5, base) == {"at": 10}
+    assert plans._beginning(sourcing, 5, view, base) == {"at": 10}
     late.feed_more(7)
-    assert plans._beginning(sourcing, 6, base) == {"at": 10}, "whoever proposes another id meanwhile"
+    assert plans._beginning(sourcing, 6, view, base) == {"at": 10}, "whoever proposes another id meanwhile"
     later = replace(base, plan=msgspec.structs.replace(base.plan, id=9))
-    assert plans._beginning(sourcing, 10, later) == {"at": 17}, "it was there, was taken out, and is put back"
+    assert plans._beginning(sourcing, 10, view, later) == {"at": 17}, "it was there, was taken out, and is put back"
     record = Rollback(target=first, manifest="ab" * 32, by="ann", tables={})
     back = replace(later, plan=msgspec.structs.replace(later.plan, kind="restart", rollback=record))
-    assert plans._beginning(sourcing, 11, back) == {"at": 10}
+    assert plans._beginning(sourcing, 11, view, back) == {"at": 10}
+
+
+def test_a_change_by_hand_does_not_move_the_beginning_of_a_source_that_nobody_has_read(late):
+    """It reads nothing, and is completed between the first look and the first checkpoint that reads."""
+    first = late.trigger("first")
+    late.feed_more(3)
+    late.coordinator().complete(first, ("JOB_FAILED", "a full disk"))
+    assert taken(late, late.checkpoint("by hand", standing=True)) == (10, 10)
+    assert taken(late, late.checkpoint("second", 2)) == (10, 15)

@@ -127,3 +127,28 @@ def test_a_source_that_leads_elsewhere_by_right_is_accepted_by_the_command_that_
     before = shop.coordinator.ledger.plan(1).sources
     assert starts["events"] == before["events"].end | {"timeline": 2}
     assert starts["faxes"] == before["faxes"].end | {"timeline": 2, "unproven": True}
+
+
+FROM_NOW_ON = """
+class FromNowOn(Replaced):
+    def beginning(self, context):
+        return {"offset": 0, "timeline": 1}
+"""
+
+
+def test_a_server_that_is_replaced_before_anything_was_read_is_accepted_too(folder, tidegate):
+    """The source begins with what is new, as of the first look at it, and the first checkpoint never comes about."""
+    code = REPLACED + FROM_NOW_ON + SHOP.replace("Generator(", "FromNowOn(")
+    shop = Shop(folder, code)
+    with pytest.raises(Invalid, match="another timeline") as caught:
+        shop.coordinator.trigger("first")
+    assert tidegate("source", "move", CODE, "events", "others", "--json").json["error"]["reason"] == "NO_POSITION"
+    assert way_out(caught.value) == ["source", "accept", CODE, "events"]
+    assert tidegate("source", "accept", CODE, "faxes", "--json").json["error"]["reason"] == "NO_POSITION"
+    assert tidegate("source", "accept", CODE, "events").code == 0
+    with pytest.raises(Invalid, match="another timeline"):
+        trigger()
+    assert tidegate("source", "accept", CODE, "faxes").code == 0
+    plan = trigger()
+    began = shop.coordinator.ledger.beginning("events", 0).at
+    assert plan.sources["events"].start == began | {"timeline": 2}
