@@ -181,6 +181,20 @@ def test_a_break_exactly_as_long_as_the_gap_is_within_a_session_as_in_spark(tmp_
     assert [play.ack(id).stats.counts for id in play.coordinator().ledger.ids()] == [{}] * 3, "nothing was late"
 
 
+def test_pairs_of_values_count_once_and_those_of_which_one_is_missing_do_not(tmp_path: Path, spark: Any) -> None:
+    def counted(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k string, v long, w long, at timestamp", event_time="at", watermark=0)
+        windows = rows.window(tumbling="10 min", by="k", uid="pairs", pairs="count(distinct v, w)")
+        windows.sink("pairs", DeltaAppend("tables/pairs"))
+
+    play = SmallPipeline(tmp_path, spark, counted)
+    some = [(1, 1), (1, 2), (1, None), (None, 2), (None, None)]
+    for pairs, at in ((some, 0), ([(1, 2), (2, 2), (2, None)], 1), ([(0, 0)], 60)):
+        play.feed([{**row("a", 0, minutes(at)), "v": v, "w": w} for v, w in pairs])
+        play.checkpoint()
+    assert [each["pairs"] for each in play.rows("tables/pairs")] == [3]
+
+
 # -- late rows ---------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from tidegate.checkpoint.publishing.table_mismatch import gone_error
@@ -336,8 +336,7 @@ def _held(pipeline: PipelineContext, view: View, name: str) -> int | None:
 def _stays(pipeline: PipelineContext, name: str, sink: Sink) -> Change:
     """Return the change of a table to which jobs write directly: no checkpoint knows which of its rows existed by
     then."""
-    through = replace(pipeline.context(name), through=True)
-    version = sink.head(through).version
+    version = sink.head(pipeline.context(name)).version
     return Change(name, "keep" if version is not None else None, WayBack(version=version), written_through=True)
 
 

@@ -101,6 +101,17 @@ def test_a_swap_whose_number_somebody_else_took_leaves_no_pin_behind(
     assert late[0] not in {pin.attempt for pin in pins}
 
 
+def test_the_way_back_from_a_swap_outlives_its_backfill(endless: Endless) -> None:
+    """Its target and what it replaces are kept, also once the backfill's own pin is gone."""
+    line = begin(endless.coordinator(), "fix", 1, by="ann")
+    replayed(line)
+    replaced = endless.ledger.view().last_id
+    swapped = swap(line, by="ann", choices={}, wait=never)
+    discard(line, "ann")
+    pins = [pin for pin in endless.ledger.pins() if pin.rollback == swapped.id]
+    assert sorted(pin.entry for pin in pins) == [1, replaced]
+
+
 def durable_before(monkeypatch: pytest.MonkeyPatch, is_it: Callable[[Ledger, Plan], bool]) -> set[int]:
     """Note which decisions have been made durable before the first entry that `is_it` knows is created."""
     create, sync = Ledger.create_entry, Ledger.sync_decision

@@ -13,6 +13,7 @@ import pytest
 
 from tests.kit.records import SAMPLES
 from tests.kit.slow_jobs import Story, busy, toy_channels
+from tidegate.backfill.choosing import outlook
 from tidegate.checkpoint.manifests import manifest_flaws
 from tidegate.cli.lifecycle import recover as recover_command
 from tidegate.cli.lifecycle import rollback as rollback_command
@@ -57,6 +58,13 @@ def test_all_rows_that_go_are_told_before(tmp_path: Path) -> None:
         assert proposal.dropped == ({"slow": [2, 3]} if drops else {})
         assert not proposal.problems
     assert story.ledger.ids() == [1, 2, 3], "looking changes nothing"
+
+
+def test_a_backfill_says_which_checkpoints_went_past_a_job_because_it_goes_past_none(tmp_path: Path) -> None:
+    story, third = passed_by(tmp_path)
+    recorded, own = (outlook(story.coordinator(), 0, cuts)["may_differ"] for cuts in ("recorded", "own"))
+    assert f"checkpoint 2, {third} went past a busy job, which then took more at once; no backfill does" in recorded
+    assert not any("went past" in text for text in own), "with cuts of its own that is nothing special"
 
 
 def test_the_job_continues_from_what_comes_next_and_nobody_else_notices(tmp_path: Path) -> None:

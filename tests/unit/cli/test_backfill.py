@@ -58,6 +58,7 @@ def test_what_is_in_the_way_of_a_swap_is_told_and_no_swap_offered(
     tidegate("backfill", CODE, "--discard", "fix")
 
     said = words(tidegate("backfill", CODE, "--from", "beginning").out)
+    assert [line.origin for line in sqlite_shop.coordinator.ledger.lines()] == [0], "not even the first one counts"
     assert "In the way of its swap: it has completed no checkpoint yet" in said
     assert offer not in said
     sqlite_shop.checkpoint(publish=False)

@@ -13,7 +13,17 @@ from tests.kit.toys import ToyFeed, ToyIntervals, ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.execution.job.gates import GateRunner, refuse_own_columns
-from tidegate.gates import BrokenRule, Expectations, Freshness, Gate, GateContext, Judgement, SchemaDrift, Volume
+from tidegate.gates import (
+    BrokenRule,
+    Expectations,
+    Freshness,
+    Gate,
+    GateContext,
+    Judgement,
+    SchemaDrift,
+    Unseen,
+    Volume,
+)
 from tidegate.gates.quarantine.table import quarantine_name
 from tidegate.records.place import Place
 from tidegate.sinks import DeltaAppend
@@ -175,3 +185,9 @@ def test_intervals_know_nothing_of_each_other():
     pipeline.source("in", ToyIntervals(ToyFeed())).gate(Volume(), name="g").sink("a", ToySink("a", None, 0))
     with pytest.raises(Invalid, match="it compares with earlier checkpoints, and intervals come in any order"):
         pipeline.graph()
+
+
+@pytest.mark.parametrize("on_failure", ["abort", "warn", "quarantine", "hold"])
+def test_how_long_a_gate_holds_is_part_of_it_only_where_it_holds(on_failure):
+    gate = Unseen("id", on_failure=on_failure, hold_for="2 days")
+    assert gate.describe().get("hold_for") == ("2 days" if on_failure == "hold" else None)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.errors import Invalid
-from tidegate.operators.process.worker import AT, ROW, Entries, Timers, Work
+from tidegate.operators.process.worker import AT, ROW, SIDE, Entries, Timers, Work
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 TIMER = pa.struct([("kind", pa.string()), ("name", pa.string()), ("at", pa.timestamp("us", "UTC"))])
@@ -22,6 +22,7 @@ SCHEMA = pa.schema(
         ("_state", pa.struct([("n", pa.int64())])),
         ("_timers", pa.list_(TIMER)),
         ("_deleted", pa.bool_()),
+        ("_out0", pa.struct([("why", pa.string())])),
     ]
 )
 
@@ -77,6 +78,7 @@ def made_by(
         reached=None if reached is None else minute(reached),
         ends=reached is not None,
         alone=alone,
+        sides={"odd": 0},
     )
     given = pa.table(
         {
@@ -218,8 +220,17 @@ def test_columns_that_the_output_does_not_have_are_refused_however_rows_are_give
 
 
 def test_a_row_for_an_output_that_is_not_declared_is_refused() -> None:
-    with pytest.raises(Invalid, match=r"gave a row for an output that it does not have; its outputs are none"):
+    with pytest.raises(Invalid, match=r"gave a row for an output that it does not have; its outputs are odd"):
         called(lambda key, rows, state, timers: [("big", {"said": "hello"})], rows=[(None, 1)])
+
+
+def test_each_output_has_its_own_rows_and_columns() -> None:
+    both = [{"said": "even"}, ("odd", {"why": "one"})]
+    made = made_by(lambda key, rows, state, timers: both, rows=[(None, 1)])
+    told = [(row["_out"], row["_out0"]) for row in made if row["_kind"] in (0, SIDE)]
+    assert told == [({"said": "even"}, None), (None, {"why": "one"})]
+    with pytest.raises(Invalid, match=r"columns that its output 'odd' does not have: \['said'\]; it has why"):
+        made_by(lambda key, rows, state, timers: [("odd", {"said": "one"})], rows=[(None, 1)])
 
 
 def test_timers_of_the_clock_wait_while_history_is_told() -> None:

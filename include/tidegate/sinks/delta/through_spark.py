@@ -227,7 +227,7 @@ def _read(session: SparkSession, snapshot: Snapshot, files: Sequence[StagedFile]
             by_partition.setdefault(tuple(sorted(file.partition.items())), []).append(file)
     frames = [_scan(session, snapshot, group, columns) for group in by_partition.values()]
     if in_folders:
-        frames.insert(0, _scan(session, snapshot, in_folders, columns, base))
+        frames.append(_scan(session, snapshot, in_folders, columns, base))
     return functools.reduce(lambda first, second: first.unionByName(second), frames)
 
 
