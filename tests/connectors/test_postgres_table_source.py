@@ -255,6 +255,7 @@ READ = [
     ("real", "0.5", "float", 0.5),
     ("double precision", "'-Infinity'", "double", float("-inf")),
     ("numeric(38,3)", "-99999999999999999999999999999999999.999", "decimal(38,3)", Decimal("-" + "9" * 35 + ".999")),
+    ("numeric(39,0)", "9" * 39, "string", "9" * 39),
     ("numeric", "1.1000000000000000000000000000000000000000001", "string", "1." + "1" + "0" * 41 + "1"),
     ("text", "'é'", "string", "é"),
     ("varchar(5)", "'abc'", "string", "abc"),

@@ -17,6 +17,7 @@ from tidegate.records.records import (
     Beginning,
     Blob,
     Claimed,
+    Computed,
     Control,
     Copy,
     Decision,
@@ -208,7 +209,12 @@ SAMPLES: dict[str, Record] = {
             watermarks={"orders": "2026-03-01T10:00:00Z"},
             idle=["payments"],
             counts={"window": {"late": 2}},
-            steps=[StepStats(name="read", after_s=0.25, seconds=0.125, spark=WORK)],
+            steps=[
+                StepStats(name="read", after_s=0.25, seconds=0.125, spark=WORK),
+                StepStats(
+                    name="state totals", after_s=0.375, seconds=0.5, computed=Computed(spark=True, why=["a left join"])
+                ),
+            ],
             between=SparkWork(queries=0, query_s=0.0),
         ),
     ),

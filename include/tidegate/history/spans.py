@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tidegate.history.details import JobDetails, seconds_between
 from tidegate.history.view import CheckpointView
 from tidegate.records.moments import moment_of
-from tidegate.records.records import SparkWork, work_of
+from tidegate.records.records import Computed, SparkWork, work_of
 
 __all__ = ["Span", "span_tree"]
 
@@ -24,6 +24,8 @@ class Span:
     spark: SparkWork | None = None
     """None: nothing of it is Spark's."""
     parts: list[Span] = field(default_factory=list)
+    computed: Computed | None = None
+    """How an operator was computed in it."""
 
     @property
     def end_s(self) -> float | None:
@@ -57,7 +59,13 @@ def _moment(text: str) -> float:
 def _job(name: str, job: JobDetails) -> Span:
     """Return a job's span: its attempt that counts. Older records have steps without a place, or none."""
     steps = [
-        Span(step.name, round(job.delay + step.after_s, 3) if job.delay is not None else None, step.seconds, step.spark)
+        Span(
+            step.name,
+            round(job.delay + step.after_s, 3) if job.delay is not None else None,
+            step.seconds,
+            step.spark,
+            computed=step.computed,
+        )
         for step in job.steps
     ]
     steps = steps or [Span(step, None, seconds) for step, seconds in job.seconds.items()]

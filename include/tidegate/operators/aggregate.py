@@ -32,6 +32,7 @@ from tidegate.operators.distinct.lives import forget_values, of_this_life, since
 from tidegate.operators.distinct.reducing import remember_reducing
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.functions import (
+    NOT_MERGED,
     Function,
     RowPartials,
     arguments,
@@ -49,7 +50,7 @@ from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_if, empty_like, is_known_empty, select_sql
-from tidegate.state.arrow.workers import merges
+from tidegate.state.arrow.workers import why_not_merged
 from tidegate.state.columns import DELETED, OWN
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.keyed import schema_of
@@ -250,7 +251,7 @@ class Aggregate(ExpiringOperator):
             if folded is not None:
                 return folded
         distinct = self._new_values(rows, functions, types, context) if withdrawn is None else NO_NEW_DISTINCT
-        if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct)):
+        if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct, context)):
             # What has come along with distinct values has been reduced by workers.
             if distinct.along is None and (not self.by or state.gets_many_per_key):
                 lifted = reduced(lifted, self._keys)
@@ -304,9 +305,11 @@ class Aggregate(ExpiringOperator):
         from pyspark.sql import types as T
 
         if any(function.distinct_part for function in functions):
+            context.computing.not_by_workers("it counts distinct values, and somebody takes the rows that it replaces")
             return None
         new = lift(functions, rows, self._keys, types.partials)
         if new is None:
+            context.computing.not_by_workers(NOT_MERGED)
             return None
         batch, ops, fields = new.rows, new.ops, list(new.rows.schema.fields)
         if withdrawn is not None:
@@ -316,7 +319,8 @@ class Aggregate(ExpiringOperator):
             both = [frame.withColumn(ROWS, F.lit(sign).cast("long")) for frame, sign in ((batch, 1), (negated, -1))]
             batch, ops = both[0].unionByName(both[1]), ops | {ROWS: "sum"}
             fields.append(T.StructField(ROWS, T.LongType()))
-        if not merges(schema_of(fields), self._keys, ops):
+        if (why := why_not_merged(schema_of(fields), self._keys, ops)) is not None:
+            context.computing.not_by_workers(why)
             return None
         if not self.by:
             batch = reduced(RowPartials(batch, ops), self._keys).rows
@@ -374,7 +378,12 @@ class Aggregate(ExpiringOperator):
         return new_values(rows, self._keys, parts, context, along, has_lives=_say_since(functions))
 
     def _lifted(
-        self, rows: DataFrame, functions: Sequence[Function], types: Types, distinct: NewDistinct
+        self,
+        rows: DataFrame,
+        functions: Sequence[Function],
+        types: Types,
+        distinct: NewDistinct,
+        context: OperatorContext,
     ) -> RowPartials | None:
         """Return the rows as partial values that workers merge: of counts of distinct values how much they grow."""
         from pyspark.sql import functions as F
@@ -386,6 +395,8 @@ class Aggregate(ExpiringOperator):
         lifted = lift(plain, rows, self._keys, types.partials)
         if distinct.left:
             return None
+        if lifted is None:
+            context.computing.not_by_workers(NOT_MERGED)
         if lifted is None or not names:
             return lifted
         grows = lifted.rows.withColumns({name: F.lit(0).cast("long") for name in names})

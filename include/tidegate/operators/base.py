@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from tidegate.records.moments import AFTER_ALL_TIMES, micros_of
 from tidegate.records.records import Json
 from tidegate.spark.materialize import materialize
+from tidegate.state.computing import Computing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -157,6 +158,8 @@ class OperatorContext:
     waits: bool = False
     """Nothing falls due in this checkpoint: it is made by hand, and the output of timers would go nowhere."""
     persisted: list[DataFrame] = field(default_factory=list)
+    computing: Computing = field(default_factory=Computing)
+    """How it is computed is noted here."""
     counts: dict[str, int] = field(default_factory=dict)
     """Its counters (late rows …): shown to users, never read by tidegate."""
 
@@ -181,6 +184,13 @@ class OperatorContext:
         for name, number in counts.items():
             if number:
                 self.counts[name] = self.counts.get(name, 0) + number
+
+    def outputs_taken(self, outputs: Iterable[str]) -> bool:
+        """Return whether anyone takes one of these outputs, which workers do not make."""
+        taken = sorted(self.taken.intersection(outputs))
+        if taken:
+            self.computing.not_by_workers(f"somebody takes its output {', '.join(taken)}")
+        return bool(taken)
 
     def persist(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; it is released when the job ends."""

@@ -125,7 +125,7 @@ class Deduplicate(Operator):
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
         refuse_own(rows, context)
-        if context.taken.isdisjoint(self.outputs):
+        if not context.outputs_taken(self.outputs):
             distinct = self._by_workers(rows, context)
             if distinct is not None:
                 return {"": distinct}

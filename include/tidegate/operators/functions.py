@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FUNCTIONS",
+    "NOT_MERGED",
     "Function",
     "RowPartials",
     "arguments",
@@ -434,6 +435,10 @@ def row_partials(
         return None
     sql = {name: text for function in functions for name, text in function.partials_sql.items()}
     return {name: f"CAST({text} AS {types[sql[name]]})" for name, text in texts.items()}, ops
+
+
+NOT_MERGED = "it has a function that is more than sums, counts, least and greatest values"
+"""Why workers do not merge partial values, where there is nothing that `lift` returns."""
 
 
 def lift(

@@ -25,7 +25,7 @@ from tidegate.operators.inputs import (
     same,
 )
 from tidegate.operators.join.sides import side_rows
-from tidegate.operators.ranking import RANK, By, first_rows, orders_alike, rank_problems, ranked, ranked_first
+from tidegate.operators.ranking import RANK, By, first_rows, rank_problems, ranked, ranked_first, why_not_ordered
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
@@ -158,7 +158,8 @@ class Latest(ExpiringOperator):
     def _by_workers(self, rows: DataFrame, state: KeyedState, *, wants_replaced: bool) -> FoldedRows | None:
         """Return what comes and what goes, as workers compute it. None: they cannot."""
         fields = {field.name: field for field in rows.schema.fields}
-        if not orders_alike([fields[name] for name in self.order_by]):
+        if (why := why_not_ordered([fields[name] for name in self.order_by])) is not None:
+            state.computing.not_by_workers(why)
             return None
         stored = [*(fields[name] for name in self.by), *(fields[name] for name in fields if name not in self.by)]
         batch = select_sql(rows, [*(quoted(field.name) for field in stored), *row_halves(rows)])

@@ -23,7 +23,7 @@ from tidegate.operators.join.sides import changed_rows, met, refuse_missing
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.arrow.workers import is_key
+from tidegate.state.arrow.workers import is_key, type_name
 from tidegate.state.columns import DELETED
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.keyed import schema_of
@@ -41,11 +41,11 @@ __all__ = [
     "RANKS",
     "By",
     "first_rows",
-    "orders_alike",
     "placed_rows",
     "rank_problems",
     "ranked",
     "ranked_first",
+    "why_not_ordered",
 ]
 
 RANK: Final = "rank"
@@ -98,6 +98,8 @@ def ranked(
         folded = _by_workers(rows, withdrawn, by, order, n, context, state, number)
         if folded is not None:
             return folded
+    else:
+        context.computing.not_by_workers(f"rank={rank!r}")
     changes = changed_rows(rows, withdrawn, by, context)
     touched = context.persist(changes.select(*map(quoted, by)).distinct())
     affected = met(state, changes, touched, by, withdrawn is not None, context)
@@ -184,10 +186,14 @@ def _first(
     return ranked.select(*map(quoted, columns), number)
 
 
-def orders_alike(fields: Sequence[StructField]) -> bool:
-    """Return whether the order of values of these columns is the same in Spark and in Arrow."""
-    kinds = [field["type"] for field in schema_of(fields)["fields"]]
-    return all(is_key(kind) or kind in ("boolean", "float", "double") for kind in kinds)
+def why_not_ordered(fields: Sequence[StructField]) -> str | None:
+    """Return why workers cannot order by these columns, if so: their values have another order in Arrow."""
+    odd = (
+        f"column {field['name']}, by which it orders, is a {type_name(field['type'])}"
+        for field in schema_of(fields)["fields"]
+        if not is_key(field["type"]) and field["type"] not in ("boolean", "float", "double")
+    )
+    return next(odd, None)
 
 
 def _by_workers(
@@ -204,7 +210,8 @@ def _by_workers(
     from pyspark.sql import types as T
 
     fields = {field.name: field for field in rows.schema.fields}
-    if not orders_alike([fields[term.name] for term in order[:-1]]):
+    if (why := why_not_ordered([fields[term.name] for term in order[:-1]])) is not None:
+        context.computing.not_by_workers(why)
         return None
     keys, values = [fields[name] for name in by], [name for name in fields if name not in by]
     copies = T.StructField("_n", T.LongType())

@@ -411,6 +411,23 @@ def work_of(parts: Iterable[SparkWork | None]) -> SparkWork:
     return SparkWork(**totals)
 
 
+class Computed(Struct, frozen=True, kw_only=True):
+    """How an operator was computed."""
+
+    workers: bool = False
+    """By workers, which read and write its state's files: in one query."""
+    spark: bool = False
+    """By DataFrame algebra: in several queries, each planned and started after the other."""
+    why: list[str] = []
+    """Why not by workers alone, as far as there is a reason beside the kind of the operator."""
+
+    @property
+    def text(self) -> str:
+        """The same for people."""
+        ways = " and ".join(name for name, used in (("workers", self.workers), ("Spark", self.spark)) if used)
+        return f"{ways}: {'; '.join(self.why)}" if self.why else ways
+
+
 class StepStats(Struct, frozen=True, kw_only=True):
     """A step of a job, in the order in which they were taken. A step that was taken twice is there twice."""
 
@@ -419,6 +436,8 @@ class StepStats(Struct, frozen=True, kw_only=True):
     """When it began, from the start of the attempt."""
     seconds: float
     spark: SparkWork | None = None
+    computed: Computed | None = None
+    """For the step of an operator that had something to do."""
 
 
 class JobStats(Struct, frozen=True, kw_only=True):

@@ -118,7 +118,9 @@ def fold_rows(
     schemas = [remembered.state.schema_of_files(remembered.columns) for remembered in states]
     fields = [*fields, StructField(GROUP, IntegerType())]
     arriving = schema_of(fields)
-    if not _can_be_done(batch.sparkSession, states, schemas, emitted, arriving):
+    why, computing = _why_not(batch.sparkSession, states, schemas, emitted, arriving), states[0].state.computing
+    if why is not None:
+        computing.not_by_workers(why)
         return None
     nothing = partial(no_rows, batch.sparkSession, StructType(list(given)))
     if is_empty and not any(_has_work(remembered) for remembered in states):
@@ -159,7 +161,9 @@ def fold_rows(
             remembered.state.to.location.remove_folder(folder)
         for folder in (aside, f"{aside}-replaced"):
             location.remove_folder(folder)
+        computing.not_by_workers("more rows than workers can hold")
         return None
+    computing.by_workers()
     for number, remembered in enumerate(states):
         added, replaced = outcome.files(number, due[number])
         remembered.state.add_files(folders[number], schemas[number], added, replaced, due[number])
@@ -221,21 +225,28 @@ class _Outcome:
         return names[ADDED], replaced
 
 
-def _can_be_done(
+def _why_not(
     spark: SparkSession, states: Sequence[Remembered], schemas: Sequence[Json], emitted: Json, arriving: Json
-) -> bool:
+) -> str | None:
+    """Return why workers cannot do it, if they cannot."""
     for state in (remembered.state for remembered in states):
-        if not state.is_kept or (state.expires and not state.by_row):
-            return False
+        if not state.is_kept:
+            return workers.KEEPS_NOTHING
+        if state.expires and not state.by_row:
+            return "state_ttl"
     if len({remembered.state.groups for remembered in states}) > 1:
-        return False
+        return "its states have been begun with different numbers of key groups"
     for remembered, schema in zip(states, schemas, strict=True):
-        types = {name: field["type"] for name, field in columns(schema).items()}
-        if not all(workers.is_key(types[name]) for name in remembered.state.keys):
-            return False
+        if (why := workers.why_not_merged(schema, remembered.state.keys, {})) is not None:
+            return why
         if not workers.usable(spark, remembered.state.to.location):
-            return False
-    return all(workers.writes(schema) and not schema_problems(schema, ()) for schema in (*schemas, emitted, arriving))
+            return workers.OUT_OF_REACH
+    for schema in (*schemas, emitted, arriving):
+        if (why := workers.why_not_written(schema)) is not None:
+            return why
+        if problems := schema_problems(schema, ()):
+            return problems[0]
+    return None
 
 
 def _has_work(remembered: Remembered) -> bool:

@@ -49,6 +49,7 @@ from tidegate.state.arrow import workers
 from tidegate.state.arrow.merging import ClosedWindows, Giving, MergePlan, WindowClosing
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Compaction, expired, to_merge
+from tidegate.state.computing import Computing
 from tidegate.state.evolution import RECOMPUTE, needs_rewrite, refusals
 from tidegate.state.record import RowTtl, StateFile, StateTable, Ttl, once, state_file
 
@@ -137,6 +138,8 @@ class KeyedState:
         """Paths of all files that this attempt has written for the state."""
         self._aside: list[str] = []
         """Folders with rows that are not part of the state."""
+        self.computing = Computing()
+        """Where it is noted who has looked up and written its rows."""
         self.syncing = Syncing(to.location)
         """Makes its files durable."""
         self.little_arrives = False
@@ -227,6 +230,8 @@ class KeyedState:
 
         deletes: the frame has a boolean column `_deleted`; where it is true, the key is deleted.
         """
+        if not is_known_empty(changes):
+            self.computing.by_spark()
         frame = self._with_own(changes, changes.columns, quoted(DELETED) if deletes else "false")
         schema = self.checked(schema_of(frame.schema.fields))
         fixed = {CHECKPOINT: self.to.checkpoint} | ({} if self.by_row else {TOUCHED: self._touched})
@@ -246,6 +251,7 @@ class KeyedState:
             return empty_like(rows.select(*map(quoted, names)))
         fields = _columns(rows, names)
         if (schema := self._merged_by_workers(fields, ops)) is not None:
+            self.computing.by_workers()
             return self._put(self._merge_by_workers(rows, fields, schema, ops, fixed)[0], schema)
         types = {field.name: field.dataType for field in fields}
         merged = _merging(ops, types)
@@ -265,8 +271,9 @@ class KeyedState:
         """Merge rows likewise, and return what is given of the result, in files of its own. None: workers cannot do it,
         and nothing has been done."""
         fields = _columns(rows, [*self.keys, *ops])
-        if is_known_empty(rows) or (schema := self._merged_by_workers(fields, ops)) is None or not _gives(given):
+        if is_known_empty(rows) or (schema := self._merged_by_workers(fields, ops, given)) is None:
             return None
+        self.computing.by_workers()
         files, outcome = self._merge_by_workers(rows, fields, schema, ops, fixed, given=given)
         self._add(files, schema)
         return self._read_given("given", outcome.given, schema_of(given.fields))
@@ -290,19 +297,22 @@ class KeyedState:
         from pyspark.sql.types import StructField
 
         if not self.is_kept:
+            self.computing.not_by_workers(workers.KEEPS_NOTHING)
             return None
         columns = _columns(rows, [*self.keys, *ops, *([ending.weight] if ending.weight else [])])
         of = {field.name: field for field in columns}
         end = StructField(ending.end, of[ending.start].dataType)
         fields = [*(of[key] for key in self.keys), end, *(of[name] for name in ops)]
         schema = self.checked(self.schema_of_files(fields))
-        if not (self._by_workers(schema) and workers.merges(schema, self.keys, ops)) or not _gives(given):
+        if (why := self._why_not_merged(schema, ops, given)) is not None:
+            self.computing.not_by_workers(why)
             return None
         emitted, hidden = (schema, OWN) if given is None else (schema_of(given.fields), ())
         if is_known_empty(rows) and ending.due is None:
             self.drop_expired()
             nothing = self._nothing(emitted, hidden)
             return ClosedWindows(nothing, nothing, 0, 0)
+        self.computing.by_workers()
         files, outcome = self._merge_by_workers(
             rows, columns, schema, ops, fixed, ending, given=given, wants_replaced=wants_replaced
         )
@@ -311,13 +321,26 @@ class KeyedState:
         before = self._read_given("replaced", outcome.replaced, emitted, hidden) if wants_replaced else empty_like(now)
         return ClosedWindows(now, before, outcome.late, outcome.timeless)
 
-    def _merged_by_workers(self, fields: Sequence[StructField], ops: Mapping[str, str]) -> Json | None:
+    def _merged_by_workers(
+        self, fields: Sequence[StructField], ops: Mapping[str, str], given: Given | None = None
+    ) -> Json | None:
         """Return the schema of the files if workers can merge rows with these columns, and there is something to merge
         them with."""
         if self.is_empty:
+            self.computing.not_by_workers("its state is still empty")
             return None
         schema = self.checked(self.schema_of_files(fields))
-        return schema if self._by_workers(schema) and workers.merges(schema, self.keys, ops) else None
+        if (why := self._why_not_merged(schema, ops, given)) is not None:
+            self.computing.not_by_workers(why)
+            return None
+        return schema
+
+    def _why_not_merged(self, schema: Json, ops: Mapping[str, str], given: Given | None = None) -> str | None:
+        """Return why workers cannot merge such rows, if they cannot."""
+        if not workers.usable(self.spark, self.to.location):
+            return workers.OUT_OF_REACH
+        why = workers.why_not_written(schema) or workers.why_not_merged(schema, self.keys, ops)
+        return why if given is None else why or workers.why_not_written(schema_of(given.fields))
 
     def _read_given(
         self, name: str, written: Mapping[str, WrittenFile], schema: Json, hidden: Sequence[str] = ()
@@ -714,11 +737,6 @@ def _merging(ops: Mapping[str, str], types: Mapping[str, Any]) -> list[Column]:
     from pyspark.sql import functions as F
 
     return [F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items()]
-
-
-def _gives(given: Given | None) -> bool:
-    """Return whether workers can write it as Spark would."""
-    return given is None or workers.writes(schema_of(given.fields))
 
 
 def key_group(keys: Sequence[str], groups: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 
 import pytest
@@ -121,6 +122,19 @@ def test_wherever_copying_is_broken_off_the_same_command_goes_on(shop, folder, t
         assert shop.ledger.pins() == []
         nth += 1
     assert nth > 10
+
+
+def test_what_an_earlier_try_has_left_is_not_written_over_if_it_is_something_else(shop, folder, tidegate, monkeypatch):
+    with monkeypatch.context() as patched:
+        dying(patched, 4, landed=True)
+        with contextlib.suppress(Died):
+            tidegate(*COPY)
+    left = sorted(path for path in (folder / "copies" / "good").rglob("*") if path.is_file())
+    left[0].write_bytes(left[0].read_bytes() + b" ")
+    error = refused(tidegate, *COPY)
+    assert error["reason"] == "NOT_EMPTY"
+    assert "is another one" in error["what"]
+    assert left[0].read_bytes().endswith(b" ")
 
 
 def test_retention_that_comes_while_it_is_copied_spares_it(shop, folder, tidegate, monkeypatch):

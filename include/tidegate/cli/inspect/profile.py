@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import msgspec
@@ -31,7 +31,8 @@ def add_parser(subparsers: Any) -> None:
         help="where the time of one checkpoint went: each step, and what Spark did in it",
         description="Draw one checkpoint as a tree of spans: planning by the trigger, each job with its steps, "
         "deciding, publishing. Each with its start after the plan and its duration, to scale; queries and analyses "
-        "that it asked Spark for and how long it waited for them, Spark's jobs, stages and tasks. The rest of a "
+        "that it asked Spark for and how long it waited for them, Spark's jobs, stages and tasks; and of an operator "
+        "whether workers computed it in one query, or Spark in several, and then why. The rest of a "
         "step's time is Python and storage. An empty cell: not known, because of how Spark is reached, or the "
         "checkpoint is of an earlier version. Also of one whose records are retired.",
         epilog="examples:\n  tidegate profile orders\n  tidegate profile orders 5 --slowest\n"
@@ -69,9 +70,10 @@ def run(args: argparse.Namespace, out: Output) -> int:
     for indent, span in spans:
         cells = spark_cells(span.spark)
         times = ["" if seconds is None else f"{seconds:.2f} s" for seconds in (span.start_s, span.seconds)]
-        rows.append([f"{indent}{span.name}", *times, _bar(span, tree), *(cells[place] for place in places)])
+        computed = span.computed.text if span.computed is not None else ""
+        rows.append([f"{indent}{span.name}", *times, _bar(span, tree), *(cells[place] for place in places), computed])
     out.line(f"Checkpoint {id} of {target.name}: {view.described_state}", "bold")
-    out.table(["span", "start", "took", "", *columns], rows, right=["start", "took", *columns])
+    out.table(["span", "start", "took", "", *columns, "computed by"], rows, right=["start", "took", *columns])
     return 0
 
 
@@ -89,12 +91,13 @@ def _last_completed(target: Target) -> int:
 
 def _slowest_first(span: Span) -> Span:
     parts = sorted((_slowest_first(part) for part in span.parts), key=lambda part: -(part.seconds or 0.0))
-    return Span(span.name, span.start_s, span.seconds, span.spark, parts)
+    return replace(span, parts=parts)
 
 
 def _document(span: Span) -> Json:
     fields: Json = asdict(span)
-    return fields | {"spark": msgspec.to_builtins(span.spark), "parts": [_document(part) for part in span.parts]}
+    own = {"spark": msgspec.to_builtins(span.spark), "computed": msgspec.to_builtins(span.computed)}
+    return fields | own | {"parts": [_document(part) for part in span.parts]}
 
 
 def _walk(span: Span, indent: str = "") -> Iterator[tuple[str, Span]]:

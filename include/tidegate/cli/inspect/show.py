@@ -208,8 +208,9 @@ def _print_steps(details: CheckpointDetails, out: Output) -> None:
         rows = []
         for name, step in steps:
             cells = spark_cells(step.spark)
-            rows.append([name, step.name, f"{step.seconds:.2f} s", *(cells[place] for place in places)])
-        out.table(["job", "step", *columns], rows, right=columns)
+            computed = step.computed.text if step.computed is not None else ""
+            rows.append([name, step.name, f"{step.seconds:.2f} s", *(cells[place] for place in places), computed])
+        out.table(["job", "step", *columns, "computed by"], rows, right=columns)
 
 
 def _print_between_jobs(details: CheckpointDetails, out: Output) -> None:

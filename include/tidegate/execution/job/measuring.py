@@ -13,7 +13,7 @@ from tidegate.delta import Syncing, seconds_beside
 from tidegate.execution.job.exchange import Exchange
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.pipeline.graph.graph import Job
-from tidegate.records.records import Amount, JobStats, SparkWork, StepStats, Verdict
+from tidegate.records.records import Amount, Computed, JobStats, SparkWork, StepStats, Verdict
 from tidegate.sinks.base import Prepared
 from tidegate.spark.work import SparkMeter, Unmetered, metered
 
@@ -48,6 +48,10 @@ class JobMeter:
         """Count what Spark does for each phase in the block."""
         with metered(spark) as self._spark:
             yield
+
+    def note_computed(self, computed: Computed | None) -> None:
+        """Note how the operator of the phase that is open was computed."""
+        self._steps[-1] = msgspec.structs.replace(self._steps[-1], computed=computed)
 
     @contextlib.contextmanager
     def timed(self, phase: str) -> Iterator[None]:

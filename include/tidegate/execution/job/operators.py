@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from tidegate.sources.base import SourceContext
 from tidegate.spark.materialize import release
 from tidegate.spark.storage.writing import write_files
 from tidegate.state.columns import DELETED
+from tidegate.state.computing import Computing
 from tidegate.state.keyed import KeyedState, StateFolder, TemporaryState
 from tidegate.state.lateness import Over, without_over
 from tidegate.state.record import DEFAULT_GROUPS, RowTtl, StateTable, Ttl
@@ -76,6 +78,8 @@ class OperatorRunner:
         self.persisted: list[DataFrame] = []
         self.scratch: list[tuple[Location, str]] = []
         self.counts: dict[str, dict[str, int]] = {}
+        self.computing: dict[str, Computing] = defaultdict(Computing)
+        """By operator, how it was computed."""
         self.afresh: set[str] = set()
         """States of which nothing counts that they held as of the base."""
         self.received_keys: Mapping[str, ChangelogKey] = {}
@@ -169,6 +173,7 @@ class OperatorRunner:
             fixed=self._fixed(stage),
             waits=waits,
             persisted=self.persisted,
+            computing=self.computing[stage.name],
         )
 
     def _highest(self, name: str) -> int | None:
@@ -216,6 +221,7 @@ class OperatorRunner:
             kind = self._kind_of_state(stage)
             state = self.states[name] = kind(spark, title, base, to, keys, groups, ttl, grouped_by)
             state.little_arrives = self.small
+            state.computing = self.computing[stage.name]
         return self.states[name]
 
     def _kind_of_state(self, stage: OperatorNode) -> type[KeyedState]:

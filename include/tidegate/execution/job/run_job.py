@@ -449,6 +449,7 @@ class Attempt:
                     self.step(f"state of {stage.name}")
                     with self.measuring.timed(f"state {stage.name}"):
                         streams |= self.operating.run(stage, streams, spark)
+                        self.measuring.note_computed(self.operating.computing[stage.name].told())
                 else:
                     with self.measuring.timed("plan"):
                         streams |= stage_results(stage, streams, self.graph)

@@ -159,7 +159,9 @@ class IntervalJoin(Operator):
         is_empty = all(map(is_known_empty, inputs))
         inputs = [inputs[0], self.keys.turned(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context, self.how)
-        if context.taken.isdisjoint(self.outputs) and self.how not in LEFT_ONLY:
+        if self.how in LEFT_ONLY:
+            context.computing.not_by_workers(f"a {self.how} join")
+        elif not context.outputs_taken(self.outputs):
             joined = self._by_workers(inputs, times, bounds, context, is_empty=is_empty)
             if joined is not None:
                 return {"": joined}
@@ -379,8 +381,11 @@ class LatestJoin(ExpiringOperator):
         if gone_right is not None:
             gone_right = self.keys.looked_at(self.keys.turned(gone_right, context), self.how)
         if self.updates_over(gone_left is not None or gone_right is not None):
+            context.computing.not_by_workers("an outer join, or rows that are replaced")
             return self._replacing(inputs, (gone_left, gone_right), context)
-        if self.how == "inner" and (joined := self._by_workers(inputs, context, is_empty=is_empty)) is not None:
+        if self.how != "inner":
+            context.computing.not_by_workers(f"a {self.how} join")
+        elif (joined := self._by_workers(inputs, context, is_empty=is_empty)) is not None:
             return {"": joined}
         return {"": self._adding(inputs, context)}
 
@@ -389,6 +394,7 @@ class LatestJoin(ExpiringOperator):
     def _by_workers(self, inputs: Sequence[DataFrame], context: OperatorContext, *, is_empty: bool) -> DataFrame | None:
         """Return the new pairs as workers compute them. None: they cannot."""
         if self.expiry.after is not None:
+            context.computing.not_by_workers("state_ttl")
             return None
         states = [context.state([*self.on, "_row"], part, grouped_by=self.on) for part in self.parts]
         return joined_by_workers(inputs, self.on, self.prefix, states, None, context, is_empty=is_empty)

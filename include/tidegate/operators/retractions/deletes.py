@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.inputs import same
-from tidegate.operators.ranking import orders_alike
+from tidegate.operators.ranking import why_not_ordered
 from tidegate.operators.retractions.deletes_by_workers import GONE, NewestDeletes
 from tidegate.operators.retractions.key import DELETES, ChangelogKey
 from tidegate.records.names import quoted
@@ -103,7 +103,8 @@ class RememberedDeletes(Operator):
         """Return the removals that are newer than some row of the batch, as workers find them. None: they cannot."""
         fields = {field.name: field for field in batch.schema.fields}
         stored = [fields[name] for name in self._columns]
-        if not orders_alike([fields[name] for name in self.order_by]):
+        if (why := why_not_ordered([fields[name] for name in self.order_by])) is not None:
+            state.computing.not_by_workers(why)
             return None
         work = NewestDeletes(self.by, self.order_by)
         arriving = [*stored, fields[GONE]]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.functions import RowPartials, lift, merges_of, reduced
+from tidegate.operators.functions import NOT_MERGED, RowPartials, lift, merges_of, reduced
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
 from tidegate.spark.known import empty_like
@@ -69,6 +69,7 @@ class FixedWindows:
         w = self.windowing
         lifted = self._lift_rows(rows)
         if lifted is None:
+            w.context.computing.not_by_workers(NOT_MERGED)
             return None
         ending = WindowClosing(
             start=START,

@@ -18,11 +18,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from tidegate.operators.by_workers.sessions import MergedSessions
-from tidegate.operators.functions import lift
+from tidegate.operators.functions import NOT_MERGED, lift
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty
-from tidegate.state.arrow.workers import merges
+from tidegate.state.arrow.workers import why_not_merged
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.keyed import schema_of
 from tidegate.state.lateness import closing_sql, ended_micros_sql, ended_sql, open_sql
@@ -59,14 +59,18 @@ class SessionWindows:
 
         w = self.windowing
         if w.on_update or w.allowed or not w.by:
+            why = "emit='update'" if w.on_update else "allowed_lateness" if w.allowed else "it has no key"
+            w.context.computing.not_by_workers(why)
             return None
         lifted = lift(w.parsed, rows, w.by, w.types.partials, [f"{w.micros_sql(rows)} AS _at"])
         if lifted is None:
+            w.context.computing.not_by_workers(NOT_MERGED)
             return None
         of = {field.name: field for field in lifted.rows.schema.fields}
         keys, partials = [of[name] for name in w.by], [of[name] for name in lifted.ops]
         start, end = (T.StructField(name, T.TimestampType()) for name in (START, END))
-        if not merges(schema_of([start, *keys, end, *partials]), w.keys, lifted.ops):
+        if (why_not := why_not_merged(schema_of([start, *keys, end, *partials]), w.keys, lifted.ops)) is not None:
+            w.context.computing.not_by_workers(why_not)
             return None
         limits = w.limits
         stands = is_known_empty(rows) and limits.closed == limits.closed_before

@@ -9,6 +9,7 @@ the object store with it. Everywhere else, and for types that are not simple, th
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 __all__ = [
+    "KEEPS_NOTHING",
+    "OUT_OF_REACH",
     "Merged",
     "are_light",
     "batches_of",
@@ -48,7 +51,10 @@ __all__ = [
     "runs_of",
     "split_rows",
     "task",
+    "type_name",
     "usable",
+    "why_not_merged",
+    "why_not_written",
     "write_runs",
     "writes",
 ]
@@ -67,6 +73,10 @@ _LIGHT_BYTES = 512
 it was packed as well as can be."""
 
 
+OUT_OF_REACH = "workers do not reach the files of its state"
+KEEPS_NOTHING = "an interval keeps no state"
+
+
 def usable(spark: SparkSession, location: Location) -> bool:
     """Return whether workers have tidegate, and see the state's files as this process does."""
     if not location.is_local:
@@ -76,14 +86,36 @@ def usable(spark: SparkSession, location: Location) -> bool:
 
 def writes(schema: Json) -> bool:
     """Return whether files of this schema are the same whether Spark or Arrow writes them."""
-    return all(_plain(field["type"]) for field in schema["fields"])
+    return why_not_written(schema) is None
+
+
+def why_not_written(schema: Json) -> str | None:
+    """Return why files of this schema may be others if Arrow writes them, if so."""
+    odd = (field["name"] for field in schema["fields"] if not _plain(field["type"]))
+    return next((f"column {name} is a map, or has one in it" for name in odd), None)
 
 
 def merges(schema: Json, keys: Sequence[str], ops: Mapping[str, str]) -> bool:
     """Return whether workers can merge these columns: equality of keys, sums and extremes mean the same in both
     engines."""
+    return why_not_merged(schema, keys, ops) is None
+
+
+def why_not_merged(schema: Json, keys: Sequence[str], ops: Mapping[str, str]) -> str | None:
+    """Return why workers cannot merge these columns, if they cannot."""
     types = {name: field["type"] for name, field in columns(schema).items()}
-    return all(is_key(types[name]) for name in keys) and all(_is_merged(types[name], op) for name, op in ops.items())
+    odd_keys = (f"key {name} is a {type_name(types[name])}" for name in keys if not is_key(types[name]))
+    odd = (
+        f"a {'sum' if op == 'sum' else 'least or greatest value'} of {type_name(types[name])}"
+        for name, op in ops.items()
+        if not _is_merged(types[name], op)
+    )
+    return next(itertools.chain(odd_keys, odd), None)
+
+
+def type_name(kind: Any) -> str:
+    """Return the name of a type for people, without what is inside."""
+    return kind if isinstance(kind, str) else str(kind["type"])
 
 
 def _plain(kind: Any) -> bool:

@@ -337,6 +337,18 @@ const sparkColumns = [
     ].map(([head, figure, title]) => ({ head, title, right: true, cell: (row) => bytes(row.spark(figure)) })),
   ]);
 
+// Whether workers computed an operator in one query, or Spark in several, and then why.
+const computedColumn = {
+  head: "Computed by",
+  title: "workers: in one query; Spark: in several",
+  cell: (row) => {
+    const ways = ["workers", "spark"].filter((way) => row.computed.some((each) => each[way]));
+    const why = [...new Set(row.computed.flatMap((each) => each.why))];
+    const named = ways.map((way) => (way === "spark" ? "Spark" : way)).join(" and ");
+    return why.length ? `${named}: ${why.join("; ")}` : named;
+  },
+};
+
 // The slowest task of a step, against the average of all.
 function skewed(works) {
   const slowest = works.filter(isMeasured("slowest_task_s")).map((work) => work.slowest_task_s);
@@ -355,7 +367,8 @@ function steps(d) {
       // A sink may have the same name as its operator, so figures are looked up by the kind of step, too.
       const staged = step.startsWith("stage ");
       const ofOperator = (figures) => (staged ? undefined : figures[name]);
-      const works = (ack.steps ?? []).filter((each) => each.name === step).map((each) => each.spark);
+      const taken = (ack.steps ?? []).filter((each) => each.name === step);
+      const works = taken.map((each) => each.spark);
       return {
         job,
         step,
@@ -367,6 +380,7 @@ function steps(d) {
         bytes: sent ? sent.bytes : staged ? ack.bytes[name] : undefined,
         mark: ofOperator(ack.watermarks),
         counts: ofOperator(ack.counts),
+        computed: taken.map((each) => each.computed).filter(Boolean),
       };
     }),
   );
@@ -393,6 +407,7 @@ function steps(d) {
           ...(rows.some((row) => row.spark("queries") !== null) ? sparkColumns : []),
           { head: "Watermark (UTC)", cell: (row) => (row.mark ? time(row.mark) : none) },
           { head: "Counted", cell: counted },
+          ...(rows.some((row) => row.computed.length) ? [computedColumn] : []),
         ],
         rows,
         { label: "Steps", stack: true, key: (row) => `${row.job} ${row.step}` },

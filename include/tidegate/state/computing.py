@@ -1,0 +1,37 @@
+"""How an operator was computed in one checkpoint, and why in that way: what it has cost follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidegate.records.records import Computed
+
+__all__ = ["Computing"]
+
+
+@dataclass
+class Computing:
+    """What is noted of one operator while it runs."""
+
+    workers: bool = False
+    spark: bool = False
+    reasons: dict[str, None] = field(default_factory=dict)
+    """Why not by workers, in order."""
+
+    def by_workers(self) -> None:
+        """Workers have looked up, computed and written, in one query."""
+        self.workers = True
+
+    def by_spark(self) -> None:
+        """DataFrame algebra has: several queries."""
+        self.spark = True
+
+    def not_by_workers(self, why: str) -> None:
+        """Workers cannot, for this reason."""
+        self.reasons[why] = None
+
+    def told(self) -> Computed | None:
+        """Return what is recorded. None: it had nothing to do."""
+        if not self.workers and not self.spark:
+            return None
+        return Computed(workers=self.workers, spark=self.spark, why=list(self.reasons) if self.spark else [])

@@ -1,0 +1,105 @@
+"""How an operator was computed, and why in that way, is told by what shows a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.small_pipeline import SmallPipeline, sources
+from tidegate import Pipeline
+from tidegate.cli.main import main
+from tidegate.sinks import DeltaAppend, DeltaUpsert
+
+COLUMNS = "k long, d double, v long, at timestamp"
+
+
+def rows(pipeline: Pipeline) -> Any:
+    return sources(pipeline, COLUMNS, event_time="at", watermark="1 min")
+
+
+def deduplicated(pipeline: Pipeline) -> None:
+    rows(pipeline).deduplicate(by="k", within="1 hour", uid="it").sink("out", DeltaAppend("tables/out"))
+
+
+def late_taken(pipeline: Pipeline) -> None:
+    once = rows(pipeline).deduplicate(by="k", within="1 hour", uid="it")
+    once.sink("out", DeltaAppend("tables/out"))
+    once["late"].sink("late", DeltaAppend("tables/late"))
+
+
+def by_a_double(pipeline: Pipeline) -> None:
+    rows(pipeline).deduplicate(by="d", within="1 hour", uid="it").sink("out", DeltaAppend("tables/out"))
+
+
+def averaged(pipeline: Pipeline) -> None:
+    middles = rows(pipeline).aggregate(by="k", middle="max_by(v, at)", uid="it")
+    middles.sink("out", DeltaUpsert("tables/out", keys=["k"]))
+
+
+def summed(pipeline: Pipeline) -> None:
+    rows(pipeline).aggregate(by="k", total="sum(v)", uid="it").sink("out", DeltaUpsert("tables/out", keys=["k"]))
+
+
+def with_ttl(pipeline: Pipeline) -> None:
+    latest = rows(pipeline).latest(by="k", order_by=["at"], state_ttl="2 days", uid="it")
+    latest.sink("out", DeltaUpsert("tables/out", keys=["k"]))
+
+
+def left_joined(pipeline: Pipeline) -> None:
+    other = sources(pipeline, "k long, w long", "others")
+    both = rows(pipeline).join(other, on="k", how="left", prefix="other_", uid="it")
+    both.sink("out", DeltaUpsert("tables/out", keys=["k", "v", "w"]))
+
+
+@pytest.mark.parametrize(
+    ("build", "told"),
+    [
+        (deduplicated, "workers"),
+        (late_taken, "Spark: somebody takes its output late"),
+        (by_a_double, "Spark: key d is a double"),
+        (averaged, "Spark: it has a function that is more than sums, counts, least and greatest values"),
+        (summed, "workers"),
+        (with_ttl, "Spark: state_ttl"),
+        (left_joined, "Spark: an outer join, or rows that are replaced"),
+    ],
+)
+def test_it_is_told_who_computed_an_operator_and_why(
+    spark: Any, tmp_path: Path, monkeypatch: Any, build: Callable[[Pipeline], None], told: str
+) -> None:
+    play = SmallPipeline(tmp_path, spark, build)
+    for minute in range(2):  # a state is begun otherwise than it is continued
+        play.feed([{"k": n, "d": n, "v": n, "at": f"2026-01-01T00:0{minute}:0{n}Z"} for n in range(5)])
+        if build is left_joined:
+            play.feed([{"k": n, "w": n} for n in range(5)], "others")
+        id = play.checkpoint()
+    (tmp_path / "tidegate.toml").write_text('root = "ledger"\n')
+    monkeypatch.chdir(tmp_path)
+    (step,) = (step for step in play.ack(id).stats.steps if step.name == "state it")
+    assert step.computed is not None
+    assert step.computed.text == told
+    for command in ("profile", "show"):
+        assert any("state it" in line and line.rstrip().endswith(told) for line in said(command, "play", str(id)))
+    (span,) = (
+        part
+        for job in json.loads(whole("profile", "play", "--json"))["span"]["parts"]
+        for part in job["parts"]
+        if part["name"] == "state it"
+    )
+    assert span["computed"] == {"workers": told == "workers", "spark": told != "workers", "why": step.computed.why}
+
+
+def whole(*arguments: str) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert main([*arguments]) == 0
+    return out.getvalue()
+
+
+def said(*arguments: str) -> list[str]:
+    return whole(*arguments).splitlines()
