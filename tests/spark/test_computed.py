@@ -46,6 +46,12 @@ def summed(pipeline: Pipeline) -> None:
     rows(pipeline).aggregate(by="k", total="sum(v)", uid="it").sink("out", DeltaUpsert("tables/out", keys=["k"]))
 
 
+def summed_again(pipeline: Pipeline) -> None:
+    """What the first one replaces is taken by the second one."""
+    totals = rows(pipeline).aggregate(by="k", total="sum(v)", uid="it")
+    totals.aggregate(by="total", n="count(*)", uid="again").sink("out", DeltaUpsert("tables/out", keys=["total"]))
+
+
 def with_ttl(pipeline: Pipeline) -> None:
     latest = rows(pipeline).latest(by="k", order_by=["at"], state_ttl="2 days", uid="it")
     latest.sink("out", DeltaUpsert("tables/out", keys=["k"]))
@@ -61,10 +67,11 @@ def left_joined(pipeline: Pipeline) -> None:
     ("build", "told"),
     [
         (deduplicated, "workers"),
-        (late_taken, "Spark: somebody takes its output late"),
+        (late_taken, "workers"),
         (by_a_double, "Spark: key d is a double"),
         (averaged, "Spark: it has a function that is more than sums, counts, least and greatest values"),
         (summed, "workers"),
+        (summed_again, "workers"),
         (with_ttl, "Spark: state_ttl"),
         (left_joined, "Spark: an outer join, or rows that are replaced"),
     ],

@@ -39,12 +39,13 @@ def build(pipeline: Pipeline) -> None:
 
 
 def shown(played: SmallPipeline) -> dict[str, Counter[tuple[Any, ...]]]:
-    """What readers see, and what became of the rows in quarantine; without ids that are drawn anew."""
+    """What readers see, also of a state, and what became of the rows in quarantine; without ids that are drawn anew."""
     columns = {
         "tables/kept": ("id", "v"),
         "tables/hours": ("window_start", "k", "n"),
         "tables/totals": ("k", "total"),
         "ledger/play/quarantine/checked": ("id", "v", "_tidegate_settled"),
+        "ledger/play/state/totals": ("k",),
     }
     return {
         table: Counter(tuple(row[name] for name in names) for row in played.rows(table))

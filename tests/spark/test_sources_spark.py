@@ -291,6 +291,17 @@ def test_a_key_that_the_schema_lacks_is_left_out_by_rule_and_never_for_its_case_
     assert read(spark, Files("landing/*.json", schema=NESTED, unknown_keys="refuse"), context).count() == 2
 
 
+def test_a_list_that_is_cut_off_is_malformed_and_not_a_record_with_strange_keys(
+    spark: SparkSession, context: SourceContext, landing: Path
+) -> None:
+    (landing / "a.json").write_text('{"a": 1}\n[{"a": 1}, {"a"\n')
+    for unknown_keys in ("refuse", "ignore"):
+        strict = Files("landing/*.json", schema=NESTED, unknown_keys=unknown_keys)
+        said = refusal(read(spark, strict, context)).what
+        assert "keys that the schema lacks" not in said
+        assert "a.json, line 2" in said
+
+
 def test_braces_within_values_are_no_second_object(spark: SparkSession, context: SourceContext, landing: Path) -> None:
     lines = ['{"id": 1, "x": "}{"}', '{"id": 2, "x": "} {"}  ', '{"id": 3, "y": [{"a": 1}, {"a": 2}]}', "[]", "", "  "]
     (landing / "a.json").write_bytes("\r\n".join([*lines, '[{"id": 4},{"id": 5}]']).encode())

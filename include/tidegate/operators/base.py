@@ -185,13 +185,6 @@ class OperatorContext:
             if number:
                 self.counts[name] = self.counts.get(name, 0) + number
 
-    def outputs_taken(self, outputs: Iterable[str]) -> bool:
-        """Return whether anyone takes one of these outputs, which workers do not make."""
-        taken = sorted(self.taken.intersection(outputs))
-        if taken:
-            self.computing.not_by_workers(f"somebody takes its output {', '.join(taken)}")
-        return bool(taken)
-
     def persist(self, frame: DataFrame) -> DataFrame:
         """Compute the frame once, however often it is used; it is released when the job ends."""
         stored = materialize(frame)

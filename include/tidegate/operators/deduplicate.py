@@ -125,17 +125,16 @@ class Deduplicate(Operator):
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
         refuse_own(rows, context)
-        if not context.outputs_taken(self.outputs):
-            distinct = self._by_workers(rows, context)
-            if distinct is not None:
-                return {"": distinct}
+        distinct = self._by_workers(rows, context)
+        if distinct is not None:
+            return distinct
         if self.within is None:
             return {"": self._for_ever(rows, context)}
         on_time, late = split_late(rows, need_time(self.event_time, 0, context), context)
         return {"": self._within(on_time, rows.columns, context), LATE: late}
 
-    def _by_workers(self, rows: DataFrame, context: OperatorContext) -> DataFrame | None:
-        """Return the result as workers compute it. None: they cannot."""
+    def _by_workers(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame] | None:
+        """Return the streams as workers compute it. None: they cannot."""
         from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
@@ -166,11 +165,21 @@ class Deduplicate(Operator):
         arriving = [T.StructField(alias, fields[name].dataType) for name, alias in columns.items()]
         arriving += [T.StructField("_at", T.LongType()), *half_fields()]
         given = list(fields.values())
-        folded = fold_rows(batch, arriving, self.by, [state], work, given, is_empty=is_empty, keeps_rows=False)
+        folded = fold_rows(
+            batch,
+            arriving,
+            self.by,
+            [state],
+            work,
+            given,
+            is_empty=is_empty,
+            keeps_rows=False,
+            apart={name: given for name in self.outputs if name in context.taken},
+        )
         if folded is None:
             return None
         context.count(folded.counts)
-        return folded.rows
+        return {"": folded.rows, **folded.apart}
 
     def _for_ever(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
         from pyspark.sql import functions as F

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from tidegate.delta import WrittenFile, schema_problems
@@ -21,7 +22,7 @@ from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_like, no_rows, select_sql
 from tidegate.state.arrow import workers
-from tidegate.state.arrow.folding import COUNTED, Fold, FoldPlan, Lookup, fold
+from tidegate.state.arrow.folding import APART, COUNTED, Fold, FoldPlan, Lookup, fold
 from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, TOO_MANY, Giving, Line, MergePlan
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FoldedRows", "Remembered", "fold_rows"]
 
+_NOTHING_APART: Mapping[str, Sequence[StructField]] = MappingProxyType({})
 MOST_BYTES: Final = 256 << 20
 """The most that a worker holds of a batch, and of each state. More is left to Spark, which spills."""
 
@@ -76,6 +78,8 @@ class FoldedRows:
     rows: DataFrame
     """The rows to emit."""
     counts: Mapping[str, int]
+    apart: Mapping[str, DataFrame]
+    """The rows of the operator's other outputs, as far as they were asked for."""
     _replaced: DataFrame | None = None
 
     @property
@@ -99,6 +103,7 @@ def fold_rows(
     enters: str | None = None,
     wants_replaced: bool = False,
     made: Callable[[pa.Table], pa.Table] | None = None,
+    apart: Mapping[str, Sequence[StructField]] = _NOTHING_APART,
 ) -> FoldedRows | None:
     """Let workers do `work`. None: they cannot, and nothing has been done.
 
@@ -111,6 +116,7 @@ def fold_rows(
     enters: a column of what `work` gives, beside those of `given`: false where a row is replaced. wants_replaced: these
         are asked for.
     made: makes the rows to emit of what `work` gives. None: they are the same.
+    apart: the operator's other outputs that are asked for, each with the columns of its rows.
     """
     from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -118,19 +124,26 @@ def fold_rows(
     schemas = [remembered.state.schema_of_files(remembered.columns) for remembered in states]
     fields = [*fields, StructField(GROUP, IntegerType())]
     arriving = schema_of(fields)
-    why, computing = _why_not(batch.sparkSession, states, schemas, emitted, arriving), states[0].state.computing
+    schemas_apart = {output: schema_of(its_own) for output, its_own in apart.items()}
+    others, computing = [emitted, arriving, *schemas_apart.values()], states[0].state.computing
+    why = _why_not(batch.sparkSession, states, schemas, others)
     if why is not None:
         computing.not_by_workers(why)
         return None
-    nothing = partial(no_rows, batch.sparkSession, StructType(list(given)))
+    nothing = partial(no_rows, batch.sparkSession)
+    given_columns = StructType(list(given))
     if is_empty and not any(_has_work(remembered) for remembered in states):
-        return FoldedRows(nothing(), {})  # nor does it take new columns: the operator's other states do not, either
+        none_apart = {output: nothing(StructType(list(its_own))) for output, its_own in apart.items()}
+        return FoldedRows(
+            nothing(given_columns), {}, none_apart
+        )  # nor does it take new columns: the operator's other states do not, either
     for remembered, schema in zip(states, schemas, strict=True):
         remembered.state.checked(schema)
         remembered.state.regroup(grouped_by)
     first = states[0].state
     folders = [remembered.state.new_folder("fold") for remembered in states]
     aside, location = f"{folders[0]}-given", first.to.location
+    folders_apart = {output: f"{folders[0]}-{output}" for output in apart}
     due = [remembered.state.due_batches() for remembered in states]
     group = key_group(grouped_by, first.groups)
     if anywhere is not None:
@@ -152,6 +165,10 @@ def fold_rows(
             ),
             most_bytes=MOST_BYTES,
             enters=enters,
+            apart={
+                output: Giving(workers.layout_of(schema, (), location), location.full(folders_apart[output]))
+                for output, schema in schemas_apart.items()
+            },
         )
         holding = [[each.state for each in states], *([[beside]] if beside is not None else [])]
         light = workers.are_light(fields, *(_files(holding) if keeps_rows else ()))
@@ -159,7 +176,7 @@ def fold_rows(
     if outcome.too_many:
         for remembered, folder in zip(states, folders, strict=True):
             remembered.state.to.location.remove_folder(folder)
-        for folder in (aside, f"{aside}-replaced"):
+        for folder in (aside, f"{aside}-replaced", *folders_apart.values()):
             location.remove_folder(folder)
         computing.not_by_workers("more rows than workers can hold")
         return None
@@ -169,7 +186,11 @@ def fold_rows(
         remembered.state.add_files(folders[number], schemas[number], added, replaced, due[number])
     came = first.read_aside(aside, outcome.given, emitted)
     went = first.read_aside(f"{aside}-replaced", outcome.replaced, emitted) if wants_replaced else None
-    return FoldedRows(came if came is not None else nothing(), outcome.counts, went)
+    rows_apart = {}
+    for number, (output, its_own) in enumerate(apart.items()):
+        read = first.read_aside(folders_apart[output], outcome.apart(number), schemas_apart[output])
+        rows_apart[output] = read if read is not None else nothing(StructType(list(its_own)))
+    return FoldedRows(came if came is not None else nothing(given_columns), outcome.counts, rows_apart, went)
 
 
 def _files(parts: Sequence[Sequence[KeyedState]]) -> list[list[StateFile]]:
@@ -200,8 +221,13 @@ class _Outcome:
         """The files with rows that were emitted before, and are replaced."""
         return self._files_of(REPLACED)
 
-    def _files_of(self, kind: int) -> dict[str, WrittenFile]:
-        return {line.name: line.file for line in self.lines if line.kind == kind and line.rows}
+    def apart(self, number: int) -> dict[str, WrittenFile]:
+        """The files with rows of the other output with this number."""
+        return self._files_of(APART, number)
+
+    def _files_of(self, kind: int, number: int = 0) -> dict[str, WrittenFile]:
+        lines = (line for line in self.lines if line.kind == kind and line.state == number)
+        return {line.name: line.file for line in lines if line.rows}
 
     @property
     def counts(self) -> Counter[str]:
@@ -226,7 +252,7 @@ class _Outcome:
 
 
 def _why_not(
-    spark: SparkSession, states: Sequence[Remembered], schemas: Sequence[Json], emitted: Json, arriving: Json
+    spark: SparkSession, states: Sequence[Remembered], schemas: Sequence[Json], others: Sequence[Json]
 ) -> str | None:
     """Return why workers cannot do it, if they cannot."""
     for state in (remembered.state for remembered in states):
@@ -241,7 +267,7 @@ def _why_not(
             return why
         if not workers.usable(spark, remembered.state.to.location):
             return workers.OUT_OF_REACH
-    for schema in (*schemas, emitted, arriving):
+    for schema in (*schemas, *others):
         if (why := workers.why_not_written(schema)) is not None:
             return why
         if problems := schema_problems(schema, ()):

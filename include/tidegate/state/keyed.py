@@ -195,6 +195,7 @@ class KeyedState:
         """
         if (rows := self.versions) is None:
             return None
+        self.computing.by_spark()
         from pyspark.sql import functions as F
 
         # Under names of their own: `keys` may have been read from this very state.

@@ -68,6 +68,23 @@ def write(layout: StateLayout, path: Path, rows: dict[Any, tuple[int, int, bool]
     return SortedFile(str(path), (min(groups), max(groups)))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_files_whose_checkpoints_overlap_the_newest_row_of_each_key_counts(kind: str) -> None:
+    """As those do that were merged at different times: neither file is newer than the other."""
+    keys, draw = KINDS[kind]
+    layout, dice = layout_of(keys), random.Random(79)
+    one, other = sorted({draw(dice) for _ in range(40)}, key=str)[:2]
+
+    def part(ages: dict[tuple[Any, ...], int]) -> pa.Table:
+        columns: dict[str, Any] = {n: [key[at] for key in ages] for at, n in enumerate(layout.keys)}
+        columns |= {GROUP: [group_of(key) for key in ages], CHECKPOINT: list(ages.values())}
+        return pa.table(columns | {DELETED: [False, False], "v": list(ages.values())}, schema=layout.schema)
+
+    for first, second in (({one: 1, other: 4}, {one: 3, other: 2}), ({one: 3, other: 2}, {one: 1, other: 4})):
+        rows = sorted_files.newest(layout, [part(first), part(second)])
+        assert sorted(rows["v"].to_pylist()) == [3, 4]
+
+
 def told(layout: StateLayout, table: pa.Table) -> dict[Any, tuple[int, int, bool]]:
     rows = table.to_pylist()
     found = {tuple(r[k] for k in layout.keys): (r[CHECKPOINT], r["v"], r[DELETED]) for r in rows}

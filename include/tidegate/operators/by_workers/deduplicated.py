@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.operators.join.time_bounds import LATE
 from tidegate.state.arrow.folding import Folded
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
@@ -57,7 +58,7 @@ class RowsApart:
         import numpy as np
         import pyarrow as pa
 
-        rows, counts = self._on_time(arrived)
+        rows, late, counts = self._on_time(arrived)
         times, before = integers(rows["_at"]), integers(stored[0]["_at"])
         codes, known = codes_of([rows.select(self.by), stored[0].select(self.by)], self.by)
         first = _firsts(rows, codes, times, np.arange(rows.num_rows), each_time=True)
@@ -70,10 +71,10 @@ class RowsApart:
         changes = pa.concat_tables([stays, gone], promote_options="permissive").append_column(
             DELETED, pa.array(deleted)
         )
-        return Folded([changes], [_emitted(rows, self.columns)], counts)
+        return Folded([changes], [_emitted(rows, self.columns)], counts, {LATE: _emitted(late, self.columns)})
 
-    def _on_time(self, arrived: pa.Table) -> tuple[pa.Table, dict[str, int]]:
-        """Return the rows that are on time, and the numbers of others."""
+    def _on_time(self, arrived: pa.Table) -> tuple[pa.Table, pa.Table, dict[str, int]]:
+        """Return the rows that are on time, the others, and the numbers of these."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -83,7 +84,8 @@ class RowsApart:
         if self.late is not None:
             late = timed & (integers(pc.fill_null(arrived["_at"], 0)) < self.late)
         counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
-        return arrived.filter(pa.array(timed & ~late)), counts
+        on_time = pa.array(timed & ~late)
+        return arrived.filter(on_time), arrived.filter(pc.invert(on_time)), counts
 
 
 def _firsts(rows: pa.Table, codes: Any, times: Any, places: Any, *, each_time: bool = False) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.operators.join.time_bounds import LATE_SIDES
 from tidegate.state.arrow.folding import Folded, TooMany
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
@@ -64,12 +65,14 @@ class JoinInWorkers:
         import numpy as np
 
         counts = {"late": 0, "without_time": 0}
+        apart: dict[str, pa.Table] = {}
         stored = stored if self.timed else [_of_one_time(rows) for rows in stored]
-        sides = [_Rows(self, place, self._arrived(arrived, place, counts), stored[place]) for place in (0, 1)]
+        sides = [_Rows(self, place, self._arrived(arrived, place, counts, apart), stored[place]) for place in (0, 1)]
         left_of, right_of = _pairs(self, *sides)
         settled = [rows.settle(met) for rows, met in zip(sides, (left_of, right_of), strict=True)]
         alone = [np.repeat(places, copies) for _, places, copies in settled]
-        return Folded([changes for changes, _, _ in settled], self._given(sides, left_of, right_of, alone), counts)
+        given = self._given(sides, left_of, right_of, alone)
+        return Folded([changes for changes, _, _ in settled], given, counts, apart)
 
     def meeting(self, arrived: pa.Table, place: int) -> Any:
         """Return a mask of the rows of the other side: they meet all that is stored on this one."""
@@ -77,8 +80,8 @@ class JoinInWorkers:
 
         return pc.invert(arrived[FROM_RIGHT]) if place else arrived[FROM_RIGHT]
 
-    def _arrived(self, arrived: pa.Table, place: int, counts: dict[str, int]) -> pa.Table:
-        """Return the rows of a side that are on time; count the others."""
+    def _arrived(self, arrived: pa.Table, place: int, counts: dict[str, int], apart: dict[str, pa.Table]) -> pa.Table:
+        """Return the rows of a side that are on time; count the others, and put them apart."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -92,6 +95,9 @@ class JoinInWorkers:
         counts["late"] += int(late.sum())
         counts["without_time"] += int((~timed).sum())
         keep = timed & ~late
+        others = rows.filter(pa.array(~keep))
+        here = {**{name: name for name in self.on}, **side.values}
+        apart[LATE_SIDES[place]] = pa.table({name: others[column] for name, column in here.items()})
         if not self.nulls_wait:
             for name in self.on:
                 keep &= pc.is_valid(rows[name]).to_numpy()

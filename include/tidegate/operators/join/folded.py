@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 from tidegate.operators.join.sides import names_from_right
+from tidegate.operators.join.time_bounds import LATE_SIDES
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import select_sql
@@ -47,8 +48,9 @@ def joined_by_workers(
     context: OperatorContext,
     *,
     is_empty: bool,
-) -> DataFrame | None:
-    """Return the pairs in which at least one row is new, as workers compute them. None: they cannot.
+) -> dict[str, DataFrame] | None:
+    """Return the streams, of which the first has the pairs in which at least one row is new, as workers compute them.
+    None: they cannot.
 
     near: None if rows of any time meet; then they are kept for ever. states: those of both sides.
     """
@@ -94,11 +96,12 @@ def joined_by_workers(
     arriving = [*keys, at, *half_fields(), T.StructField(FROM_RIGHT, T.BooleanType())]
     for side, names in zip(fields, aliases, strict=True):
         arriving += [T.StructField(alias, side[name].dataType) for name, alias in names.items()]
-    folded = fold_rows(batch, arriving, on, remembered, work, given, is_empty=is_empty)
+    apart = {name: list(fields[place].values()) for place, name in enumerate(LATE_SIDES) if name in context.taken}
+    folded = fold_rows(batch, arriving, on, remembered, work, given, is_empty=is_empty, apart=apart)
     if folded is None:
         return None
     context.count(folded.counts)
-    return folded.rows
+    return {"": folded.rows, **folded.apart}
 
 
 def _batch(

@@ -36,7 +36,14 @@ from tidegate.operators.join.sides import (
     met,
     side_rows,
 )
-from tidegate.operators.join.time_bounds import bounds_in, need_time, side_time_problems, side_times, split_late
+from tidegate.operators.join.time_bounds import (
+    LATE_SIDES,
+    bounds_in,
+    need_time,
+    side_time_problems,
+    side_times,
+    split_late,
+)
 from tidegate.operators.retractions.key import ChangelogKey, key_renamed, keys_contain
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
@@ -103,7 +110,7 @@ class IntervalJoin(Operator):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        return ("late-left", "late-right")
+        return LATE_SIDES
 
     @property
     def uses_event_time(self) -> bool:
@@ -161,10 +168,10 @@ class IntervalJoin(Operator):
         check_sides(inputs, self.on, self.prefix, context, self.how)
         if self.how in LEFT_ONLY:
             context.computing.not_by_workers(f"a {self.how} join")
-        elif not context.outputs_taken(self.outputs):
+        else:
             joined = self._by_workers(inputs, times, bounds, context, is_empty=is_empty)
             if joined is not None:
-                return {"": joined}
+                return joined
         return self._by_algebra(inputs, times, bounds, context)
 
     def _by_workers(
@@ -175,8 +182,8 @@ class IntervalJoin(Operator):
         context: OperatorContext,
         *,
         is_empty: bool,
-    ) -> DataFrame | None:
-        """Return the result as workers compute it. None: they cannot."""
+    ) -> dict[str, DataFrame] | None:
+        """Return the streams as workers compute them. None: they cannot."""
         near = Nearness(
             (times[0], times[1]),
             bounds,
@@ -226,7 +233,7 @@ class IntervalJoin(Operator):
             sides.append(Side(state, self.on, arrived[place], touched, ends, self._notes(place)))
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         result = self._result(sides, columns, bounds, context)
-        return {"": result, "late-left": late_left, "late-right": late_right}
+        return {"": result, **dict(zip(LATE_SIDES, (late_left, late_right), strict=True))}
 
     def _result(
         self, sides: Sequence[Side], columns: Sequence[Sequence[str]], bounds: tuple[int, int], context: OperatorContext
@@ -386,12 +393,14 @@ class LatestJoin(ExpiringOperator):
         if self.how != "inner":
             context.computing.not_by_workers(f"a {self.how} join")
         elif (joined := self._by_workers(inputs, context, is_empty=is_empty)) is not None:
-            return {"": joined}
+            return joined
         return {"": self._adding(inputs, context)}
 
     # -- both sides only add rows --------------------------------------------------------------------
 
-    def _by_workers(self, inputs: Sequence[DataFrame], context: OperatorContext, *, is_empty: bool) -> DataFrame | None:
+    def _by_workers(
+        self, inputs: Sequence[DataFrame], context: OperatorContext, *, is_empty: bool
+    ) -> dict[str, DataFrame] | None:
         """Return the new pairs as workers compute them. None: they cannot."""
         if self.expiry.after is not None:
             context.computing.not_by_workers("state_ttl")

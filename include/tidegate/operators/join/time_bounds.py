@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["LATE", "bounds_in", "need_time", "side_time_problems", "side_times", "split_late"]
+__all__ = ["LATE", "LATE_SIDES", "bounds_in", "need_time", "side_time_problems", "side_times", "split_late"]
 
 LATE: Final = "late"
 """The output with rows that are late, or have no time."""
+LATE_SIDES: Final = ("late-left", "late-right")
+"""Those of a join."""
 
 
 def bounds_in(within: object) -> tuple[int, int] | str:

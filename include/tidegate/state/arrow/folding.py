@@ -3,7 +3,7 @@
     the batch's rows, the stored rows of their keys, and the stored rows that end
         ↓  the operator's own function
     changed rows    →  one more file of each state
-    rows to emit    →  a file beside the states, and one of those that they replace
+    rows to emit    →  a file beside the states, one of those that they replace, and one of each other output
 
 So an operator costs Spark one query, whatever it does with the rows. `state/folding.py` is the driver's part.
 """
@@ -26,10 +26,12 @@ from tidegate.state.columns import CHECKPOINT, TOUCHED
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COUNTED", "Fold", "FoldPlan", "Folded", "Lookup", "TooMany", "fold"]
+__all__ = ["APART", "COUNTED", "Fold", "FoldPlan", "Folded", "Lookup", "TooMany", "fold"]
 
 COUNTED: Final = -6
 """The kind of a line with a number of rows that the operator has counted; its name is the counter's."""
+APART: Final = -8
+"""The kind of a line with a file of another output: of the one with the number where others have the state's."""
 
 
 class TooMany(Exception):
@@ -45,6 +47,8 @@ class Folded:
     given: Iterable[pa.Table]
     """The rows to emit."""
     counts: Mapping[str, int] = field(default_factory=dict)
+    apart: Mapping[str, pa.Table] = field(default_factory=dict)
+    """The rows of the operator's other outputs, by their names: such as late ones."""
 
 
 class Fold(Protocol):
@@ -224,6 +228,8 @@ class FoldPlan:
     """The most that a worker holds of the batch."""
     enters: str | None = None
     """The column of the rows to emit that is false where a row, emitted before, is replaced. None: none is."""
+    apart: Mapping[str, Giving] = field(default_factory=dict)
+    """How the rows of other outputs are written: of those that somebody takes."""
 
 
 def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
@@ -245,6 +251,8 @@ def _folded(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name:
         lines.append(Line.of(name, ADDED, split, written, number))
         lines += [compact(state, batch, split, name, number) for batch in range(len(state.batches))]
     lines += plan.giving.write((_parted(rows, plan.enters) for rows in folded.given), split, name)
+    for number, (output, giving) in enumerate(plan.apart.items()):
+        lines.append(Line.of(name, APART, split, giving.write_alone(folded.apart[output], name), number))
     return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
 
 

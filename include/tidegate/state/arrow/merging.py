@@ -142,6 +142,12 @@ class Giving:
         lines = [Line.of(name, GIVEN, split, given.close())]
         return lines if replaced is None else [*lines, Line.of(name, REPLACED, split, replaced.close())]
 
+    def write_alone(self, rows: pa.Table, name: str) -> WrittenFile:
+        """Write rows that replace nothing."""
+        writer = Writer(self.layout, f"{self.folder}/{name}")
+        self._put(writer, rows)
+        return writer.close()
+
     def _put(self, writer: Writer, rows: pa.Table) -> None:
         made = rows if self.made is None else self.made(rows)
         writer.write(self.layout.table({name: made[name] for name in made.column_names}, made.num_rows))

@@ -219,13 +219,15 @@ class Writer:
     """Writes one file of sorted rows, a row group at a time. Whole-number keys are delta-encoded: an eighth of the
     size, and quicker to read than compressed."""
 
+    _sink: Any
+    """Where the file is written, once it has been begun."""
+
     def __init__(self, layout: StateLayout, path: str) -> None:
         self.layout = layout
         self.path = path
         self.rows = 0
         self._held: list[Any] = []
         self._file: Any = None
-        self._sink: Any = None
         self._block = ExitStack()
 
     def write(self, rows: pa.Table) -> None:
