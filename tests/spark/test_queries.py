@@ -43,6 +43,20 @@ def joined(pipeline: Pipeline) -> None:
     both.sink("out", DeltaAppend("tables/out"))
 
 
+def with_late_rows(pipeline: Pipeline) -> None:
+    once = rows(pipeline).deduplicate(by="id", within="1 min", uid="it")
+    once.sink("out", DeltaAppend("tables/out"))
+    once["late"].sink("late", DeltaAppend("tables/late"))
+
+
+def joined_with_late_rows(pipeline: Pipeline) -> None:
+    other = sources(pipeline, "id long, w long, at timestamp", "others", event_time="at", watermark="1 min")
+    both = rows(pipeline).join(other, on="id", within="2 min", how="left", prefix="other_", uid="it")
+    both.sink("out", DeltaAppend("tables/out"))
+    for side in ("late-left", "late-right"):
+        both[side].sink(side, DeltaAppend(f"tables/{side}"))
+
+
 def in_windows(pipeline: Pipeline) -> None:
     windows = rows(pipeline).window(tumbling="1 min", by="id", total="sum(v)", uid="it")
     windows.sink("out", DeltaAppend("tables/out"))
@@ -67,12 +81,20 @@ def play(root: Path, spark: Any, build: Callable[[Pipeline], None], minutes: int
 
 @pytest.mark.parametrize(
     ("build", "event_time"),
-    [(deduplicated, 1), (deduplicated_for_ever, 0), (joined, 1), (in_windows, 1), (aggregated, 0)],
+    [
+        (deduplicated, 1),
+        (with_late_rows, 1),
+        (deduplicated_for_ever, 0),
+        (joined, 1),
+        (joined_with_late_rows, 1),
+        (in_windows, 1),
+        (aggregated, 0),
+    ],
 )
 def test_an_operator_is_one_query_and_event_time_another(
     build: Callable[[Pipeline], None], event_time: int, tmp_path: Path, connect_spark: Any
 ) -> None:
-    """And the table a third one, unless workers have written the rows as they are."""
+    """And the table a third one, unless workers have written the rows as they are. Who takes late rows pays no more."""
     made = play(tmp_path, connect_spark, build)
     stats = made.ack(3).stats
     to_the_table = 1 if stats.rows["out"] and build is deduplicated_for_ever else 0
