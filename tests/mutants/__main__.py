@@ -101,7 +101,7 @@ class _Unchanged:
 
     def passes(self, test: Reaching) -> bool:
         if test.name not in self.passing:
-            self.passing[test.name] = self.trials.run(None, [test]).passed == [test.name]
+            self.passing[test.name] = self.trials.run(None, [test], self.limit).passed == [test.name]
         return self.passing[test.name]
 
 

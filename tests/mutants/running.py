@@ -49,8 +49,8 @@ class SameTurn:
     def pytest_configure(self) -> None:
         from tests.kit import sampling
 
-        sampling._COMMIT = 0
-        sampling.in_turn = lambda number, of: pytest.mark.skipif(False, reason="all turns")  # type: ignore[assignment]
+        sampling._COMMIT = ""
+        sampling.TOGETHER = sys.maxsize
 
 
 @dataclass

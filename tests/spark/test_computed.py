@@ -72,8 +72,8 @@ def left_joined(pipeline: Pipeline) -> None:
         (averaged, "Spark: it has a function that is more than sums, counts, least and greatest values"),
         (summed, "workers"),
         (summed_again, "workers"),
-        (with_ttl, "Spark: state_ttl"),
-        (left_joined, "Spark: an outer join, or rows that are replaced"),
+        (with_ttl, "workers"),
+        (left_joined, "Spark: how='left'"),
     ],
 )
 def test_it_is_told_who_computed_an_operator_and_why(

@@ -221,7 +221,9 @@ def test_days_come_in_any_order_two_at_once_and_one_again_with_other_orders(worl
         assert best == {day(number): max(row["amount"] for row in orders[number]) for number in made}
 
     made = [2]
-    world.make(2)
+    steps = world.ledger.ack(world.make(2), "main").ack.stats.steps
+    told = {step.computed.text for step in steps if step.computed is not None}
+    assert told == {"Spark: an interval keeps no state"}
     whole()
     first, second = world.plan(0), world.plan(1)
     world.work(second)

@@ -280,7 +280,15 @@ class LineCoordinator(Coordinator):
         """See PipelineContext. What the pipeline did not read before the line's origin begins where it began there:
         else a source that begins "now" would leave out all that the pipeline has read."""
         own = super().decided_beginning(source, behind)
-        return own if own is not None else self._live.ledger.beginning(source, self._record.origin)
+        if own is not None:
+            return own
+        decided, recorded = self._live.ledger.beginning(source, self._record.origin), self._recorded
+        if decided is None or recorded.missing() is not None:
+            return decided
+        # Where the pipeline has begun to read: somebody may have accepted that the source leads elsewhere before.
+        ranges = (plan.sources[source] for plan in recorded.counting() if source in plan.sources)
+        read = next((part.start for part in ranges if part.start is not None), None)
+        return decided if read is None else msgspec.structs.replace(decided, at=read)
 
     def next_step(self) -> Replay | CaughtUp | Refuse | Swapped:
         """L2: return what is left to replay, if anything."""

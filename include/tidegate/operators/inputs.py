@@ -134,7 +134,7 @@ def analysed(plan: Callable[[], T], frame: DataFrame, context: OperatorContext) 
     try:
         return plan()
     except Invalid as error:
-        if error.reason == "COLLATION" and repr(context.uid) not in error.what:  # of a state, which has no uid
+        if error.reason == "COLLATION" and not error.what.startswith(f"operator {context.uid!r}"):
             error.what = f"operator {context.uid!r}: {error.what}"
         raise
     except (AnalysisException, ParseException) as error:

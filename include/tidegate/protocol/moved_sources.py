@@ -55,12 +55,9 @@ def under_new_names(by_source: Mapping[str, T], changes: Sequence[SourceChange])
 
 def ranges_after(ranges: Mapping[str, Range], changes: Sequence[SourceChange]) -> dict[str, Range]:
     """Return the ranges of sources by their present names, each up to where the source is read on."""
-    accepted: dict[str, Json] = {}
+    present = dict(ranges)
     for change in changes:
-        position = change.position if change.position is not None else accepted.pop(change.name, None)
-        if change.to is not None and position is not None:
-            accepted[change.to] = position
-    present = under_new_names(ranges, changes)
-    for name in present.keys() & accepted.keys():
-        present[name] = msgspec.structs.replace(present[name], end=accepted[name])
+        present = under_new_names(present, [change])
+        if change.position is not None and change.to in present:
+            present[change.to] = msgspec.structs.replace(present[change.to], end=change.position)
     return present

@@ -26,7 +26,7 @@ from tidegate.state.arrow.folding import APART, COUNTED, Fold, FoldPlan, Lookup,
 from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, TOO_MANY, Giving, Line, MergePlan
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
-from tidegate.state.keyed import key_group, schema_of
+from tidegate.state.keyed import collated_names, key_group, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,13 +120,16 @@ def fold_rows(
     """
     from pyspark.sql.types import IntegerType, StructField, StructType
 
-    emitted = schema_of(given)
+    computing = states[0].state.computing
     schemas = [remembered.state.schema_of_files(remembered.columns) for remembered in states]
+    if collated := [name for kinds in (given, *apart.values()) for name in collated_names(kinds)]:
+        computing.not_by_workers(f"column {collated[0]} has a collation")
+        return None
+    emitted = schema_of(given)
     fields = [*fields, StructField(GROUP, IntegerType())]
     arriving = schema_of(fields)
     schemas_apart = {output: schema_of(its_own) for output, its_own in apart.items()}
-    others, computing = [emitted, arriving, *schemas_apart.values()], states[0].state.computing
-    why = _why_not(batch.sparkSession, states, schemas, others)
+    why = _why_not(batch.sparkSession, states, schemas, [emitted, arriving, *schemas_apart.values()])
     if why is not None:
         computing.not_by_workers(why)
         return None
@@ -258,8 +261,6 @@ def _why_not(
     for state in (remembered.state for remembered in states):
         if not state.is_kept:
             return workers.KEEPS_NOTHING
-        if state.expires and not state.by_row:
-            return "state_ttl"
     if len({remembered.state.groups for remembered in states}) > 1:
         return "its states have been begun with different numbers of key groups"
     for remembered, schema in zip(states, schemas, strict=True):

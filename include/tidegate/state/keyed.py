@@ -66,6 +66,7 @@ __all__ = [
     "KeyedState",
     "StateFolder",
     "TemporaryState",
+    "collated_names",
     "key_group",
     "schema_of",
     "sums_that_do_not_fit_fail",
@@ -696,6 +697,9 @@ class TemporaryState(KeyedState):
     is_kept = False
 
     def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
+        if not is_known_empty(changes):
+            self.computing.by_spark()
+            self.computing.not_by_workers(workers.KEEPS_NOTHING)
         values = [name for name in changes.columns if name not in self.keys and name not in OWN]
         return changes.select(*map(quoted, [*self.keys, *values, *([DELETED] if deletes else [])]))
 
@@ -703,12 +707,21 @@ class TemporaryState(KeyedState):
         names = [*self.keys, *ops]
         if is_known_empty(rows):
             return empty_like(rows.select(*map(quoted, names)))
+        self.computing.by_spark()
+        self.computing.not_by_workers(workers.KEEPS_NOTHING)
         types = {field.name: field.dataType for field in rows.schema.fields}
         merged = rows.groupBy(*map(quoted, self.keys)).agg(*_merging(ops, types))
         return merged.select(*map(quoted, names))
 
     def finish(self) -> StateTable | None:
         return None
+
+
+def collated_names(fields: Sequence[StructField]) -> list[str]:
+    """Return the columns whose texts have a collation."""
+    from pyspark.sql.types import StructType
+
+    return list(collations(msgspec.json.decode(StructType(list(fields)).json())))
 
 
 def schema_of(fields: Sequence[StructField]) -> Json:

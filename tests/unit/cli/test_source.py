@@ -152,3 +152,26 @@ def test_a_server_that_is_replaced_before_anything_was_read_is_accepted_too(fold
     plan = trigger()
     began = shop.coordinator.ledger.beginning("events", 0).at
     assert plan.sources["events"].start == began | {"timeline": 2}
+
+
+def test_a_position_that_is_moved_to_a_source_that_was_accepted_unread_is_that_of_the_moved_one(folder, tidegate):
+    """`faxes` begins with what is new, and was never read: what was read of `events` comes in its place."""
+    only = SHOP.replace('pipeline.source("faxes", Generator(rows=1)).sink("faxes", DeltaAppend("tables/faxes"))', "")
+    shop = Shop(folder, only)
+    shop.checkpoint()
+    shop.folder = folder
+    read = shop.coordinator.ledger.plan(1).sources["events"].end
+    code = REPLACED + FROM_NOW_ON + SHOP.replace('"faxes", Generator(', '"faxes", FromNowOn(')
+    (folder / "shop.py").write_text(code)
+    sys.modules.pop("shop", None)
+    with pytest.raises(Invalid, match="another timeline"):
+        trigger()
+    assert tidegate("source", "accept", CODE, "faxes").code == 0
+    (folder / "shop.py").write_text(
+        code.replace(
+            'pipeline.source("events", Generator(rows=1)).sink("good", DeltaAppend("tables/good"))', ""
+        ).replace('start.get("timeline") != 2', "False")
+    )
+    sys.modules.pop("shop", None)
+    assert tidegate("source", "move", CODE, "events", "faxes").code == 0
+    assert trigger().sources["faxes"].start == read

@@ -167,7 +167,7 @@ class IntervalJoin(Operator):
         inputs = [inputs[0], self.keys.turned(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context, self.how)
         if self.how in LEFT_ONLY:
-            context.computing.not_by_workers(f"a {self.how} join")
+            context.computing.not_by_workers(f"how={self.how!r}")
         else:
             joined = self._by_workers(inputs, times, bounds, context, is_empty=is_empty)
             if joined is not None:
@@ -388,10 +388,11 @@ class LatestJoin(ExpiringOperator):
         if gone_right is not None:
             gone_right = self.keys.looked_at(self.keys.turned(gone_right, context), self.how)
         if self.updates_over(gone_left is not None or gone_right is not None):
-            context.computing.not_by_workers("an outer join, or rows that are replaced")
+            none_replaced = gone_left is None and gone_right is None
+            context.computing.not_by_workers(f"how={self.how!r}" if none_replaced else "a side replaces rows")
             return self._replacing(inputs, (gone_left, gone_right), context)
         if self.how != "inner":
-            context.computing.not_by_workers(f"a {self.how} join")
+            context.computing.not_by_workers(f"how={self.how!r}")
         elif (joined := self._by_workers(inputs, context, is_empty=is_empty)) is not None:
             return joined
         return {"": self._adding(inputs, context)}

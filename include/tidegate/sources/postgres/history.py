@@ -13,7 +13,7 @@ from typing import Any
 from tidegate.errors import Invalid
 from tidegate.records.records import Json
 
-__all__ = ["ServerHistory", "find_history", "nothing_to_accept", "older_copy", "refuse_other_timeline"]
+__all__ = ["ServerHistory", "find_history", "nothing_read", "nothing_to_accept", "older_copy", "refuse_other_timeline"]
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,21 @@ def find_history(cursor: Any, source: str, connection: str) -> ServerHistory:
     return ServerHistory(str(system), int(timeline, 16), str(started))
 
 
-def refuse_other_timeline(source: str, history: ServerHistory, position: Json) -> None:
-    """Raise Invalid if the history has branched off since. A position of an older version does not say where it was."""
+def refuse_other_timeline(source: str, history: ServerHistory, position: Json, *, unread: bool = False) -> None:
+    """Raise Invalid if the history has branched off since. A position of an older version does not say where it was.
+
+    unread: nothing was read yet that could be looked for.
+    """
     then = position.get("timeline", history.timeline)
     if then != history.timeline:
         raise Invalid(
             f"source {source!r}: the server is on timeline {history.timeline}, and was on {then}: a standby was "
             "promoted, or the database was restored to an earlier time",
             expected=f"timeline {then}, or a person's word that this one is to be read",
-            help=f"tidegate source accept MODULE:PIPELINE {source}: it looks whether what was read last is there, and "
+            help=f"tidegate source accept MODULE:PIPELINE {source} --unproven: nothing was read yet that could be "
+            "looked for, so make sure that this server has all that the other one had"
+            if unread
+            else f"tidegate source accept MODULE:PIPELINE {source}: it looks whether what was read last is there, and "
             "goes on after it. If it is not there, roll the pipeline back to a checkpoint that the database still has, "
             "and accept the timeline then",
             reason="OTHER_TIMELINE",
@@ -75,6 +81,16 @@ def older_copy(source: str, what: str, more_help: str = "") -> Invalid:
         help="put the right database back; or roll the pipeline back to a checkpoint from before the copy, after which "
         "everything that the copy has is read" + (f"; {more_help}" if more_help else ""),
         reason="OLDER_COPY",
+    )
+
+
+def nothing_read(source: str) -> Invalid:
+    """Return the error for a position from before anything was read."""
+    return Invalid(
+        f"source {source!r} has read nothing yet that could be looked for",
+        expected="a person's word that this server has all that the other one had",
+        help=f"if it has: tidegate source accept MODULE:PIPELINE {source} --unproven",
+        reason="NOTHING_READ",
     )
 
 

@@ -40,6 +40,7 @@ from tidegate.sources.postgres.columns import (
 from tidegate.sources.postgres.history import (
     ServerHistory,
     find_history,
+    nothing_read,
     nothing_to_accept,
     older_copy,
     refuse_other_timeline,
@@ -151,7 +152,7 @@ class PostgresTable(Source):
             columns = read_columns(self.table_name, found, wanted, self.as_text)
             if start is not None:
                 self._refuse_other_table(start, found, history, context)
-                refuse_other_timeline(context.source, history, start)
+                refuse_other_timeline(context.source, history, start, unread="last" not in start)
             first, horizon = int(start["xid"]) if start is not None else 0, _horizon(cursor)
             if horizon < first:
                 raise self._other_table(context)  # an older copy, whose transactions have the same ids once more
@@ -216,6 +217,8 @@ class PostgresTable(Source):
                 self._refuse_older_copy(cursor, position, found, history, context)
                 if position.get("timeline", history.timeline) == history.timeline:
                     raise nothing_to_accept(context.source, history)
+                if "last" not in position:
+                    raise nothing_read(context.source)
         return position | history.json
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:
