@@ -16,7 +16,9 @@ import pytest
 from tests.crash.harness import Crew, finish
 from tests.crash.world import CrashWorld, check
 from tests.kit.limits import Limits
-from tests.kit.sampling import turn_of
+from tests.kit.sampling import in_turn, turn_of
+
+pytestmark = in_turn(seconds=160)
 
 BEFORE_DECISION = [
     "S1.entry.before",

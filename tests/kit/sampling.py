@@ -39,7 +39,7 @@ def _commit() -> str:
 
 _COMMIT = _commit()
 
-TOGETHER = 800
+TOGETHER = 450
 """For how many seconds of one processor stories that take turns are told at a commit."""
 
 

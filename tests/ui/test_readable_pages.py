@@ -23,7 +23,7 @@ import pytest
 from deltalake import write_deltalake
 
 from tests.dags.server import DATABASES
-from tests.kit.sampling import turn_of
+from tests.kit.sampling import in_turn, turn_of
 from tests.kit.toy_world import ToyWorld
 from tests.kit.waiting import eventually
 from tests.ui.browser import Browser, Page
@@ -33,6 +33,8 @@ from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.history.table import remember
 from tidegate.lifecycle import savepoint
+
+pytestmark = in_turn(seconds=42)
 
 AXE = "4.14.1"
 AXE_HASH = "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
