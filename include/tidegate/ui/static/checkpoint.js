@@ -397,6 +397,7 @@ function steps(d) {
           { head: "Step", cell: (row) => row.step },
           { head: "Job", cell: (row) => row.job },
           { head: "Took", right: true, cell: (row) => seconds(row.took) },
+          ...(rows.some((row) => row.computed.length) ? [computedColumn] : []),
           { head: "Rows", right: true, cell: (row) => count(row.rows) },
           {
             head: "Rows/s",
@@ -407,7 +408,6 @@ function steps(d) {
           ...(rows.some((row) => row.spark("queries") !== null) ? sparkColumns : []),
           { head: "Watermark (UTC)", cell: (row) => (row.mark ? time(row.mark) : none) },
           { head: "Counted", cell: counted },
-          ...(rows.some((row) => row.computed.length) ? [computedColumn] : []),
         ],
         rows,
         { label: "Steps", stack: true, key: (row) => `${row.job} ${row.step}` },
