@@ -286,8 +286,8 @@ class LineCoordinator(Coordinator):
         if decided is None or recorded.missing() is not None:
             return decided
         # Where the pipeline has begun to read: somebody may have accepted that the source leads elsewhere before.
-        ranges = (plan.sources[source] for plan in recorded.counting() if source in plan.sources)
-        read = next((part.start for part in ranges if part.start is not None), None)
+        ranges = [plan.sources[source] for plan in recorded.counting() if source in plan.sources]
+        read = next((part.start for part in ranges if not part.empty), ranges[-1].end if ranges else None)
         return decided if read is None else msgspec.structs.replace(decided, at=read)
 
     def next_step(self) -> Replay | CaughtUp | Refuse | Swapped:

@@ -73,25 +73,22 @@ def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> d
     if open_ids := tuple(entry.id for entry in view.still_open()):
         raise control.busy(open_ids, "sources are moved, dropped and accepted between checkpoints")
     base = rules.plan_base(view)
-    began = _began(pipeline, view, base, change)
-    if base is None and began:
-        return began
-    if base is None:
-        raise Invalid(
-            f"pipeline {pipeline.graph.name!r} has read nothing yet",
-            expected="a pipeline with a position for each source",
-            help="nothing to do: change the code; one that begins with what is new begins anew under another name",
-            reason="NO_POSITION",
-        )
-    if base.plan.by_interval:
+    if base is not None and base.plan.by_interval:
         raise Invalid(
             f"pipeline {pipeline.graph.name!r} reads by data interval: its sources have no positions",
             expected="a pipeline with a position for each source",
             help="nothing to do: change the code",
             reason="NO_POSITION",
         )
-    declared = began | planned_ranges(base, source_changes(view, base))
-    if change.name not in declared:
+    declared = _began(pipeline, view, base, change) | planned_ranges(base, source_changes(view, base))
+    if base is None and not declared:
+        raise Invalid(
+            f"pipeline {pipeline.graph.name!r} has read nothing yet",
+            expected="a pipeline with a position for each source",
+            help="nothing to do: change the code; one that begins with what is new begins anew under another name",
+            reason="NO_POSITION",
+        )
+    if base is not None and change.name not in declared:
         raise Invalid(
             f"checkpoint {base.id} has no position of a source {change.name!r}",
             expected=f"one of {', '.join(sorted(declared))}",

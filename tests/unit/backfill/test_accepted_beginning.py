@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.toy_backfill import Endless, Numbers, backfilled
+from tests.simulation.toy_backfill import Endless, Numbers, never, replayed
+from tidegate.backfill import begin, swap
 from tidegate.errors import Invalid
 from tidegate.lifecycle.source_acts import accept_source
 from tidegate.records.records import Json
@@ -43,12 +44,15 @@ class FromNowOn(Numbers):
         return {**position, "timeline": self.server.timeline}
 
 
-def test_a_backfill_from_the_beginning_knows_where_a_source_was_accepted_unread(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by_hand", [False, True], ids=["", "after a change by hand, which reads nothing"])
+def test_a_backfill_from_the_beginning_knows_where_a_source_was_accepted_unread(tmp_path: Path, by_hand: bool) -> None:
     server = Server()
     world = Endless(tmp_path)
     world.source = FromNowOn(server)
     failed = world.trigger("first")
     world.coordinator().abort(failed, "CANCELLED", "")
+    if by_hand:
+        world.checkpoint("by hand", standing=True)
     server.timeline, server.now = 2, 30
     with pytest.raises(Invalid, match="another timeline"):
         world.trigger("second")
@@ -57,5 +61,7 @@ def test_a_backfill_from_the_beginning_knows_where_a_source_was_accepted_unread(
         world.checkpoint(f"run {number}")
     before = world.rows()
     assert before == [10, 11, 12, 13, 14, 15]
-    backfilled(world, 0)
+    line = begin(world.coordinator(), "fix", 0, by="ann", drops_by_hand=by_hand)
+    replayed(line)
+    swap(line, by="ann", choices={}, wait=never)
     assert world.rows() == before
