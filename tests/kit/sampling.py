@@ -66,7 +66,9 @@ def leave_to_other_commits(items: Sequence[pytest.Item]) -> None:
 
 
 def turn_of(cases: Sequence[Case], of: int) -> list[Case]:
-    """The cases whose turn it is at this commit, each `of`th; all of them if the environment says ALL_CASES."""
+    """The cases whose turn it is at this commit, each `of`th and at least one; all of them if the environment says
+    ALL_CASES."""
+    of = min(of, len(cases))
     return list(cases) if ALL else list(cases[_draw(str(of)) % of :: of])
 
 
