@@ -68,7 +68,7 @@ def left_joined(pipeline: Pipeline) -> None:
     [
         (deduplicated, "workers"),
         (late_taken, "workers"),
-        (by_a_double, "Spark: key d is a double"),
+        (by_a_double, "Spark: key d is of type double"),
         (averaged, "Spark: it has a function that is more than sums, counts, least and greatest values"),
         (summed, "workers"),
         (summed_again, "workers"),

@@ -134,7 +134,7 @@ class Deduplicate(Operator):
         return {"": self._within(on_time, rows.columns, context), LATE: late}
 
     def _by_workers(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame] | None:
-        """Return the streams as workers compute it. None: they cannot."""
+        """Return the streams as workers compute them. None: they cannot."""
         from pyspark.sql import functions as F
         from pyspark.sql import types as T
 

@@ -189,7 +189,7 @@ def _first(
 def why_not_ordered(fields: Sequence[StructField]) -> str | None:
     """Return why workers cannot order by these columns, if so: their values have another order in Arrow."""
     odd = (
-        f"column {field['name']}, by which it orders, is a {type_name(field['type'])}"
+        f"column {field['name']}, by which it orders, is of type {type_name(field['type'])}"
         for field in schema_of(fields)["fields"]
         if not is_key(field["type"]) and field["type"] not in ("boolean", "float", "double")
     )

@@ -22,15 +22,17 @@ class Computing:
         """Workers have looked up, computed and written, in one query."""
         self.workers = True
 
-    def by_spark(self) -> None:
+    def by_spark(self, why: str | None = None) -> None:
         """DataFrame algebra has: several queries."""
         self.spark = True
+        if why is not None:
+            self.not_by_workers(why)
 
     def not_by_workers(self, why: str) -> None:
         """Workers cannot, for this reason."""
         self.reasons[why] = None
 
-    def told(self) -> Computed | None:
+    def recorded(self) -> Computed | None:
         """Return what is recorded. None: it had nothing to do."""
         if not self.workers and not self.spark:
             return None

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from tidegate.delta import WrittenFile, schema_problems
+from tidegate.delta import Location, WrittenFile, schema_problems
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
 from tidegate.records.records import Json
@@ -30,7 +30,7 @@ from tidegate.state.keyed import collated_names, key_group, schema_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
     from tidegate.state.keyed import KeyedState
@@ -118,82 +118,109 @@ def fold_rows(
     made: makes the rows to emit of what `work` gives. None: they are the same.
     apart: the operator's other outputs that are asked for, each with the columns of its rows.
     """
-    from pyspark.sql.types import IntegerType, StructField, StructType
+    from pyspark.sql.types import IntegerType, StructField
 
-    computing = states[0].state.computing
+    first = states[0].state
     schemas = [remembered.state.schema_of_files(remembered.columns) for remembered in states]
-    if collated := [name for kinds in (given, *apart.values()) for name in collated_names(kinds)]:
-        computing.not_by_workers(f"column {collated[0]} has a collation")
-        return None
-    emitted = schema_of(given)
     fields = [*fields, StructField(GROUP, IntegerType())]
-    arriving = schema_of(fields)
-    schemas_apart = {output: schema_of(its_own) for output, its_own in apart.items()}
-    why = _why_not(batch.sparkSession, states, schemas, [emitted, arriving, *schemas_apart.values()])
-    if why is not None:
-        computing.not_by_workers(why)
+    main, others = _Output("given", given), {name: _Output(name, own) for name, own in apart.items()}
+    if (why := _why_not(states, schemas, fields, [main, *others.values()])) is not None:
+        first.computing.not_by_workers(why)
         return None
-    nothing = partial(no_rows, batch.sparkSession)
-    given_columns = StructType(list(given))
     if is_empty and not any(_has_work(remembered) for remembered in states):
-        none_apart = {output: nothing(StructType(list(its_own))) for output, its_own in apart.items()}
-        return FoldedRows(
-            nothing(given_columns), {}, none_apart
-        )  # nor does it take new columns: the operator's other states do not, either
+        # Nor does it take new columns: the operator's other states do not, either.
+        return FoldedRows(main.nothing(first), {}, {name: output.nothing(first) for name, output in others.items()})
     for remembered, schema in zip(states, schemas, strict=True):
         remembered.state.checked(schema)
         remembered.state.regroup(grouped_by)
-    first = states[0].state
     folders = [remembered.state.new_folder("fold") for remembered in states]
-    aside, location = f"{folders[0]}-given", first.to.location
-    folders_apart = {output: f"{folders[0]}-{output}" for output in apart}
+    folder, location = folders[0], first.to.location
+    replaced = _Output("replaced", given) if wants_replaced else None
     due = [remembered.state.due_batches() for remembered in states]
     group = key_group(grouped_by, first.groups)
     if anywhere is not None:
         group = f"IF({anywhere}, CAST(pmod(xxhash64(spark_partition_id()), {first.groups}) AS INT), {group})"
     grouped = select_sql(batch, ["*", f"{group} AS {GROUP}"])
     with first.split_by_group(empty_like(grouped) if is_empty else grouped) as (rows, count):
+        arriving = schema_of(fields)
         plan = FoldPlan(
             lookups=[
-                each.lookup(grouped_by, each.state.merge_plan(schema, folder, count, batches))
-                for each, schema, folder, batches in zip(states, schemas, folders, due, strict=True)
+                each.lookup(grouped_by, each.state.merge_plan(schema, own, count, batches))
+                for each, schema, own, batches in zip(states, schemas, folders, due, strict=True)
             ],
             work=work,
             arriving=arrow_schema(arriving, list(columns(arriving))),
-            giving=Giving(
-                workers.layout_of(emitted, (), location),
-                location.full(aside),
-                made,
-                location.full(f"{aside}-replaced") if wants_replaced else None,
-            ),
+            giving=main.giving(location, folder, made, replaced),
             most_bytes=MOST_BYTES,
             enters=enters,
-            apart={
-                output: Giving(workers.layout_of(schema, (), location), location.full(folders_apart[output]))
-                for output, schema in schemas_apart.items()
-            },
+            apart={name: output.giving(location, folder) for name, output in others.items()},
         )
         holding = [[each.state for each in states], *([[beside]] if beside is not None else [])]
         light = workers.are_light(fields, *(_files(holding) if keeps_rows else ()))
         outcome = _Outcome(_run(plan, rows, fields, count, is_empty=is_empty, light=light), count)
     if outcome.too_many:
-        for remembered, folder in zip(states, folders, strict=True):
-            remembered.state.to.location.remove_folder(folder)
-        for folder in (aside, f"{aside}-replaced", *folders_apart.values()):
-            location.remove_folder(folder)
-        computing.not_by_workers("more rows than workers can hold")
+        for remembered, own in zip(states, folders, strict=True):
+            remembered.state.to.location.remove_folder(own)
+        for output in filter(None, (main, replaced, *others.values())):
+            location.remove_folder(output.folder(folder))
+        first.computing.not_by_workers("more rows than workers can hold")
         return None
-    computing.by_workers()
+    first.computing.by_workers()
     for number, remembered in enumerate(states):
-        added, replaced = outcome.files(number, due[number])
-        remembered.state.add_files(folders[number], schemas[number], added, replaced, due[number])
-    came = first.read_aside(aside, outcome.given, emitted)
-    went = first.read_aside(f"{aside}-replaced", outcome.replaced, emitted) if wants_replaced else None
-    rows_apart = {}
-    for number, (output, its_own) in enumerate(apart.items()):
-        read = first.read_aside(folders_apart[output], outcome.apart(number), schemas_apart[output])
-        rows_apart[output] = read if read is not None else nothing(StructType(list(its_own)))
-    return FoldedRows(came if came is not None else nothing(given_columns), outcome.counts, rows_apart, went)
+        added, compacted = outcome.files(number, due[number])
+        remembered.state.add_files(folders[number], schemas[number], added, compacted, due[number])
+    return FoldedRows(
+        main.read(first, folder, outcome.given),
+        outcome.counts,
+        {
+            name: output.read(first, folder, outcome.apart(number))
+            for number, (name, output) in enumerate(others.items())
+        },
+        replaced.read(first, folder, outcome.replaced) if replaced is not None else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Output:
+    """Rows that workers give out, in files beside the operator's first state."""
+
+    name: str
+    columns: Sequence[StructField]
+
+    @cached_property
+    def schema(self) -> Json:
+        """Its columns, as the schema of files."""
+        return schema_of(self.columns)
+
+    def folder(self, beside: str) -> str:
+        """Return where its files are. beside: the folder of the state's."""
+        return f"{beside}-{self.name}"
+
+    def giving(
+        self,
+        location: Location,
+        beside: str,
+        made: Callable[[pa.Table], pa.Table] | None = None,
+        replaced: _Output | None = None,
+    ) -> Giving:
+        """Return how workers write it. made: makes its rows. replaced: the output with those that it replaces."""
+        return Giving(
+            workers.layout_of(self.schema, (), location),
+            location.full(self.folder(beside)),
+            made,
+            location.full(replaced.folder(beside)) if replaced is not None else None,
+        )
+
+    def read(self, state: KeyedState, beside: str, files: Mapping[str, WrittenFile]) -> DataFrame:
+        """Return the rows that workers have written."""
+        rows = state.read_aside(self.folder(beside), files, self.schema)
+        return self.nothing(state) if rows is None else rows
+
+    def nothing(self, state: KeyedState) -> DataFrame:
+        """Return no rows."""
+        from pyspark.sql.types import StructType
+
+        return no_rows(state.spark, StructType(list(self.columns)))
 
 
 def _files(parts: Sequence[Sequence[KeyedState]]) -> list[list[StateFile]]:
@@ -255,20 +282,22 @@ class _Outcome:
 
 
 def _why_not(
-    spark: SparkSession, states: Sequence[Remembered], schemas: Sequence[Json], others: Sequence[Json]
+    states: Sequence[Remembered], schemas: Sequence[Json], arriving: Sequence[StructField], outputs: Sequence[_Output]
 ) -> str | None:
     """Return why workers cannot do it, if they cannot."""
-    for state in (remembered.state for remembered in states):
-        if not state.is_kept:
-            return workers.KEEPS_NOTHING
+    if not all(remembered.state.is_kept for remembered in states):
+        return workers.KEEPS_NOTHING
     if len({remembered.state.groups for remembered in states}) > 1:
         return "its states have been begun with different numbers of key groups"
     for remembered, schema in zip(states, schemas, strict=True):
         if (why := workers.why_not_merged(schema, remembered.state.keys, {})) is not None:
             return why
-        if not workers.usable(spark, remembered.state.to.location):
+        if not workers.usable(remembered.state.spark, remembered.state.to.location):
             return workers.OUT_OF_REACH
-    for schema in (*schemas, *others):
+    for given in (*(output.columns for output in outputs), arriving):
+        if collated := collated_names(given):
+            return f"column {collated[0]} has a collation"
+    for schema in (*schemas, *(output.schema for output in outputs), schema_of(arriving)):
         if (why := workers.why_not_written(schema)) is not None:
             return why
         if problems := schema_problems(schema, ()):

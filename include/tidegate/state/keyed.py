@@ -299,7 +299,6 @@ class KeyedState:
         from pyspark.sql.types import StructField
 
         if not self.is_kept:
-            self.computing.not_by_workers(workers.KEEPS_NOTHING)
             return None
         columns = _columns(rows, [*self.keys, *ops, *([ending.weight] if ending.weight else [])])
         of = {field.name: field for field in columns}
@@ -698,8 +697,7 @@ class TemporaryState(KeyedState):
 
     def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
         if not is_known_empty(changes):
-            self.computing.by_spark()
-            self.computing.not_by_workers(workers.KEEPS_NOTHING)
+            self.computing.by_spark(workers.KEEPS_NOTHING)
         values = [name for name in changes.columns if name not in self.keys and name not in OWN]
         return changes.select(*map(quoted, [*self.keys, *values, *([DELETED] if deletes else [])]))
 
@@ -707,8 +705,7 @@ class TemporaryState(KeyedState):
         names = [*self.keys, *ops]
         if is_known_empty(rows):
             return empty_like(rows.select(*map(quoted, names)))
-        self.computing.by_spark()
-        self.computing.not_by_workers(workers.KEEPS_NOTHING)
+        self.computing.by_spark(workers.KEEPS_NOTHING)
         types = {field.name: field.dataType for field in rows.schema.fields}
         merged = rows.groupBy(*map(quoted, self.keys)).agg(*_merging(ops, types))
         return merged.select(*map(quoted, names))

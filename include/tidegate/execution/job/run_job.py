@@ -449,7 +449,7 @@ class Attempt:
                     self.step(f"state of {stage.name}")
                     with self.measuring.timed(f"state {stage.name}"):
                         streams |= self.operating.run(stage, streams, spark)
-                        self.measuring.note_computed(self.operating.computing[stage.name].told())
+                        self.measuring.note_computed(self.operating.computing[stage.name].recorded())
                 else:
                     with self.measuring.timed("plan"):
                         streams |= stage_results(stage, streams, self.graph)
@@ -467,6 +467,7 @@ class Attempt:
         if stage.name == by_hand.stage.name:
             with self.measuring.timed(f"state {stage.name}"):
                 results = by_hand.work(self.operating, streams)
+                self.measuring.note_computed(self.operating.computing[stage.name].recorded())
             mine = (stage.name, replaced_rows_of(stage.name))
             if by_hand.gives:
                 streams |= {name: frame if name in mine else empty_like(frame) for name, frame in results.items()}

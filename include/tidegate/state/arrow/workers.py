@@ -104,9 +104,9 @@ def merges(schema: Json, keys: Sequence[str], ops: Mapping[str, str]) -> bool:
 def why_not_merged(schema: Json, keys: Sequence[str], ops: Mapping[str, str]) -> str | None:
     """Return why workers cannot merge these columns, if they cannot."""
     types = {name: field["type"] for name, field in columns(schema).items()}
-    odd_keys = (f"key {name} is a {type_name(types[name])}" for name in keys if not is_key(types[name]))
+    odd_keys = (f"key {name} is of type {type_name(types[name])}" for name in keys if not is_key(types[name]))
     odd = (
-        f"a {'sum' if op == 'sum' else 'least or greatest value'} of {type_name(types[name])}"
+        f"a {'sum' if op == 'sum' else 'least or greatest value'} of type {type_name(types[name])}"
         for name, op in ops.items()
         if not _is_merged(types[name], op)
     )
