@@ -400,7 +400,7 @@ def test_every_name_in_a_file_that_is_named_exists(document):
     assert wrong == []
 
 
-OBJECTS = {"changes", "context", "it", "publication", "restart", "retention", "spark", "state", "timers"}
+OBJECTS = {"changes", "clock", "context", "it", "publication", "restart", "retention", "spark", "state", "timers"}
 """Names of arguments and of tables of settings, which are those of modules, too."""
 
 

@@ -212,7 +212,10 @@ SAMPLES: dict[str, Record] = {
             steps=[
                 StepStats(name="read", after_s=0.25, seconds=0.125, spark=WORK),
                 StepStats(
-                    name="state totals", after_s=0.375, seconds=0.5, computed=Computed(spark=True, why=["a left join"])
+                    name="state totals",
+                    after_s=0.375,
+                    seconds=0.5,
+                    computed=Computed(spark=True, why=["a left join"], spilled=4096),
                 ),
             ],
             between=SparkWork(queries=0, query_s=0.0),

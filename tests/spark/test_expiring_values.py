@@ -15,6 +15,7 @@ from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.sinks import DeltaAppend, DeltaUpsert
+from tidegate.state.arrow import workers
 
 pytestmark = in_turn(seconds=115)
 
@@ -83,7 +84,7 @@ def test_a_key_that_was_forgotten_counts_its_values_anew(tmp_path: Path, spark: 
     assert play.day(3, a=[1, 2, 3], b=[3]) == {"a": (5, 3), "b": (4, 3)}, "1 was counted in an earlier life only"
 
 
-@pytest.mark.parametrize("computed_by", ["workers", "workers, of much", "the algebra"])
+@pytest.mark.parametrize("computed_by", ["workers", "workers, of much", "through Spark"])
 def test_values_of_an_earlier_life_do_not_count_while_they_are_still_kept(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, computed_by: str
 ) -> None:
@@ -91,8 +92,8 @@ def test_values_of_an_earlier_life_do_not_count_while_they_are_still_kept(
     if computed_by == "workers, of much":
         monkeypatch.setattr("tidegate.execution.job.run_job.is_small", lambda _: False)
         monkeypatch.setattr("tidegate.operators.distinct.reducing.UNREDUCED", 0)
-    if computed_by == "the algebra":
-        monkeypatch.setattr("tidegate.operators.distinct.folded.fold_rows", lambda *_, **__: None)
+    if computed_by == "through Spark":
+        monkeypatch.setattr(workers, "usable", lambda *_: False)
     play = Days(tmp_path, spark, counts("36 h"))
     play.day(0, a=[1])
     play.day(1, b=[1, 2])

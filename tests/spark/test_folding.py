@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -11,12 +12,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tests.kit.sampling import in_turn, only_with_all, some_of
+from tests.kit.sampling import in_turn
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
+from tidegate.errors import Invalid
 from tidegate.execution.job import run_job as run_job_module
 from tidegate.operators.aggregate import Aggregate
-from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.distinct import folded, reducing
 from tidegate.operators.join.join import IntervalJoin
 from tidegate.operators.window.sessions import SessionWindows
@@ -63,32 +64,32 @@ def refuse_algebra(*_: Any, **__: Any) -> Any:
     raise AssertionError("workers can do this")
 
 
-def counted_algebra(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A list that grows with each join that is left to the algebra."""
-    left: list[str] = []
-    by_algebra = IntervalJoin._by_algebra
-
-    def counted(self: IntervalJoin, *told: Any) -> Any:
-        left.append("join")
-        return by_algebra(self, *told)
-
-    monkeypatch.setattr(IntervalJoin, "_by_algebra", counted)
-    return left
+@pytest.fixture
+def out_of_reach(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """From when it is called on, workers do not reach files: Spark brings rows and takes them."""
+    return lambda: monkeypatch.setattr(workers, "usable", lambda *_: False)
 
 
-def test_workers_do_it_where_they_can_and_the_algebra_gives_the_same_where_they_cannot(
-    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+def as_an_earlier_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put rows of one key into several key groups: by all keys of a state, the time of a row among them."""
+    opened = KeyedState.__init__
+
+    def as_before(self: KeyedState, *told: Any) -> None:
+        opened(self, *told[:7])
+
+    monkeypatch.setattr(KeyedState, "__init__", as_before)
+    monkeypatch.setattr(KeyedState, "regroup", lambda *_: None)
+    monkeypatch.setattr(workers, "usable", lambda *_: False)
+
+
+def test_rows_are_the_same_whether_workers_reach_files_or_spark_brings_them(
+    tmp_path: Path, spark: Any, out_of_reach: Callable[[], None]
 ) -> None:
-    with monkeypatch.context() as only_workers:
-        only_workers.setattr(IntervalJoin, "_by_algebra", refuse_algebra)
-        only_workers.setattr(Deduplicate, "_within", refuse_algebra)
-        by_workers = rows(play_in_four(tmp_path / "workers", spark))
-    assert sum(by_workers["once"].values()) > 3
-    assert sum(by_workers["paid"].values()) > 3
-    monkeypatch.setattr(folding, "fold_rows", refuse_algebra)
-    monkeypatch.setattr("tidegate.operators.join.folded.fold_rows", lambda *_, **__: None)
-    monkeypatch.setattr("tidegate.operators.deduplicate.fold_rows", lambda *_, **__: None)
-    assert rows(play_in_four(tmp_path / "algebra", spark)) == by_workers
+    by_files = rows(play_in_four(tmp_path / "files", spark))
+    assert sum(by_files["once"].values()) > 3
+    assert sum(by_files["paid"].values()) > 3
+    out_of_reach()
+    assert rows(play_in_four(tmp_path / "spark", spark)) == by_files
 
 
 VISITS = [
@@ -154,8 +155,8 @@ def of_visits(visits: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.usefixtures("arrives")
-def test_distinct_values_are_counted_by_workers_as_by_the_algebra_and_by_plain_python(
-    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+def test_distinct_values_are_counted_as_by_plain_python_however_rows_come_to_workers(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, out_of_reach: Callable[[], None]
 ) -> None:
     wanted = []
     for page in {visit["page"] for visit in VISITS}:
@@ -165,8 +166,8 @@ def test_distinct_values_are_counted_by_workers_as_by_the_algebra_and_by_plain_p
     with monkeypatch.context() as only_workers:
         only_workers.setattr(Aggregate, "_distinct", refuse_algebra)
         assert distinct_visits(tmp_path / "workers", spark, build) == wanted
-    monkeypatch.setattr("tidegate.operators.distinct.folded.fold_rows", lambda *_, **__: None)
-    assert distinct_visits(tmp_path / "algebra", spark, build) == wanted
+    out_of_reach()
+    assert distinct_visits(tmp_path / "spark", spark, build) == wanted
 
 
 @pytest.mark.usefixtures("arrives")
@@ -184,7 +185,12 @@ def test_a_result_may_be_called_as_a_column_of_the_fold(name: str, tmp_path: Pat
 @pytest.mark.usefixtures("arrives")
 @pytest.mark.parametrize(("by", "left_out"), [(["page"], "last_city"), (["page"], ""), ([], "")])
 def test_beside_counts_of_values_of_one_type_the_other_aggregates_come_along(
-    by: list[str], left_out: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+    by: list[str],
+    left_out: str,
+    tmp_path: Path,
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    out_of_reach: Callable[[], None],
 ) -> None:
     """The batch is read once. A row without any value counts, too. Without the text, a row that carries what comes
     along is reduced with those of other counts, which do not."""
@@ -203,8 +209,8 @@ def test_beside_counts_of_values_of_one_type_the_other_aggregates_come_along(
         totals = distinct_visits(tmp_path / "workers", spark, pages(by, functions))
     last = totals if by else [max(totals, key=lambda row: row["visits"])]
     assert last == sorted(wanted, key=str)
-    monkeypatch.setattr("tidegate.operators.distinct.folded.fold_rows", lambda *_, **__: None)
-    assert distinct_visits(tmp_path / "algebra", spark, pages(by, functions)) == totals
+    out_of_reach()
+    assert distinct_visits(tmp_path / "spark", spark, pages(by, functions)) == totals
 
 
 def test_rows_are_reduced_again_after_a_while_where_that_has_not_made_them_fewer(
@@ -234,44 +240,44 @@ def test_rows_are_reduced_again_after_a_while_where_that_has_not_made_them_fewer
     assert play.rows("tables/totals") == [{"page": "p", "visitors": 40 + 6, "cities": 1}]
 
 
-def test_more_rows_than_workers_can_hold_are_left_to_spark_and_nothing_of_the_attempt_is_left(
+def to_the_end(root: Path, spark: Any) -> SmallPipeline:
+    play = play_in_four(root, spark)
+    play.checkpoint(drain=Drain(by="a test"))
+    return play
+
+
+def spilled(play: SmallPipeline) -> int:
+    """The bytes that workers have written to local disk, in the checkpoints that are retained."""
+    last = play.coordinator().ledger.view().last_id
+    steps = [step for id in (last - 1, last) for step in play.ack(id).stats.steps]
+    return sum(step.computed.spilled for step in steps if step.computed is not None)
+
+
+@pytest.mark.parametrize("by_files", [True, False])
+def test_more_rows_than_workers_can_hold_wait_on_local_disk(
+    by_files: bool, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, out_of_reach: Callable[[], None]
+) -> None:
+    """Of the batch, of what is stored, and of what ends when event time does."""
+    small = to_the_end(tmp_path / "small", spark)
+    assert not spilled(small)
+    monkeypatch.setattr(folding, "MOST_BYTES", 100)
+    if not by_files:
+        out_of_reach()
+    large = to_the_end(tmp_path / "large", spark)
+    assert rows(large) == rows(small)
+    assert spilled(large)
+
+
+def test_a_key_with_more_rows_than_memory_can_hold_is_refused_and_nothing_of_the_attempt_is_left(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = rows(play_in_four(tmp_path / "small", spark))
-    monkeypatch.setattr(folding, "MOST_BYTES", 10)
-    left = counted_algebra(monkeypatch)
-    play = play_in_four(tmp_path / "large", spark)
-    assert rows(play) == wanted
-    assert len(left) == 4
-    assert not [path for path in (play.root / "ledger").rglob("*fold-*") if path.is_dir() and any(path.iterdir())]
-
-
-@only_with_all
-def test_few_rows_that_meet_many_or_end_many_are_left_to_spark_too(
-    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A key with many rows on both sides; and the end of event time, which ends all that is stored."""
-
-    def to_the_end(root: Path) -> SmallPipeline:
-        play = play_in_four(root, spark)
-        play.checkpoint(drain=Drain(by="a test"))
-        return play
-
-    wanted = rows(to_the_end(tmp_path / "unlimited"))
-    left = counted_algebra(monkeypatch)
-    with monkeypatch.context() as few_pairs:
-        few_pairs.setattr("tidegate.operators.join.folded.MOST_PAIRS", 0)
-        assert rows(to_the_end(tmp_path / "pairs")) == wanted
-    assert left, "no join found too many pairs"
-    left.clear()
-    limited = folding.Lookup
-
-    def small_lookup(*told: Any, **named: Any) -> Any:
-        return limited(*told, **{**named, "most_bytes": 300})
-
-    monkeypatch.setattr(folding, "Lookup", small_lookup)
-    assert rows(to_the_end(tmp_path / "limited")) == wanted
-    assert left, "no join looked up too much"
+    monkeypatch.setattr(folding, "MOST_BYTES", 2)
+    with pytest.raises(Invalid, match="one key has more rows than a worker can hold") as refused:
+        play_in_four(tmp_path, spark)
+    assert refused.value.reason == "HOT_KEY"
+    assert re.search(r"id = \d", refused.value.quoted), "who may read rows is told which"
+    assert "id = " not in str(refused.value)
+    assert not [path for path in (tmp_path / "ledger").rglob("*fold-*") if path.is_dir() and any(path.iterdir())]
 
 
 def matches(within: str) -> Callable[[Pipeline], None]:
@@ -307,16 +313,14 @@ def deleted(play: SmallPipeline) -> list[bool]:
     return [gone for path in paths for gone in pq.ParquetFile(path).read()["_deleted"].to_pylist()]
 
 
-@pytest.mark.parametrize("by", ["workers", "algebra"])
+@pytest.mark.parametrize("by", ["files", "Spark"])
 def test_rows_that_meet_nothing_any_more_are_forgotten_without_being_looked_for_and_do_not_come_back(
-    by: str, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+    by: str, tmp_path: Path, spark: Any, out_of_reach: Callable[[], None]
 ) -> None:
     """Nothing is written to delete them: their files go whole. A bound that is wider later does not bring back those
     that are still in files which others share."""
-    if by == "algebra":
-        monkeypatch.setattr("tidegate.operators.join.folded.fold_rows", lambda *_, **__: None)
-    else:
-        monkeypatch.setattr(IntervalJoin, "_by_algebra", refuse_algebra)
+    if by == "Spark":
+        out_of_reach()
     orders = [{"id": 1, "v": f"order {n}", "at": f"2026-01-01T00:{n:02}:00Z"} for n in range(24)]
     play = SmallPipeline(tmp_path, spark, matches("2 min"))
 
@@ -392,7 +396,7 @@ def test_sessions_that_an_earlier_version_began_go_on_with_workers(
     """It kept them in other key groups: they are written anew once, and what is held is found in these."""
     play = SmallPipeline(tmp_path, spark, visits_of("5 min", visits="count(*)"))
     with monkeypatch.context() as earlier:
-        earlier.setattr("tidegate.operators.window.sessions.fold_rows", lambda *_, **__: None)
+        as_an_earlier_version(earlier)
         for begin in (0, 100):
             play.feed(VISITORS[begin : begin + 100], "visits")
             play.checkpoint()
@@ -433,16 +437,9 @@ def test_a_state_of_an_earlier_version_is_regrouped_once_and_goes_on(
 ) -> None:
     """It put rows of one key into several key groups: by all its keys, the time of a row among them."""
     wanted = rows(play_in_four(tmp_path / "new", spark))
-    opened = KeyedState.__init__
-
-    def as_before(self: KeyedState, *told: Any) -> None:
-        opened(self, *told[:7])
-
     play = SmallPipeline(tmp_path / "old", spark, paid_orders)
     with monkeypatch.context() as earlier:
-        earlier.setattr(KeyedState, "__init__", as_before)
-        earlier.setattr("tidegate.operators.join.folded.fold_rows", lambda *_, **__: None)
-        earlier.setattr("tidegate.operators.deduplicate.fold_rows", lambda *_, **__: None)
+        as_an_earlier_version(earlier)
         for begin in (0, 2):
             play.feed(ORDERS[begin : begin + 2], "orders")
             play.feed(PAYMENTS[begin : begin + 2], "payments")
@@ -466,9 +463,9 @@ NESTED = "c0 long, l0 string, `a.b` struct<x: long, y: array<string>>, at timest
 WITH_MAP = "c0 long, l0 string, m map<string, long>, at timestamp"
 
 
-@pytest.mark.parametrize(("schema", "by_workers"), some_of([(NESTED, True), (WITH_MAP, False)], 2))
+@pytest.mark.parametrize("schema", [NESTED, WITH_MAP])
 def test_odd_columns_come_through_both_ways(
-    schema: str, by_workers: bool, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+    schema: str, tmp_path: Path, spark: Any, out_of_reach: Callable[[], None]
 ) -> None:
     """Keys with names such as tidegate's own aliases, nested values in front of the time, types that only Spark has."""
 
@@ -479,7 +476,7 @@ def test_odd_columns_come_through_both_ways(
         joined = once.join(right, on=["c0", "l0"], within="1 min", how="full", prefix="their_", uid="joined")
         joined.sink("joined", DeltaAppend("tables/joined"))
 
-    value = {"a.b": {"x": 1, "y": ["é", None]}} if by_workers else {"m": {"k": 1}}
+    value = {"a.b": {"x": 1, "y": ["é", None]}} if schema == NESTED else {"m": {"k": 1}}
     lefts = [{"c0": n % 2, "l0": None if n == 3 else "k", **value, "at": f"2026-01-01T00:0{n}:00Z"} for n in range(6)]
     rights = [{"c0": n % 2, "l0": "k", "r0": n / 2, "at": f"2026-01-01T00:0{n}:20Z"} for n in range(6)]
 
@@ -491,13 +488,9 @@ def test_odd_columns_come_through_both_ways(
             play.checkpoint()
         return Counter(str(sorted(row.items())) for row in play.rows("tables/joined"))
 
-    with monkeypatch.context() as only_workers:
-        if by_workers:
-            only_workers.setattr(IntervalJoin, "_by_algebra", refuse_algebra)
-        found = joined(tmp_path / "one")
+    found = joined(tmp_path / "one")
     assert len(found) >= 4
-    monkeypatch.setattr("tidegate.operators.join.folded.fold_rows", lambda *_, **__: None)
-    monkeypatch.setattr("tidegate.operators.deduplicate.fold_rows", lambda *_, **__: None)
+    out_of_reach()
     assert joined(tmp_path / "other") == found
 
 

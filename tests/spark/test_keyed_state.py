@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.merging import merged
 from tests.kit.sampling import in_turn
 from tidegate.delta import Location
 from tidegate.errors import Invalid, Unavailable
@@ -159,7 +160,7 @@ def test_a_checkpoint_without_rows_loses_nothing_when_runs_are_to_be_merged(
     state = bed.open()
     assert not state.changed
     rows = bed.frame([(9, 9)] if empty == "found to be" else [], "k long, n long").where("n < 5")
-    state.merge(rows, {"n": "sum"})
+    merged(state, rows, {"n": "sum"})
     bed.done(state)
     assert told(bed.rows(), 1) == {(n,): (1,) for n in range(8)}
     assert bed.table is not None
@@ -180,14 +181,14 @@ VALUES = "n long, total decimal(20,2), least int, last timestamp"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_workers_and_dataframes_merge_alike(
+def test_rows_merge_alike_whether_workers_reach_files_or_spark_brings_them(
     tmp_path: Path, spark: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches with more keys than the state, none, one key over and over, many keys; runs are merged on the way."""
     r = random.Random(kind)
     schema, names, make = KINDS[kind]
     keys = names.split()
-    beds = [Bed(tmp_path / "workers", spark, keys), Bed(tmp_path / "frames", spark, keys)]
+    beds = [Bed(tmp_path / "files", spark, keys), Bed(tmp_path / "spark", spark, keys)]
     usable = workers.usable
     merged_by_workers = 0
     for size in [4, 150, 0, 1, 30, 9, 9, 9, 9, 9, 9, 300]:
@@ -207,7 +208,7 @@ def test_workers_and_dataframes_merge_alike(
             monkeypatch.setattr(workers, "usable", usable if by_workers else lambda *_: False)
             state = bed.open()
             frame = bed.frame(rows, f"{schema}, n long, total string, least int, last timestamp")
-            outcomes.append(told(state.merge(frame.withColumn("total", frame.total.cast("decimal(20,2)")), OPS), 2))
+            outcomes.append(told(merged(state, frame.withColumn("total", frame.total.cast("decimal(20,2)")), OPS), 2))
             bed.done(state)
         assert outcomes[0] == outcomes[1]
         assert beds[0].table is not None
@@ -259,7 +260,7 @@ def test_rows_expire_and_their_files_go(tmp_path: Path, spark: Any) -> None:
 
     def merge(minute: int, *keys: str) -> dict[Any, Any]:
         state = bed.open(at(minute))
-        outcome = told(state.merge(bed.frame([(key, 1) for key in keys], "k string, n long"), {"n": "sum"}), 1)
+        outcome = told(merged(state, bed.frame([(key, 1) for key in keys], "k string, n long"), {"n": "sum"}), 1)
         bed.done(state)
         return outcome
 
@@ -279,13 +280,13 @@ def test_what_is_written_anew_without_some_rows_leaves_no_file_that_nobody_names
     """A column is left out in the same checkpoint, so all of it is written anew twice."""
     bed = Bed(tmp_path, spark, ["k"])
     state = bed.open()
-    state.merge(bed.frame([(key, 1, 2) for key in "abc"], "k string, n long, m long"), {"n": "sum", "m": "max"})
+    merged(state, bed.frame([(key, 1, 2) for key in "abc"], "k string, n long, m long"), {"n": "sum", "m": "max"})
     bed.done(state)
     state.let_go()
     state = bed.open()
     state.rewrite(only=lambda rows: rows.where("k <> 'b'"))
     assert state.rows_in_files == 2
-    state.merge(bed.frame([("c", 1)], "k string, n long"), {"n": "sum"})
+    merged(state, bed.frame([("c", 1)], "k string, n long"), {"n": "sum"})
     bed.done(state)
     state.let_go()
     assert bed.table is not None
@@ -304,7 +305,7 @@ def test_values_may_be_added_left_out_and_widened(
 
     def merge(rows: list[tuple[Any, ...]], schema: str, **ops: str) -> dict[Any, Any]:
         state = bed.open()
-        state.merge(bed.frame(rows, f"k string, {schema}"), ops)
+        merged(state, bed.frame(rows, f"k string, {schema}"), ops)
         bed.done(state)
         return told(bed.rows(), 1)
 
@@ -346,7 +347,7 @@ def test_a_sum_that_does_not_fit_fails_whoever_adds_it(
             monkeypatch.setattr(workers, "usable", lambda *_: False)
         bed = Bed(tmp_path / str(by_workers), spark, ["k"])
         state = bed.open()
-        state.merge(bed.frame([("a", 2**63 - 1)], "k string, n long"), {"n": "sum"})
+        merged(state, bed.frame([("a", 2**63 - 1)], "k string, n long"), {"n": "sum"})
         bed.done(state)
         with pytest.raises(Exception, match="(?i)overflow"):
-            bed.open().merge(bed.frame([("a", 1)], "k string, n long"), {"n": "sum"}).collect()
+            merged(bed.open(), bed.frame([("a", 1)], "k string, n long"), {"n": "sum"}).collect()

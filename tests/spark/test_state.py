@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from tests.kit.merging import merged
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.delta import Location
@@ -66,7 +67,7 @@ def test_totals_follow_their_input_however_it_is_cut_and_old_files_go(tmp_path: 
         "k", "1L AS n", "v AS total", "v AS least", "CAST(v AS double) AS mean_sum", "nvl2(v, 1L, 0L) AS mean_count"
     )
     ops = {"n": "sum", "total": "sum", "least": "min", "mean_sum": "sum", "mean_count": "sum"}
-    redone = _told(again.merge(more, ops))
+    redone = _told(merged(again, more, ops))
     expected = {key: values[:3] for key, values in reference(rows[: ends[oldest]]).items()}
     assert redone.items() <= expected.items(), "a restart onto the oldest checkpoint finds all of its files"
     assert len(redone) > 1

@@ -129,12 +129,12 @@ def test_spark_writes_nothing_that_workers_have_written(
 
 @pytest.mark.parametrize(
     ("build", "by_spark_too"),
-    [(totals, 1), (totals_of_newest, 2), (windows, 0), (windows_by_result, 2), (late_windows, 0), (spells, 0)],
+    [(totals, 0), (totals_of_newest, 2), (windows, 0), (windows_by_result, 2), (late_windows, 0), (spells, 0)],
 )
 def test_results_are_written_by_workers_and_are_what_spark_computes(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, build: Any, by_spark_too: int
 ) -> None:
-    """The state of `totals` begins with Spark. What rows of other keys may replace is put together by Spark."""
+    """What rows of other keys may replace is put together by Spark."""
     with monkeypatch.context() as no_results:
         for module in (aggregate, closing):
             no_results.setattr(module, "given_by_workers", lambda *_: None)

@@ -44,16 +44,16 @@ from tidegate.operators.functions import (
     parsed_functions,
     reduced,
     row_partials,
+    why_not_merged,
 )
 from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, types_of
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_if, empty_like, is_known_empty, select_sql
-from tidegate.state.arrow.workers import why_not_merged
 from tidegate.state.columns import DELETED, OWN
 from tidegate.state.folding import Remembered, fold_rows
-from tidegate.state.keyed import schema_of
+from tidegate.state.keyed import sums_that_do_not_fit_fail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -246,28 +246,15 @@ class Aggregate(ExpiringOperator):
             types = types._replace(
                 partials=types.partials | dict.fromkeys(functions[-1].partials_sql.values(), "bigint")
             )
-        if withdrawn is not None or (context.replaced_is_taken and not state.is_empty):
-            folded = self._by_workers(rows, withdrawn, functions, results, types, context)
-            if folded is not None:
-                return folded
-        distinct = self._new_values(rows, functions, types, context) if withdrawn is None else NO_NEW_DISTINCT
-        if withdrawn is None and (lifted := self._lifted(rows, functions, types, distinct, context)):
-            # What has come along with distinct values has been reduced by workers.
-            if distinct.along is None and (not self.by or state.gets_many_per_key):
-                lifted = reduced(lifted, self._keys)
-            was_empty = state.is_empty
-            if not was_empty and not context.replaced_is_taken:
-                given = given_by_workers(declared, types.results, self.by, lifted.rows.schema.fields)
-                new = None if given is None else state.merge_giving(lifted.rows, lifted.ops, lifted.fixed, given)
-                if new is not None:
-                    return {"": new, "-": empty_like(new)}
-            changed = state.merge(lifted.rows, lifted.ops, lifted.fixed)
-            unknown = was_empty or not context.replaced_is_taken or is_known_empty(changed)
-            before = None if unknown else state.of(changed)
-            new = empty_if(changed, select_sql(changed, results))
-            if before is None:
-                return {"": new, "-": empty_like(new)}
-            return {"": new, "-": select_sql(recalled(state, before, changed, context), results)}
+        if withdrawn is not None:
+            batch, distinct = self._with_withdrawn(rows, withdrawn, functions, types, context), NO_NEW_DISTINCT
+        else:
+            distinct = self._new_values(rows, functions, types, context)
+            batch = self._lifted(rows, functions, types, distinct, context)
+        if batch is not None and (why := why_not_merged(batch)) is not None:
+            context.computing.by_spark(why)
+        elif batch is not None:
+            return self._by_kernel(batch, declared, results, types, distinct, context, withdrawn is not None)
         partial = self._partial(rows, withdrawn, functions, distinct, context)
         before = state.of(partial)
         if before is not None:
@@ -290,57 +277,62 @@ class Aggregate(ExpiringOperator):
             rows.groupBy(*map(quoted, self._keys)).agg(*partials, *counts, F.count("*")).selectExpr(*results)
         )
 
-    def _by_workers(
+    def _with_withdrawn(
         self,
         rows: DataFrame,
-        withdrawn: DataFrame | None,
+        withdrawn: DataFrame,
         functions: Sequence[Function],
-        results: Sequence[str],
         types: Types,
         context: OperatorContext,
-    ) -> Mapping[str, DataFrame] | None:
-        """Let workers merge partial values, and return the results of each key of the batch, now and before. None:
-        they cannot."""
+    ) -> RowPartials | None:
+        """Return the rows as partial values, and those that are taken back with theirs negated. None: workers do not
+        merge them."""
         from pyspark.sql import functions as F
-        from pyspark.sql import types as T
 
         if any(function.distinct_part for function in functions):
-            context.computing.not_by_workers("it counts distinct values, and somebody takes the rows that it replaces")
+            context.computing.by_spark("it counts distinct values of a stream that replaces rows")
             return None
-        new = lift(functions, rows, self._keys, types.partials)
-        if new is None:
-            context.computing.not_by_workers(NOT_MERGED)
+        new, old = (lift(functions, frame, self._keys, types.partials) for frame in (rows, withdrawn))
+        if new is None or old is None:
+            context.computing.by_spark(NOT_MERGED)
             return None
-        batch, ops, fields = new.rows, new.ops, list(new.rows.schema.fields)
-        if withdrawn is not None:
-            old = lift(functions, withdrawn, self._keys, types.partials)
-            assert old is not None
-            negated = old.rows.withColumns({name: -F.col(quoted(name)) for name in ops})
-            both = [frame.withColumn(ROWS, F.lit(sign).cast("long")) for frame, sign in ((batch, 1), (negated, -1))]
-            batch, ops = both[0].unionByName(both[1]), ops | {ROWS: "sum"}
-            fields.append(T.StructField(ROWS, T.LongType()))
-        if (why := why_not_merged(schema_of(fields), self._keys, ops)) is not None:
-            context.computing.not_by_workers(why)
-            return None
-        if not self.by:
-            batch = reduced(RowPartials(batch, ops), self._keys).rows
-        state = Remembered(context.state(self._keys, ttl=self.ttl("", context)), fields)
-        work = MergedPartials(self._keys, ops, ROWS if withdrawn is not None else None)
-        given = given_by_workers(functions, types.results, self.by, fields)
+        negated = old.rows.withColumns({name: -F.col(quoted(name)) for name in new.ops})
+        both = [frame.withColumn(ROWS, F.lit(sign).cast("long")) for frame, sign in ((new.rows, 1), (negated, -1))]
+        return RowPartials(both[0].unionByName(both[1]), new.ops | {ROWS: "sum"})
+
+    def _by_kernel(
+        self,
+        batch: RowPartials,
+        declared: Sequence[Function],
+        results: Sequence[str],
+        types: Types,
+        distinct: NewDistinct,
+        context: OperatorContext,
+        takes_back: bool,
+    ) -> Mapping[str, DataFrame]:
+        """Return the results of each key of the batch, now and before."""
+        state = context.state(self._keys, ttl=self.ttl("", context))
+        # What has come along with distinct values has been reduced by workers. Of a new state nobody knows how many
+        # rows of a key come: then Spark reduces them before it shuffles.
+        is_new = state.is_empty and sums_that_do_not_fit_fail(state.spark)
+        if distinct.along is None and (not self.by or is_new or state.gets_many_per_key):
+            batch = reduced(batch, self._keys)
+        of = {field.name: field for field in batch.rows.schema.fields}
+        brought = [field for field in of.values() if field.name not in batch.fixed]
+        stored = [*(of[name] for name in self._keys), *(of[name] for name in batch.ops)]
+        given = given_by_workers(declared, types.results, self.by, stored)
         folded = fold_rows(
-            batch,
-            fields,
+            batch.rows.select(*(quoted(field.name) for field in brought)),
+            brought,
             self._keys,
-            [state],
-            work,
-            fields if given is None else given.fields,
-            is_empty=False,
+            [Remembered(state, stored)],
+            MergedPartials(self._keys, batch.ops, ROWS if takes_back else None, batch.fixed),
+            stored if given is None else given.fields,
+            is_empty=is_known_empty(batch.rows),
             enters=IS_NOW,
             wants_replaced=context.replaced_is_taken,
             made=None if given is None else given.made,
         )
-        if folded is None:
-            return None
         if given is not None:
             return {"": folded.rows, "-": folded.replaced}
         return {"": select_sql(folded.rows, results), "-": select_sql(folded.replaced, results)}
@@ -396,7 +388,7 @@ class Aggregate(ExpiringOperator):
         if distinct.left:
             return None
         if lifted is None:
-            context.computing.not_by_workers(NOT_MERGED)
+            context.computing.by_spark(NOT_MERGED)
         if lifted is None or not names:
             return lifted
         grows = lifted.rows.withColumns({name: F.lit(0).cast("long") for name in names})

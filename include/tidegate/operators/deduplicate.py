@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, ClassVar
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.inputs import columns_of, key_problems, need_keys, refuse_own, same
-from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time, split_late
+from tidegate.operators.inputs import key_problems, need_keys, refuse_own
+from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.known import is_known_empty
-from tidegate.spark.row_id import half_fields, row_halves, row_id
+from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.folding import Remembered, fold_rows
-from tidegate.state.lateness import Lateness, on_time_sql, passed_before_sql
+from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -125,16 +125,6 @@ class Deduplicate(Operator):
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
         refuse_own(rows, context)
-        distinct = self._by_workers(rows, context)
-        if distinct is not None:
-            return distinct
-        if self.within is None:
-            return {"": self._for_ever(rows, context)}
-        on_time, late = split_late(rows, need_time(self.event_time, 0, context), context)
-        return {"": self._within(on_time, rows.columns, context), LATE: late}
-
-    def _by_workers(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame] | None:
-        """Return the streams as workers compute them. None: they cannot."""
         from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
@@ -176,28 +166,8 @@ class Deduplicate(Operator):
             keeps_rows=False,
             apart={name: given for name in self.outputs if name in context.taken},
         )
-        if folded is None:
-            return None
         context.count(folded.counts)
         return {"": folded.rows, **folded.apart}
-
-    def _for_ever(self, rows: DataFrame, context: OperatorContext) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        key_columns = list(map(quoted, self.by))
-        state = context.state(self.by, ttl=self.ttl("", context))
-        time = self._time(rows, context)
-        row = F.min_by(F.struct(*columns_of(rows)), F.struct(*time, row_id(rows))).alias("_row")
-        firsts = rows.groupBy(*key_columns).agg(row)
-        if not state.is_empty:
-            firsts = context.persist(firsts)
-            stored = state.of(firsts)
-            assert stored is not None
-            known_keys = stored.select(*(F.col(name).alias(f"_aside{place}") for place, name in enumerate(key_columns)))
-            firsts = firsts.join(known_keys, same(self.by, known_keys.columns, nulls=True), "left_anti")
-        firsts = context.persist(firsts)
-        state.put(firsts.select(*key_columns))
-        return firsts.select("_row.*")
 
     def _time(self, rows: DataFrame, context: OperatorContext) -> list[Column]:
         """Return the columns that make a row earlier than another: none if neither it nor its sources name any."""
@@ -205,36 +175,3 @@ class Deduplicate(Operator):
             return []
         micros = time_micros(rows, self.event_time or str(context.event_times[0]), f"operator {context.uid!r}")
         return [micros.isNull(), micros]
-
-    def _within(self, rows: DataFrame, columns: Sequence[str], context: OperatorContext) -> DataFrame:
-        """Take each key's times in order: a time is new if it is far enough from all new ones before it and all stored
-        ones."""
-        from pyspark.sql import functions as F
-
-        bounds = bounds_in(self.within)
-        assert not isinstance(bounds, str)
-        far, keys, key_columns = bounds[1], [*self.by, "_at"], list(map(quoted, self.by))
-        like = rows.select(*map(quoted, columns))
-        row = F.min_by(F.struct(*columns_of(like)), row_id(like)).alias("_row")
-        first = context.persist(rows.groupBy(*map(quoted, keys)).agg(row))
-        state = context.state(keys, grouped_by=self.by)
-        times = first.select(*key_columns, "_at", F.lit(True).alias("_new"))
-        stored = state.of(first.select(*key_columns).distinct(), on=self.by)
-        if stored is not None:
-            times = times.unionByName(stored.select(*key_columns, "_at", F.lit(False).alias("_new")))
-        stored_times = "coalesce(collect_list(_at) FILTER (WHERE NOT _new), CAST(array() AS ARRAY<BIGINT>))"
-        new = "sort_array(collect_list(_at) FILTER (WHERE _new))"
-        fold = f"aggregate(new, given, (k, t) -> IF(exists(k, o -> abs(t - o) < {far}L), k, array_append(k, t)))"
-        lists = times.groupBy(*key_columns).agg(F.expr(stored_times).alias("given"), F.expr(new).alias("new"))
-        chosen = lists.select(*key_columns, F.explode(F.expr(f"array_except({fold}, given)")).alias("_at"))
-        new_keys = chosen.select(*(F.col(quoted(name)).alias(f"_aside{place}") for place, name in enumerate(keys)))
-        new_rows = context.persist(first.join(new_keys, same(keys, new_keys.columns, nulls=True), "left_semi"))
-        changes = new_rows.select(*key_columns, "_at", F.lit(False).alias("_deleted"))
-        now = context.watermarks.now_micros
-        if now is not None:
-            changes = changes.where(on_time_sql("_at", now - far))
-            old = state.rows(passed_before_sql("_at", now - far))
-            if old is not None:
-                changes = changes.unionByName(old.select(*key_columns, "_at", F.lit(True).alias("_deleted")))
-        state.put(changes, deletes=True)
-        return new_rows.select("_row.*")

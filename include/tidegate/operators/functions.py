@@ -17,7 +17,8 @@ from tidegate.operators.calls import Call, parse_call
 from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
 from tidegate.spark.known import empty_if, select_sql
-from tidegate.state.keyed import Given
+from tidegate.state.arrow import workers
+from tidegate.state.keyed import Given, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -38,6 +39,8 @@ __all__ = [
     "parsed_functions",
     "partials_of_rows",
     "reduced",
+    "row_partials",
+    "why_not_merged",
 ]
 
 
@@ -458,6 +461,12 @@ def lift(
     columns = (f"{text} AS {quoted(name)}" for name, text in texts.items())
     fixed = {function.name: 1 for function in functions if function.call.name == "count" and function.argument == "*"}
     return RowPartials(empty_if(rows, select_sql(rows, [*before, *map(quoted, by), *columns])), ops, fixed)
+
+
+def why_not_merged(partials: RowPartials) -> str | None:
+    """Return why workers do not merge such partial values, if they do not: they would add or compare otherwise."""
+    fields = [field for field in partials.rows.schema.fields if field.name in partials.ops]
+    return workers.why_not_merged(schema_of(fields), (), partials.ops)
 
 
 def reduced(partials: RowPartials, keys: Sequence[str], weight: str | None = None) -> RowPartials:

@@ -31,6 +31,7 @@ __all__ = [
     "key_problems",
     "need_columns",
     "need_keys",
+    "need_order",
     "recalled",
     "refuse_own",
     "same",
@@ -98,6 +99,19 @@ def need_keys(frame: DataFrame, names: Sequence[str], parameter: str, context: O
             expected="keys of which two values are the same or not: no maps, variants, or nulls without a type",
             help="make a column of it in a stage before, such as to_json(…) or a field of it",
             reason="BAD_KEY",
+        )
+
+
+def need_order(frame: DataFrame, names: Sequence[str], context: OperatorContext) -> None:
+    """Raise Invalid if the input lacks one of these columns, or one has no order."""
+    need_columns(frame, names, "order_by", context)
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    if unfit := [f"{name!r} is {kinds[name]}" for name in names if re.search(r"\b(map<|variant|void)", kinds[name])]:
+        raise Invalid(
+            f"operator {context.uid!r}: order_by names what cannot be ordered: {', '.join(unfit)}",
+            expected="columns whose values have an order: no maps, variants, or nulls without a type",
+            help="make a column of it in a stage before, such as a field of it",
+            reason="BAD_ORDER",
         )
 
 

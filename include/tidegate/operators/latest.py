@@ -16,27 +16,24 @@ from tidegate.operators.by_workers.greatest import GreatestRow
 from tidegate.operators.by_workers.ranked import ENTERS
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.inputs import (
-    columns_of,
     key_problems,
-    need_columns,
     need_keys,
+    need_order,
     recalled,
     refuse_own,
-    same,
 )
 from tidegate.operators.join.sides import side_rows
-from tidegate.operators.ranking import RANK, By, first_rows, rank_problems, ranked, ranked_first, why_not_ordered
+from tidegate.operators.ranking import RANK, By, first_rows, rank_problems, ranked, ranked_first
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves, row_id
-from tidegate.state.folding import FoldedRows, Remembered, fold_rows
+from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tidegate.state.keyed import KeyedState
 
 __all__ = ["Latest", "TopN", "first_held"]
 
@@ -104,7 +101,7 @@ class Latest(ExpiringOperator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
         need_keys(rows, self.by, "by", context)
-        need_columns(rows, self.order_by, "order_by", context)
+        need_order(rows, self.order_by, context)
         refuse_own(rows, context)
         if withdrawn is None:
             return self._of_new_rows(rows, context)
@@ -128,61 +125,22 @@ class Latest(ExpiringOperator):
 
     def _of_new_rows(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame]:
         """Return the greatest of the new and the stored rows; the others are forgotten."""
-        from pyspark.sql import functions as F
-
-        key_columns, columns = list(map(quoted, self.by)), columns_of(rows)
         state = context.state(self.by, ttl=self.ttl("", context))
-        folded = self._by_workers(rows, state, wants_replaced=context.replaced_is_taken)
-        if folded is not None:
-            return {"": folded.rows, "-": folded.replaced}
-        candidates = self._greatest(rows.withColumn("_new", F.lit(True)), rows)
-        before = None
-        if not state.is_empty:
-            candidates = context.persist(candidates)
-            before = state.of(candidates)
-        if before is not None:
-            before = recalled(state, before, candidates.select(*columns), context)
-            both = candidates.unionByName(before.withColumn("_new", F.lit(False)))
-            candidates = context.persist(self._greatest(both, rows).where("_new"))
-        new = state.put(candidates.select(*key_columns, *(name for name in columns if name not in key_columns))).select(
-            *columns
-        )
-        if before is None:
-            return {"": new, "-": new.where("false")}
-        candidate_keys = candidates.select(
-            *(F.col(name).alias(f"_aside{place}") for place, name in enumerate(key_columns))
-        )
-        same_key = same(self.by, candidate_keys.columns, nulls=True)
-        return {"": new, "-": before.join(candidate_keys, same_key, "left_semi")}
-
-    def _by_workers(self, rows: DataFrame, state: KeyedState, *, wants_replaced: bool) -> FoldedRows | None:
-        """Return what comes and what goes, as workers compute it. None: they cannot."""
         fields = {field.name: field for field in rows.schema.fields}
-        if (why := why_not_ordered([fields[name] for name in self.order_by])) is not None:
-            state.computing.not_by_workers(why)
-            return None
         stored = [*(fields[name] for name in self.by), *(fields[name] for name in fields if name not in self.by)]
         batch = select_sql(rows, [*(quoted(field.name) for field in stored), *row_halves(rows)])
-        arriving = [*stored, *half_fields()]
-        return fold_rows(
+        folded = fold_rows(
             batch,
-            arriving,
+            [*stored, *half_fields()],
             self.by,
             [Remembered(state, stored)],
             GreatestRow(self.by, self.order_by, list(fields)),
             list(fields.values()),
             is_empty=is_known_empty(rows),
             enters=ENTERS,
-            wants_replaced=wants_replaced,
+            wants_replaced=context.replaced_is_taken,
         )
-
-    def _greatest(self, rows: DataFrame, like: DataFrame) -> DataFrame:
-        """Prefer, among copies of a row, the stored one."""
-        from pyspark.sql import functions as F
-
-        order = F.struct(*map(quoted, self.order_by), row_id(like).alias("_row"), (~F.col("_new")).alias("_was"))
-        row = F.max_by(F.struct(*columns_of(rows)), order).alias("_row")
-        return rows.groupBy(*map(quoted, self.by)).agg(row).select("_row.*")
+        return {"": folded.rows, "-": folded.replaced}
 
 
 class TopN(ExpiringOperator):
@@ -269,7 +227,7 @@ class TopN(ExpiringOperator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
         need_keys(rows, self.by, "by", context)
-        need_columns(rows, [term.name for term in self.order[:-1]], "order_by", context)
+        need_order(rows, [term.name for term in self.order[:-1]], context)
         refuse_own(rows, context)
         refuse_own(rows, context, [RANK])
         if self.at_once and withdrawn is None:

@@ -1,8 +1,7 @@
 """The first rows of each key in an order: which they are now, and which they were, where that differs.
 
 A row is kept once, with how many copies of it there are. Only the first rows are, unless the input takes rows back:
-then all are kept, for any may come first again. Workers number rows in one query where they can
-(`by_workers/ranked.py`); here is the same in DataFrame algebra, for all types and ways to number.
+then all are kept, for any may come first again.
 
     rank           rows that are equal in the order
     "row_number"   are told apart by all that they hold: 1, 2, 3, 4
@@ -19,21 +18,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
-from tidegate.operators.join.sides import changed_rows, met, refuse_missing
+from tidegate.operators.join.sides import refuse_missing
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.arrow.workers import is_key, type_name
-from tidegate.state.columns import DELETED
 from tidegate.state.folding import Remembered, fold_rows
-from tidegate.state.keyed import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructField
 
     from tidegate.operators.base import OperatorContext
-    from tidegate.state.keyed import KeyedState
     from tidegate.state.record import Ttl
 
 __all__ = [
@@ -45,7 +39,6 @@ __all__ = [
     "rank_problems",
     "ranked",
     "ranked_first",
-    "why_not_ordered",
 ]
 
 RANK: Final = "rank"
@@ -90,26 +83,42 @@ def ranked(
 ) -> tuple[DataFrame, DataFrame]:
     """Return the rows that have entered the first `n` of their key, with `rank`; and those that have left them.
 
-    withdrawn: the rows that the input takes back; None: it takes none back. part: the state that has the rows. number:
-    the name of the column with the rank.
+    withdrawn: the rows that the input takes back; None: it takes none back. order: its last term is `_row`.
+    part: the state that has the rows. number: the name of the column with the rank.
     """
+    from pyspark.sql import types as T
+
     state = context.state([*by, "_row"], part, ttl=ttl, grouped_by=by)
-    if rank == "row_number":
-        folded = _by_workers(rows, withdrawn, by, order, n, context, state, number)
-        if folded is not None:
-            return folded
-    else:
-        context.computing.not_by_workers(f"rank={rank!r}")
-    changes = changed_rows(rows, withdrawn, by, context)
-    touched = context.persist(changes.select(*map(quoted, by)).distinct())
-    affected = met(state, changes, touched, by, withdrawn is not None, context)
-    affected = context.persist(placed_rows(affected, by, order, COUNTED, rank))
-    _put(affected, withdrawn is not None, n, state)
-    # Of one row: where its copies stand, from which place to which.
-    most = str(n) if rank == "row_number" else "9223372036854775807"
-    now, before = (f"{place}, least({place} + greatest({count}, 0), {most})" for count, place in COUNTED)
-    moved = affected.where(f"NOT struct({now}) <=> struct({before})")
-    return tuple(_first(moved, counts, rows.columns, n, rank, number) for counts in COUNTED)  # type: ignore[return-value]
+    fields = {field.name: field for field in rows.schema.fields}
+    keys, values = [fields[name] for name in by], [name for name in fields if name not in by]
+    copies = T.StructField("_n", T.LongType())
+    stored = [*keys, T.StructField("_row", T.StringType()), *(fields[name] for name in values), copies]
+    arriving = [*keys, *half_fields(), *(fields[name] for name in values), copies]
+    frames = [(rows, 1)] if withdrawn is None else [(rows, 1), (withdrawn, -1)]
+    if withdrawn is not None and state.base is not None:
+        refuse_missing([field["name"] for field in state.base.columns["fields"]], [f.name for f in stored], context)
+    named = [
+        select_sql(
+            select_sql(frame, map(quoted, fields)),
+            [*map(quoted, by), *row_halves(rows), *map(quoted, values), f"CAST({sign} AS BIGINT) AS _n"],
+        )
+        for frame, sign in frames
+    ]
+    batch = named[0] if withdrawn is None else named[0].unionByName(named[1])
+    terms = [(term.name, term.ascending) for term in order[:-1]]
+    work = FirstInOrder(list(by), values, terms, n, withdrawn is not None, list(fields), number, rank)
+    folded = fold_rows(
+        batch,
+        arriving,
+        by,
+        [Remembered(state, stored)],
+        work,
+        [*fields.values(), T.StructField(number, T.IntegerType())],
+        is_empty=all(is_known_empty(frame) for frame, _ in frames),
+        enters=ENTERS,
+        wants_replaced=context.replaced_is_taken,
+    )
+    return folded.rows, folded.replaced
 
 
 def first_rows(
@@ -184,72 +193,3 @@ def _first(
         ranks = F.explode(F.expr(f"array_repeat(INT({place}) + 1, INT({count}))"))
     ranked = rows.where(f"{count} > 0 AND {place} < {n}").withColumn(number, ranks)
     return ranked.select(*map(quoted, columns), number)
-
-
-def why_not_ordered(fields: Sequence[StructField]) -> str | None:
-    """Return why workers cannot order by these columns, if so: their values have another order in Arrow."""
-    odd = (
-        f"column {field['name']}, by which it orders, is of type {type_name(field['type'])}"
-        for field in schema_of(fields)["fields"]
-        if not is_key(field["type"]) and field["type"] not in ("boolean", "float", "double")
-    )
-    return next(odd, None)
-
-
-def _by_workers(
-    rows: DataFrame,
-    withdrawn: DataFrame | None,
-    by: Sequence[str],
-    order: Sequence[By],
-    n: int,
-    context: OperatorContext,
-    state: KeyedState,
-    number: str,
-) -> tuple[DataFrame, DataFrame] | None:
-    """Return the same as workers compute it. None: they cannot. order: its last term is `_row`."""
-    from pyspark.sql import types as T
-
-    fields = {field.name: field for field in rows.schema.fields}
-    if (why := why_not_ordered([fields[term.name] for term in order[:-1]])) is not None:
-        context.computing.not_by_workers(why)
-        return None
-    keys, values = [fields[name] for name in by], [name for name in fields if name not in by]
-    copies = T.StructField("_n", T.LongType())
-    stored = [*keys, T.StructField("_row", T.StringType()), *(fields[name] for name in values), copies]
-    arriving = [*keys, *half_fields(), *(fields[name] for name in values), copies]
-    frames = [(rows, 1)] if withdrawn is None else [(rows, 1), (withdrawn, -1)]
-    if withdrawn is not None and state.base is not None:
-        refuse_missing([field["name"] for field in state.base.columns["fields"]], [f.name for f in stored], context)
-    named = [
-        select_sql(
-            select_sql(frame, map(quoted, fields)),
-            [*map(quoted, by), *row_halves(rows), *map(quoted, values), f"CAST({sign} AS BIGINT) AS _n"],
-        )
-        for frame, sign in frames
-    ]
-    batch = named[0] if withdrawn is None else named[0].unionByName(named[1])
-    terms = [(term.name, term.ascending) for term in order[:-1]]
-    work = FirstInOrder(list(by), values, terms, n, withdrawn is not None, list(fields), number)
-    folded = fold_rows(
-        batch,
-        arriving,
-        by,
-        [Remembered(state, stored)],
-        work,
-        [*fields.values(), T.StructField(number, T.IntegerType())],
-        is_empty=all(is_known_empty(frame) for frame, _ in frames),
-        enters=ENTERS,
-        wants_replaced=context.replaced_is_taken,
-    )
-    return None if folded is None else (folded.rows, folded.replaced)
-
-
-def _put(ranked: DataFrame, all_rows: bool, n: int, state: KeyedState) -> None:
-    """Store what changed: of all rows, or of the first ones only."""
-    bookkeeping = ("_was", "_touched", "_now", "_before")
-    if all_rows:
-        stored, stays = ranked.where("_touched"), "_n > 0"
-    else:
-        stays = f"_n > 0 AND _now < {n}"
-        stored = ranked.where(f"(_touched AND {stays}) OR (_was > 0 AND NOT ({stays}))")
-    state.put(stored.selectExpr("*", f"NOT ({stays}) AS {DELETED}").drop(*bookkeeping), deletes=True)

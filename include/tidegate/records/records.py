@@ -415,17 +415,21 @@ class Computed(Struct, frozen=True, kw_only=True):
     """How an operator was computed."""
 
     workers: bool = False
-    """By workers, which read and write its state's files: in one query."""
+    """By its kernel, in workers: in one query if they read and write its state's files themselves."""
     spark: bool = False
-    """By DataFrame algebra: in several queries, each planned and started after the other."""
+    """By Spark: it brings rows to the workers and takes them, or computes all of it, in several queries, each planned
+    and started after the other."""
     why: list[str] = []
     """Why not by workers alone, as far as there is a reason beside the kind of the operator."""
+    spilled: int = 0
+    """The bytes that workers have written to local disk, because memory could not hold them."""
 
     @property
     def text(self) -> str:
         """The same for people."""
         ways = " and ".join(name for name, used in (("workers", self.workers), ("Spark", self.spark)) if used)
-        return f"{ways}: {'; '.join(self.why)}" if self.why else ways
+        spilled = f", {max(self.spilled / 1e6, 0.1):,.1f} MB spilled to disk" if self.spilled else ""
+        return f"{ways}{spilled}: {'; '.join(self.why)}" if self.why else f"{ways}{spilled}"
 
 
 class StepStats(Struct, frozen=True, kw_only=True):

@@ -17,13 +17,15 @@ class Computing:
     spark: bool = False
     reasons: dict[str, None] = field(default_factory=dict)
     """Why not by workers, in order."""
+    spilled: int = 0
+    """The bytes that workers have written to local disk, because memory could not hold them."""
 
     def by_workers(self) -> None:
-        """Workers have looked up, computed and written, in one query."""
+        """Workers have, with its kernel."""
         self.workers = True
 
     def by_spark(self, why: str | None = None) -> None:
-        """DataFrame algebra has: several queries."""
+        """Spark has had a part in it: several queries."""
         self.spark = True
         if why is not None:
             self.not_by_workers(why)
@@ -36,4 +38,5 @@ class Computing:
         """Return what is recorded. None: it had nothing to do."""
         if not self.workers and not self.spark:
             return None
-        return Computed(workers=self.workers, spark=self.spark, why=list(self.reasons) if self.spark else [])
+        why = list(self.reasons) if self.spark else []
+        return Computed(workers=self.workers, spark=self.spark, why=why, spilled=self.spilled)

@@ -1,30 +1,54 @@
-"""An operator in one query of Spark: workers look up the stored rows of the batch's keys, and a function works on them.
+"""An operator's kernel at work: workers get the batch's rows of some keys with the stored ones, and a function does it.
 
-Spark computes the batch, brings each worker the rows of its key groups, and gets a few lines that name files. In
-DataFrame algebra each join, grouping and lookup is a query of its own or several, planned and started one after the
-other: for small batches that is nearly all of a checkpoint's time. Where workers cannot do it (`state/arrow/workers.py`
-says where), and for more rows than they can hold, `fold_rows` returns None, and the operator uses the algebra. Both
-give the same rows.
+Spark computes the batch, brings each worker the rows of its key groups, and gets a few lines that name files: one
+query, whatever the operator does. In DataFrame algebra each join, grouping and lookup is a query of its own or several,
+planned and started one after the other: for small batches that is nearly all of a checkpoint's time.
+
+The kernel is the same everywhere. What differs is how rows come to it, and go:
+
+    files    workers look up stored rows in the state's files, and write files; on one disk, or in an object store
+    Spark    where workers do not reach the files, Spark reads the stored rows and brings them along, and writes the
+             changed ones: three queries, and one more for each state and output
+    none     an interval begins with nothing and leaves nothing: nothing is looked up, and no state is written
+
+More rows than memory should hold go to local disk, and are worked on in parts (`state/arrow/held.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.delta import Location, WrittenFile, schema_problems
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.log.schema import columns
+from tidegate.errors import Invalid
+from tidegate.records.names import quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import empty_like, no_rows, select_sql
+from tidegate.spark.known import empty_like, no_rows, renamed, select_sql, with_fields
+from tidegate.spark.row_id import HALVES, row_halves
 from tidegate.state.arrow import workers
-from tidegate.state.arrow.folding import APART, COUNTED, Fold, FoldPlan, Lookup, fold
-from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, TOO_MANY, Giving, Line, MergePlan
-from tidegate.state.columns import GROUP
+from tidegate.state.arrow.folding import (
+    APART,
+    COUNTED,
+    COUNTER,
+    HOT_KEY,
+    SPILLED,
+    TIED,
+    Fold,
+    FoldPlan,
+    Lookup,
+    Passing,
+    fold,
+    through_spark,
+)
+from tidegate.state.arrow.held import KIND, Arriving, Limits
+from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, Giving, Line, MergePlan
+from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.compaction import Compaction
 from tidegate.state.keyed import collated_names, key_group, schema_of
 
@@ -34,13 +58,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
     from tidegate.state.keyed import KeyedState
+    from tidegate.state.lateness import Over
     from tidegate.state.record import StateFile
 
 __all__ = ["FoldedRows", "Remembered", "fold_rows"]
 
 _NOTHING_APART: Mapping[str, Sequence[StructField]] = MappingProxyType({})
 MOST_BYTES: Final = 256 << 20
-"""The most that a worker holds of a batch, and of each state. More is left to Spark, which spills."""
+"""The most that a worker holds of a state, and four times what it holds of a batch, of which a kernel makes several
+copies. More goes to local disk, and is worked on in parts."""
+TIES: Final = "rows that are as great as stored ones: their ids decide"
 
 
 @dataclass(frozen=True)
@@ -57,18 +84,50 @@ class Remembered:
     """Of these only the ones from this on: what is below has ended before, and no longer counts."""
     moves: bool = False
     """Whether a row's `time` may grow from checkpoint to checkpoint."""
+    over: Over | None = None
+    """Rows that are over are left out when files are compacted."""
 
     def lookup(self, grouped_by: Sequence[str], merging: MergePlan) -> Lookup:
         """Return how workers look up its rows. merging: how they write it."""
-        return Lookup(
-            merging,
-            grouped_by,
-            time=self.time,
-            ends=self.ends,
-            since=self.since,
-            moves=self.moves,
-            most_bytes=MOST_BYTES,
-        )
+        merging = replace(merging, over=self.over)
+        return Lookup(merging, grouped_by, time=self.time, ends=self.ends, since=self.since, moves=self.moves)
+
+    def found_by_spark(self, batch: DataFrame | None, grouped_by: Sequence[str], *, with_ids: bool) -> DataFrame | None:
+        """Return the stored rows that workers would look up; some of them twice. None: there are none.
+
+        batch: None if it has no rows. with_ids: also their ids.
+        """
+        from pyspark.sql import functions as F
+
+        state, frames = self.state, []
+        if not state.is_kept or state.is_empty:
+            return None
+        if batch is not None:
+            frames.append(state.of(batch.select(*map(quoted, grouped_by)), on=grouped_by))
+        if self.time is not None and self.ends is not None:
+            frames.append(self._ending_by_spark(self.time, self.ends))
+        kinds = {field.name: field.dataType for field in self.columns}
+        aligned = []
+        for frame in frames:
+            if frame is not None:
+                there = set(frame.columns)
+                columns = (F.col(quoted(n)) if n in there else F.lit(None) for n in kinds)
+                named = (c.cast(kind).alias(n) for c, (n, kind) in zip(columns, kinds.items(), strict=True))
+                aligned.append(with_fields(frame.select(*named), list(self.columns)))
+        if not aligned:
+            return None
+        rows = aligned[0] if len(aligned) == 1 else aligned[0].unionAll(aligned[1])
+        ids = row_halves(aligned[0]) if with_ids else []
+        return select_sql(rows, [f"{key_group(grouped_by, state.groups)} AS {GROUP}", *map(quoted, kinds), *ids])
+
+    def _ending_by_spark(self, time: str, ends: int) -> DataFrame | None:
+        kind = next(field.dataType.typeName() for field in self.columns if field.name == time)
+        at = quoted(time) if kind == "long" else f"unix_micros({quoted(time)})"
+        where = f"{at} < {ends}" + (f" AND {at} >= {self.since}" if self.since is not None else "")
+        if not self.moves:
+            return self.state.rows(where)
+        rows = self.state.rows()
+        return None if rows is None else rows.where(where)
 
 
 @dataclass(frozen=True)
@@ -104,8 +163,8 @@ def fold_rows(
     wants_replaced: bool = False,
     made: Callable[[pa.Table], pa.Table] | None = None,
     apart: Mapping[str, Sequence[StructField]] = _NOTHING_APART,
-) -> FoldedRows | None:
-    """Let workers do `work`. None: they cannot, and nothing has been done.
+) -> FoldedRows:
+    """Let workers do `work`.
 
     fields: the columns of the batch, so that Spark need not be asked.
     grouped_by: columns of the batch, keys of each state: rows that agree in these come to one worker.
@@ -120,64 +179,292 @@ def fold_rows(
     """
     from pyspark.sql.types import IntegerType, StructField
 
+    asked = _KernelRun(
+        batch=batch,
+        fields=[*fields, StructField(GROUP, IntegerType())],
+        grouped_by=grouped_by,
+        states=states,
+        work=work,
+        main=_Output("given", given),
+        others={name: _Output(name, own) for name, own in apart.items()},
+        is_empty=is_empty,
+        anywhere=anywhere,
+        enters=enters,
+        replaced=_Output("replaced", given) if wants_replaced else None,
+        made=made,
+    )
     first = states[0].state
-    schemas = [remembered.state.schema_of_files(remembered.columns) for remembered in states]
-    fields = [*fields, StructField(GROUP, IntegerType())]
-    main, others = _Output("given", given), {name: _Output(name, own) for name, own in apart.items()}
-    if (why := _why_not(states, schemas, fields, [main, *others.values()])) is not None:
-        first.computing.not_by_workers(why)
-        return None
     if is_empty and not any(_has_work(remembered) for remembered in states):
         # Nor does it take new columns: the operator's other states do not, either.
-        return FoldedRows(main.nothing(first), {}, {name: output.nothing(first) for name, output in others.items()})
-    for remembered, schema in zip(states, schemas, strict=True):
-        remembered.state.checked(schema)
-        remembered.state.regroup(grouped_by)
-    folders = [remembered.state.new_folder("fold") for remembered in states]
-    folder, location = folders[0], first.to.location
-    replaced = _Output("replaced", given) if wants_replaced else None
-    due = [remembered.state.due_batches() for remembered in states]
-    group = key_group(grouped_by, first.groups)
-    if anywhere is not None:
-        group = f"IF({anywhere}, CAST(pmod(xxhash64(spark_partition_id()), {first.groups}) AS INT), {group})"
-    grouped = select_sql(batch, ["*", f"{group} AS {GROUP}"])
-    with first.split_by_group(empty_like(grouped) if is_empty else grouped) as (rows, count):
-        arriving = schema_of(fields)
-        plan = FoldPlan(
-            lookups=[
-                each.lookup(grouped_by, each.state.merge_plan(schema, own, count, batches))
-                for each, schema, own, batches in zip(states, schemas, folders, due, strict=True)
-            ],
-            work=work,
-            arriving=arrow_schema(arriving, list(columns(arriving))),
-            giving=main.giving(location, folder, made, replaced),
-            most_bytes=MOST_BYTES,
-            enters=enters,
-            apart={name: output.giving(location, folder) for name, output in others.items()},
-        )
-        holding = [[each.state for each in states], *([[beside]] if beside is not None else [])]
-        light = workers.are_light(fields, *(_files(holding) if keeps_rows else ()))
-        outcome = _Outcome(_run(plan, rows, fields, count, is_empty=is_empty, light=light), count)
-    if outcome.too_many:
-        for remembered, own in zip(states, folders, strict=True):
-            remembered.state.to.location.remove_folder(own)
-        for output in filter(None, (main, replaced, *others.values())):
-            location.remove_folder(output.folder(folder))
-        first.computing.not_by_workers("more rows than workers can hold")
-        return None
+        return asked.nothing()
+    for remembered, schema in zip(states, asked.schemas, strict=True):
+        if remembered.state.is_kept:
+            remembered.state.checked(schema)
+            remembered.state.regroup(grouped_by)
+    if (why := asked.why_not_by_files()) is not None:
+        return asked.through_spark(why)
+    holding = [[each.state for each in states], *([[beside]] if beside is not None else [])]
+    light = workers.are_light(asked.fields, *(_files(holding) if keeps_rows else ()))
+    folded = asked.by_files(light=light)
+    if folded is None:
+        return asked.through_spark(TIES, with_ids=True)
     first.computing.by_workers()
-    for number, remembered in enumerate(states):
-        added, compacted = outcome.files(number, due[number])
-        remembered.state.add_files(folders[number], schemas[number], added, compacted, due[number])
-    return FoldedRows(
-        main.read(first, folder, outcome.given),
-        outcome.counts,
-        {
-            name: output.read(first, folder, outcome.apart(number))
-            for number, (name, output) in enumerate(others.items())
-        },
-        replaced.read(first, folder, outcome.replaced) if replaced is not None else None,
-    )
+    return folded
+
+
+@dataclass(frozen=True)
+class _KernelRun:
+    """What a kernel is to do, as `fold_rows` is told."""
+
+    batch: DataFrame
+    fields: Sequence[StructField]
+    """Its columns, and the key group."""
+    grouped_by: Sequence[str]
+    states: Sequence[Remembered]
+    work: Fold
+    main: _Output
+    others: Mapping[str, _Output]
+    is_empty: bool
+    anywhere: str | None
+    enters: str | None
+    replaced: _Output | None
+    made: Callable[[pa.Table], pa.Table] | None
+
+    @cached_property
+    def schemas(self) -> list[Json]:
+        """The columns of each state's files."""
+        return [remembered.state.schema_of_files(remembered.columns) for remembered in self.states]
+
+    @property
+    def first(self) -> KeyedState:
+        """The state beside which files with rows to emit are written."""
+        return self.states[0].state
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything is stored: an interval keeps nothing."""
+        return all(remembered.state.is_kept for remembered in self.states)
+
+    @property
+    def _prepared(self) -> Callable[[pa.Table], pa.Table] | None:
+        prepared: Callable[[pa.Table], pa.Table] | None = getattr(self.work, "prepared", None)
+        return prepared
+
+    def nothing(self) -> FoldedRows:
+        """Return no rows."""
+        others = {name: output.nothing(self.first) for name, output in self.others.items()}
+        return FoldedRows(self.main.nothing(self.first), {}, others)
+
+    def why_not_by_files(self) -> str | None:
+        """Return why workers cannot read and write the files themselves, if they cannot."""
+        if not all(workers.usable(each.state.spark, each.state.to.location) for each in self.states):
+            return workers.OUT_OF_REACH
+        if len({remembered.state.groups for remembered in self.states}) > 1:
+            return "its states have been begun with different numbers of key groups"
+        for remembered, schema in zip(self.states, self.schemas, strict=True):
+            if (why := workers.why_not_merged(schema, remembered.state.keys, {})) is not None:
+                return why
+        outputs = [self.main, *self.others.values()]
+        for given in (*(output.columns for output in outputs), self.fields):
+            if collated := collated_names(given):
+                return f"column {collated[0]} has a collation"
+        for schema in (*self.schemas, *(output.schema for output in outputs), schema_of(self.fields)):
+            if (why := workers.why_not_written(schema)) is not None:
+                return why
+            if problems := schema_problems(schema, ()):
+                return problems[0]
+        return None
+
+    @cached_property
+    def grouped(self) -> DataFrame:
+        """The batch, with the key groups of its rows."""
+        group = key_group(self.grouped_by, self.first.groups)
+        if self.anywhere is not None:
+            somewhere = f"CAST(pmod(xxhash64(spark_partition_id()), {self.first.groups}) AS INT)"
+            group = f"IF({self.anywhere}, {somewhere}, {group})"
+        grouped = select_sql(self.batch, ["*", f"{group} AS {GROUP}"])
+        return empty_like(grouped) if self.is_empty else grouped
+
+    # -- workers read and write files ----------------------------------------------------------------
+
+    def by_files(self, *, light: bool) -> FoldedRows | None:
+        """Let workers look up stored rows in files, and write files. None: ids of stored rows are needed, and nothing
+        has been done."""
+        first, states = self.first, self.states if self.keeps else []
+        folders = [remembered.state.new_folder("fold") for remembered in self.states]
+        folder, location = folders[0], first.to.location
+        due = [remembered.state.due_batches() for remembered in states]
+        with first.split_by_group(self.grouped) as (rows, count):
+            arriving = schema_of(self.fields)
+            plan = FoldPlan(
+                lookups=[
+                    each.lookup(self.grouped_by, each.state.merge_plan(schema, own, count, batches))
+                    for each, schema, own, batches in zip(states, self.schemas, folders, due, strict=False)
+                ],
+                stored=[arrow_schema(schema, list(columns(schema))) for schema in self.schemas],
+                stored_by=[each.state.keys for each in self.states],
+                work=self.work,
+                arriving=Arriving([arrow_schema(arriving, list(columns(arriving)))], prepared=self._prepared),
+                by=self.grouped_by,
+                groups=first.groups,
+                count=count,
+                giving=self.main.giving(location, folder, self.made, self.replaced),
+                limits=Limits(MOST_BYTES // 4, MOST_BYTES),
+                enters=self.enters,
+                apart={name: output.giving(location, folder) for name, output in self.others.items()},
+            )
+            outcome = _Outcome(_run(plan, rows, self.fields, count, is_empty=self.is_empty, light=light), count)
+        if outcome.tied or outcome.hot_keys:
+            for remembered, own in zip(self.states, folders, strict=True):
+                remembered.state.to.location.remove_folder(own)
+            for output in filter(None, (self.main, self.replaced, *self.others.values())):
+                location.remove_folder(output.folder(folder))
+            self._refuse(outcome.hot_keys)
+            return None
+        for number, remembered in enumerate(states):
+            added, compacted = outcome.files(number, due[number])
+            remembered.state.add_files(folders[number], self.schemas[number], added, compacted, due[number])
+        first.computing.spilled += outcome.spilled
+        return FoldedRows(
+            self.main.read(first, folder, outcome.given),
+            outcome.counts,
+            {
+                name: output.read(first, folder, outcome.apart(number))
+                for number, (name, output) in enumerate(self.others.items())
+            },
+            self.replaced.read(first, folder, outcome.replaced) if self.replaced is not None else None,
+        )
+
+    def _refuse(self, hot_keys: Mapping[str, int]) -> None:
+        """Raise Invalid if a key has more rows than a worker can hold."""
+        for key, size in hot_keys.items():
+            raise Invalid(
+                f"{self.first.name}: one key has more rows than a worker can hold: {size >> 20:,} MB or more",
+                expected="keys whose rows, of a checkpoint and stored ones, fit into a worker's memory",
+                help="filter that key in a stage before, or give it a second key column; docs/guides/sizing.md says "
+                "what each operator holds; `tidegate explain` with the right to read rows shows the key",
+                reason="HOT_KEY",
+                quoted=key,
+            )
+
+    # -- Spark brings rows, and takes them -----------------------------------------------------------
+
+    def through_spark(self, why: str, *, with_ids: bool = False) -> FoldedRows:
+        """Let Spark read the stored rows and write what has changed. with_ids: of the stored rows, too."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructField, StructType
+
+        first = self.first
+        first.computing.by_workers()
+        first.computing.by_spark(why)
+        looks_up = any(each.state.is_kept and not each.state.is_empty for each in self.states)
+        grouped = first.cached(self.grouped) if looks_up and not self.is_empty else self.grouped
+        batch = None if self.is_empty else grouped
+        group = StructField(GROUP, IntegerType())
+        halves = [StructField(name, LongType()) for name in HALVES] if with_ids else []
+        kinds: list[tuple[DataFrame | None, list[StructField]]] = [(batch, _nullable(self.fields))]
+        for remembered in self.states:
+            found = remembered.found_by_spark(batch, self.grouped_by, with_ids=with_ids)
+            kinds.append((found, _nullable([group, *remembered.columns, *halves])))
+        arriving, incoming = _side_by_side([fields for _, fields in kinds])
+        changes = [_nullable([*each.columns, StructField(DELETED, BooleanType())]) for each in self.states]
+        counts = [StructField(COUNTER, StringType()), StructField("rows", LongType())]
+        outputs = [self.main, self.main, *self.others.values()]
+        leaving, outgoing = _side_by_side([*changes, *(output.columns for output in outputs), counts])
+        tagged = [
+            _tagged(frame, number, [f.name for f in fields], incoming[number])
+            for number, (frame, fields) in enumerate(kinds)
+            if frame is not None
+        ]
+        together = no_rows(first.spark, StructType(arriving)) if not tagged else tagged[0]
+        for frame in tagged[1:]:
+            together = together.unionByName(frame, allowMissingColumns=True)
+        there = set(together.columns)
+        filled = (F.col(f.name) if f.name in there else F.lit(None) for f in arriving)
+        together = together.select(*(c.cast(f.dataType).alias(f.name) for c, f in zip(filled, arriving, strict=True)))
+        groups = f"coalesce({', '.join(names[GROUP] for names in incoming)})"
+        together = select_sql(together, ["*", f"{groups} AS {GROUP}"])
+        arrow = [to_arrow_schema(StructType(fields), timezone="UTC") for _, fields in kinds]
+        with first.split_by_group(together) as (rows, count):
+            plan = FoldPlan(
+                lookups=[],
+                stored=[schema.empty_table().schema for schema in arrow[1:]],
+                stored_by=[each.state.keys for each in self.states],
+                work=self.work,
+                arriving=Arriving(arrow, incoming, self._prepared),
+                by=self.grouped_by,
+                groups=first.groups,
+                count=count,
+                limits=Limits(MOST_BYTES // 4, MOST_BYTES),
+                enters=self.enters,
+            )
+            passing = Passing(
+                to_arrow_schema(StructType(leaving), timezone="UTC"), outgoing, self.made, list(self.others)
+            )
+            made = first.cached(_passed(plan, passing, rows, [*arriving, group], StructType(leaving)))
+            counted = made.where(f"{KIND} = {len(outgoing) - 1}").select(*outgoing[-1].values()).collect()
+        lines = Counter[str]()
+        for counter, number in counted:
+            lines[counter] += number
+        self._refuse({name.partition(" ")[2]: n for name, n in lines.items() if name.startswith(f"{HOT_KEY} ")})
+        first.computing.spilled += lines.pop(str(SPILLED), 0)
+        for number, remembered in enumerate(self.states):
+            if remembered.state.is_kept:
+                changed = _of_kind(made, number, changes[number], outgoing[number])
+                remembered.state.put(changed, deletes=True)
+        start = len(self.states)
+        emitted = [
+            _of_kind(made, start + place, output.columns, outgoing[start + place])
+            for place, output in enumerate(outputs)
+        ]
+        return FoldedRows(
+            emitted[0],
+            lines,
+            dict(zip(self.others, emitted[2:], strict=True)),
+            emitted[1] if self.replaced is not None else None,
+        )
+
+
+def _side_by_side(kinds: Sequence[Sequence[StructField]]) -> tuple[list[StructField], list[dict[str, str]]]:
+    """Return the columns of rows of several kinds in one frame, and for each kind its columns' names there."""
+    from pyspark.sql.types import IntegerType, StructField
+
+    names = [{field.name: f"k{kind}_{place}" for place, field in enumerate(own)} for kind, own in enumerate(kinds)]
+    columns = [StructField(KIND, IntegerType())]
+    for own, named in zip(kinds, names, strict=True):
+        columns += [StructField(named[field.name], field.dataType) for field in own]  # null in rows of other kinds
+    return columns, names
+
+
+def _nullable(fields: Sequence[StructField]) -> list[StructField]:
+    """Return columns that may hold null, whatever Spark knows of them."""
+    from pyspark.sql.types import StructField
+
+    return [StructField(field.name, field.dataType) for field in fields]
+
+
+def _tagged(frame: DataFrame, kind: int, order: Sequence[str], names: Mapping[str, str]) -> DataFrame:
+    columns = (f"{quoted(name)} AS {names[name]}" for name in order)
+    return select_sql(frame, [f"{kind} AS {KIND}", *columns])
+
+
+def _of_kind(made: DataFrame, kind: int, fields: Sequence[StructField], names: Mapping[str, str]) -> DataFrame:
+    """Return the rows of a kind, under their own names."""
+    chosen = made.where(f"{KIND} = {kind}").select(*(names[field.name] for field in fields))
+    return with_fields(renamed(chosen, [field.name for field in fields]), list(fields))
+
+
+def _passed(
+    plan: FoldPlan, passing: Passing, rows: DataFrame, fields: Sequence[StructField], leaving: Any
+) -> DataFrame:
+    """Return what workers make of rows that Spark brings them."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        split, _ = workers.task()
+        yield from through_spark(plan, passing, batches, split)
+
+    return workers.mapped(rows, work, leaving)
 
 
 @dataclass(frozen=True)
@@ -238,8 +525,19 @@ class _Outcome:
     count: int
 
     @property
-    def too_many(self) -> bool:
-        return any(line.kind == TOO_MANY for line in self.lines)
+    def tied(self) -> bool:
+        """Whether the ids of stored rows are needed."""
+        return any(line.kind == TIED for line in self.lines)
+
+    @property
+    def hot_keys(self) -> dict[str, int]:
+        """The keys with more rows than a worker can hold, and how many bytes they have at least."""
+        return {line.name: line.size for line in self.lines if line.kind == HOT_KEY}
+
+    @property
+    def spilled(self) -> int:
+        """The bytes that workers have written to local disk."""
+        return sum(line.size for line in self.lines if line.kind == SPILLED)
 
     @property
     def given(self) -> dict[str, WrittenFile]:
@@ -279,30 +577,6 @@ class _Outcome:
                 names[line.kind][line.name] = line.file
         replaced = {number: names[number] for number in range(len(due)) if len(splits[number]) == self.count}
         return names[ADDED], replaced
-
-
-def _why_not(
-    states: Sequence[Remembered], schemas: Sequence[Json], arriving: Sequence[StructField], outputs: Sequence[_Output]
-) -> str | None:
-    """Return why workers cannot do it, if they cannot."""
-    if not all(remembered.state.is_kept for remembered in states):
-        return workers.KEEPS_NOTHING
-    if len({remembered.state.groups for remembered in states}) > 1:
-        return "its states have been begun with different numbers of key groups"
-    for remembered, schema in zip(states, schemas, strict=True):
-        if (why := workers.why_not_merged(schema, remembered.state.keys, {})) is not None:
-            return why
-        if not workers.usable(remembered.state.spark, remembered.state.to.location):
-            return workers.OUT_OF_REACH
-    for given in (*(output.columns for output in outputs), arriving):
-        if collated := collated_names(given):
-            return f"column {collated[0]} has a collation"
-    for schema in (*schemas, *(output.schema for output in outputs), schema_of(arriving)):
-        if (why := workers.why_not_written(schema)) is not None:
-            return why
-        if problems := schema_problems(schema, ()):
-            return problems[0]
-    return None
 
 
 def _has_work(remembered: Remembered) -> bool:

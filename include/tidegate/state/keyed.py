@@ -3,7 +3,6 @@
     state.of(keys)            the rows of these keys: they are joined against the files, and the newest row wins
     state.rows()              all rows
     state.put(changes)        one row per changed key, written as one more run: sorted, split by key group
-    state.merge(rows, ops)    the same for sums and extremes: looks up, merges and writes in one go
     state.finish()            the record for the ack; merges runs if there have become too many
 
 Files are never changed. A run holds the rows that one checkpoint added; a reader takes for each key the row with the
@@ -14,7 +13,6 @@ stays in Spark: nothing is collected, whatever the size.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,12 +39,12 @@ from tidegate.errors import Invalid
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.files.exact import parquet_files
-from tidegate.spark.known import constant_setting, empty_like, is_known_empty, no_rows, select_sql, with_fields
-from tidegate.spark.materialize import StoredRows, mark_stored, materialized
+from tidegate.spark.known import constant_setting, is_known_empty, no_rows, select_sql, with_fields
+from tidegate.spark.materialize import StoredRows, mark_stored, materialize, materialized, release
 from tidegate.spark.storage.writing import write_files
 from tidegate.state import versions
 from tidegate.state.arrow import workers
-from tidegate.state.arrow.merging import ClosedWindows, Giving, MergePlan, WindowClosing
+from tidegate.state.arrow.merging import MergePlan
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, OWN, TOUCHED
 from tidegate.state.compaction import Compaction, expired, to_merge
 from tidegate.state.computing import Computing
@@ -55,7 +53,7 @@ from tidegate.state.record import RowTtl, StateFile, StateTable, Ttl, once, stat
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
 __all__ = [
@@ -139,6 +137,8 @@ class KeyedState:
         """Paths of all files that this attempt has written for the state."""
         self._aside: list[str] = []
         """Folders with rows that are not part of the state."""
+        self._cached: list[DataFrame] = []
+        """Frames that are computed once, and released when the attempt ends."""
         self.computing = Computing()
         """Where it is noted who has looked up and written its rows."""
         self.syncing = Syncing(to.location)
@@ -239,118 +239,6 @@ class KeyedState:
         fixed = {CHECKPOINT: self.to.checkpoint} | ({} if self.by_row else {TOUCHED: self._touched})
         files = self._write(frame, schema, "put", fixed)
         return self._put(files, schema, keep_own=deletes)
-
-    def merge(self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int] = _NONE) -> DataFrame:
-        """Merge rows with the stored rows of their keys, write the result, and return it as read from the files.
-
-        rows: the keys, any number of rows for each, and a column for each of `ops`: "sum", "min" or "max". Nulls do
-        not count. The types of the columns are the state's: a sum that does not fit into its column is an error.
-        fixed: columns with the same value in all rows: they need not be brought to workers.
-        """
-        names = [*self.keys, *ops]
-        if is_known_empty(rows):
-            self.drop_expired()
-            return empty_like(rows.select(*map(quoted, names)))
-        fields = _columns(rows, names)
-        if (schema := self._merged_by_workers(fields, ops)) is not None:
-            self.computing.by_workers()
-            return self._put(self._merge_by_workers(rows, fields, schema, ops, fixed)[0], schema)
-        types = {field.name: field.dataType for field in fields}
-        merged = _merging(ops, types)
-        partial = rows.groupBy(*map(quoted, self.keys)).agg(*merged)
-        if self.is_empty:
-            return self.put(partial)
-        with materialized(partial) as partial:
-            before = self.of(partial)
-            assert before is not None
-            known = [name for name in before.columns if name in types]
-            both = partial.unionByName(before.select(*map(quoted, known)), allowMissingColumns=True)
-            return self.put(both.groupBy(*map(quoted, self.keys)).agg(*merged))
-
-    def merge_giving(
-        self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int], given: Given
-    ) -> DataFrame | None:
-        """Merge rows likewise, and return what is given of the result, in files of its own. None: workers cannot do it,
-        and nothing has been done."""
-        fields = _columns(rows, [*self.keys, *ops])
-        if is_known_empty(rows) or (schema := self._merged_by_workers(fields, ops, given)) is None:
-            return None
-        self.computing.by_workers()
-        files, outcome = self._merge_by_workers(rows, fields, schema, ops, fixed, given=given)
-        self._add(files, schema)
-        return self._read_given("given", outcome.given, schema_of(given.fields))
-
-    def merge_ending(
-        self,
-        rows: DataFrame,
-        ops: Mapping[str, str],
-        ending: WindowClosing,
-        fixed: Mapping[str, int] = _NONE,
-        *,
-        given: Given | None = None,
-        wants_replaced: bool = False,
-    ) -> ClosedWindows | None:
-        """Merge rows that close: those that stay are put into the state, those to emit are returned separately.
-
-        rows: also the weight, if `ending` names one. given: what is emitted in place of the state's rows.
-        wants_replaced: also the emitted rows that change are asked for, as they were.
-        None: workers cannot do it, and nothing has been done.
-        """
-        from pyspark.sql.types import StructField
-
-        if not self.is_kept:
-            return None
-        columns = _columns(rows, [*self.keys, *ops, *([ending.weight] if ending.weight else [])])
-        of = {field.name: field for field in columns}
-        end = StructField(ending.end, of[ending.start].dataType)
-        fields = [*(of[key] for key in self.keys), end, *(of[name] for name in ops)]
-        schema = self.checked(self.schema_of_files(fields))
-        if (why := self._why_not_merged(schema, ops, given)) is not None:
-            self.computing.not_by_workers(why)
-            return None
-        emitted, hidden = (schema, OWN) if given is None else (schema_of(given.fields), ())
-        if is_known_empty(rows) and ending.due is None:
-            self.drop_expired()
-            nothing = self._nothing(emitted, hidden)
-            return ClosedWindows(nothing, nothing, 0, 0)
-        self.computing.by_workers()
-        files, outcome = self._merge_by_workers(
-            rows, columns, schema, ops, fixed, ending, given=given, wants_replaced=wants_replaced
-        )
-        self._add(files, schema)
-        now = self._read_given("given", outcome.given, emitted, hidden)
-        before = self._read_given("replaced", outcome.replaced, emitted, hidden) if wants_replaced else empty_like(now)
-        return ClosedWindows(now, before, outcome.late, outcome.timeless)
-
-    def _merged_by_workers(
-        self, fields: Sequence[StructField], ops: Mapping[str, str], given: Given | None = None
-    ) -> Json | None:
-        """Return the schema of the files if workers can merge rows with these columns, and there is something to merge
-        them with."""
-        if self.is_empty:
-            self.computing.not_by_workers("its state is still empty")
-            return None
-        schema = self.checked(self.schema_of_files(fields))
-        if (why := self._why_not_merged(schema, ops, given)) is not None:
-            self.computing.not_by_workers(why)
-            return None
-        return schema
-
-    def _why_not_merged(self, schema: Json, ops: Mapping[str, str], given: Given | None = None) -> str | None:
-        """Return why workers cannot merge such rows, if they cannot."""
-        if not workers.usable(self.spark, self.to.location):
-            return workers.OUT_OF_REACH
-        why = workers.why_not_written(schema) or workers.why_not_merged(schema, self.keys, ops)
-        return why if given is None else why or workers.why_not_written(schema_of(given.fields))
-
-    def _read_given(
-        self, name: str, written: Mapping[str, WrittenFile], schema: Json, hidden: Sequence[str] = ()
-    ) -> DataFrame:
-        """Return what the last merge has written beside the state."""
-        rows = self.read_aside(f"{self.to.folder}/merge-{self._writes}-{name}", written, schema)
-        if rows is None:
-            return self._nothing(schema, hidden)
-        return rows.drop(*hidden) if hidden else rows
 
     def _with_own(self, rows: DataFrame, names: Sequence[str], deleted: str) -> DataFrame:
         """Put tidegate's columns before the others: each file needs their statistics, and only the first columns have
@@ -488,50 +376,6 @@ class KeyedState:
             layout = workers.layout_of(schema, self.keys, location)
             return self._stage_files(folder, schema, workers.write_runs(ordered, layout, location.full(folder), fixed))
 
-    def _merge_by_workers(
-        self,
-        rows: DataFrame,
-        fields: Sequence[StructField],
-        schema: Json,
-        ops: Mapping[str, str],
-        fixed: Mapping[str, int],
-        ending: WindowClosing | None = None,
-        *,
-        given: Given | None = None,
-        wants_replaced: bool = False,
-    ) -> tuple[list[StateFile], workers.Merged]:
-        """Merge rows with the stored rows of their keys, and compact what is due. Return the files with these keys.
-
-        fields: the rows' columns.
-        """
-        from pyspark.sql.types import IntegerType, StructField
-
-        batches, folder = self.due_batches(), self.new_folder("merge")
-        brought = [field for field in fields if field.name not in fixed]
-        grouped = select_sql(rows, [f"{self._group} AS {GROUP}", *(quoted(field.name) for field in brought)])
-        giving = None
-        if ending is not None or given is not None:
-            location = self.to.location
-            giving = Giving(
-                workers.layout_of(schema, self.keys, location)
-                if given is None
-                else workers.layout_of(schema_of(given.fields), (), location),
-                location.full(f"{folder}-given"),
-                None if given is None else given.made,
-                location.full(f"{folder}-replaced") if wants_replaced else None,
-            )
-        with self.split_by_group(grouped) as (split, count):
-            plan = dataclasses.replace(
-                self.merge_plan(schema, folder, count, batches),
-                ops=dict(ops),
-                fixed=dict(fixed),
-                ending=ending,
-                giving=giving,
-            )
-            merging = [StructField(GROUP, IntegerType()), *brought]
-            outcome = workers.run(plan, split, merging, light=workers.are_light(merging, self.begun))
-        return self._take_files(folder, schema, outcome.added, outcome.compacted, batches), outcome
-
     def due_batches(self) -> list[Compaction]:
         """Return the compactions that are due, as far as workers can do them: each holds its own key groups in
         memory."""
@@ -554,8 +398,6 @@ class KeyedState:
         location = self.to.location
         return MergePlan(
             layout=workers.layout_of(schema, self.keys, location),
-            ops={},
-            fixed={},
             groups=self.groups,
             count=count,
             checkpoint=self.to.checkpoint,
@@ -606,6 +448,12 @@ class KeyedState:
             self._load(paths, schema), StoredRows(location, paths, sum(file.rows for file in written.values()))
         )
 
+    def cached(self, frame: DataFrame) -> DataFrame:
+        """Compute the frame once, however often it is used, until the attempt ends."""
+        once = materialize(frame)
+        self._cached.append(once)
+        return once
+
     @cached_property
     def _partitions(self) -> int:
         return min(self.groups, max(1, int(str(self.spark.conf.get("spark.sql.shuffle.partitions")))))
@@ -653,6 +501,8 @@ class KeyedState:
             self.to.location.remove_files(replaced)
         for folder in self._aside:
             self.to.location.remove_folder(folder)
+        for frame in self._cached:
+            release(frame)
 
     @property
     def changed(self) -> bool:
@@ -697,18 +547,9 @@ class TemporaryState(KeyedState):
 
     def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
         if not is_known_empty(changes):
-            self.computing.by_spark(workers.KEEPS_NOTHING)
+            self.computing.by_spark()
         values = [name for name in changes.columns if name not in self.keys and name not in OWN]
         return changes.select(*map(quoted, [*self.keys, *values, *([DELETED] if deletes else [])]))
-
-    def merge(self, rows: DataFrame, ops: Mapping[str, str], fixed: Mapping[str, int] = _NONE) -> DataFrame:
-        names = [*self.keys, *ops]
-        if is_known_empty(rows):
-            return empty_like(rows.select(*map(quoted, names)))
-        self.computing.by_spark(workers.KEEPS_NOTHING)
-        types = {field.name: field.dataType for field in rows.schema.fields}
-        merged = rows.groupBy(*map(quoted, self.keys)).agg(*_merging(ops, types))
-        return merged.select(*map(quoted, names))
 
     def finish(self) -> StateTable | None:
         return None
@@ -743,19 +584,6 @@ def sums_that_do_not_fit_fail(spark: SparkSession) -> bool:
     return constant_setting(spark, "spark.sql.ansi.enabled") != "false"
 
 
-def _merging(ops: Mapping[str, str], types: Mapping[str, Any]) -> list[Column]:
-    """Return the columns that merge partial values, each in its own type."""
-    from pyspark.sql import functions as F
-
-    return [F.expr(f"{op}({quoted(name)})").cast(types[name]).alias(name) for name, op in ops.items()]
-
-
 def key_group(keys: Sequence[str], groups: int) -> str:
     """Return SQL for the group, of `groups`, of each key: the same in every checkpoint, whatever the parallelism."""
     return f"CAST(pmod(xxhash64({', '.join(map(quoted, keys))}), {groups}) AS INT)"
-
-
-def _columns(rows: DataFrame, names: Sequence[str]) -> list[StructField]:
-    """Return these columns of the rows, as Spark knows them."""
-    known = {field.name: field for field in rows.schema.fields}
-    return [known[name] for name in names]

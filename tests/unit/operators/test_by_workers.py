@@ -16,7 +16,8 @@ from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
 from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
 from tidegate.operators.distinct.by_workers import ARRIVED_SINCE, COUNTS, FIRST, SINCE, NewValues, new_column
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
-from tidegate.state.arrow.folding import TooMany
+from tidegate.operators.join.current import CurrentRowsJoin
+from tidegate.state.arrow.folding import Tied
 
 KEYS = st.sampled_from([None, "a", "b"])
 TIMES = st.one_of(st.none(), st.integers(0, 12))
@@ -221,7 +222,7 @@ KEPT = [
     st.lists(st.lists(st.tuples(st.booleans(), KEYS, TIMES, st.integers(0, 1)), max_size=8), max_size=5),
     BOUNDS,
     st.integers(0, 3),
-    st.sampled_from(["inner", "left", "full"]),
+    st.sampled_from(["inner", "left", "full", "semi", "anti"]),
 )
 def test_a_join_gives_what_plain_python_gives_however_its_rows_are_cut(
     batches: list[list[tuple[Any, ...]]], bounds: list[int], delay: int, how: str
@@ -240,15 +241,18 @@ def test_a_join_gives_what_plain_python_gives_however_its_rows_are_cut(
         highest = max([*times, *([highest] if highest is not None else [])], default=None)
         now = None if highest is None else highest - delay
         ends = [None if now is None else now - high, None if now is None else now + low]
-        outer = [how in ("left", "full"), how == "full"]
+        outer = [how in ("left", "full", "anti"), how == "full"]
+        left_only = how in ("semi", "anti")
+        named = [(("left", "v"),), () if left_only else (("right", "v"),)]
         sides = [
-            JoinSide({"v": alias}, ((name, "v"),), ends[place], outer[place])
-            for place, (alias, name) in enumerate((("l0", "left"), ("r0", "right")))
+            JoinSide({"v": alias}, ["v"], named[place], ends[place], outer[place], once=how == "semi" and place == 0)
+            for place, alias in enumerate(("l0", "r0"))
         ]
-        work = JoinInWorkers(["k"], (sides[0], sides[1]), low, high, late, nulls_wait=how != "inner")
+        waits = how not in ("inner", "semi")
+        work = JoinInWorkers(["k"], (sides[0], sides[1]), low, high, late, nulls_wait=waits, gives_pairs=not left_only)
         folded = work(table(rows, JOINED), [stored(state, KEPT) for state in states])
         for rows_given in folded.given:
-            emitted.update((row["k"], row["left"], row["right"]) for row in rows_given.to_pylist())
+            emitted.update((row["k"], row["left"], row.get("right")) for row in rows_given.to_pylist())
         for row in rows:
             if row["_at"] is not None and (late is None or row["_at"] >= late):
                 everything[row[FROM_RIGHT]].append(row)
@@ -256,41 +260,89 @@ def test_a_join_gives_what_plain_python_gives_however_its_rows_are_cut(
             apply(state, folded.changes[place], ["k", "_row"])
             assert all(ends[place] is None or row["_at"] >= ends[place] for row in state.values())
         late = now
-    assert emitted == expected(everything, low, high, outer, ends)
+    assert emitted == expected(everything, low, high, outer, ends, how)
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.lists(st.tuples(st.booleans(), KEYS, st.integers(0, 1)), max_size=8), max_size=5))
-def test_a_join_without_bounds_gives_each_pair_once_and_forgets_nothing(batches: list[list[tuple[Any, ...]]]) -> None:
+CHANGED = [
+    *(("_group", pa.int32()), ("k", pa.string()), ("_n", pa.int64()), ("_row", pa.string()), (FROM_RIGHT, pa.bool_())),
+    *(("l0", pa.int64()), ("r0", pa.int64())),
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(st.booleans(), KEYS, st.integers(0, 1)), max_size=8), max_size=5),
+    st.sampled_from(["inner", "left", "right", "full", "semi", "anti"]),
+    st.booleans(),
+    st.randoms(use_true_random=False),
+)
+def test_a_join_of_current_rows_gives_what_plain_python_gives_for_those_that_hold(
+    batches: list[list[tuple[Any, ...]]], how: str, takes_back: bool, chance: Any
+) -> None:
+    """Whether rows are taken back or only added; of what is stored it gets what it asks for."""
+    replaces, left_only = takes_back or how not in ("inner", "semi"), how in ("semi", "anti")
     states: list[dict[Any, dict[str, Any]]] = [{}, {}]
-    kept = [(name, kind) for name, kind in KEPT if name not in ("_at", "_matched")]
-    everything: list[list[dict[str, Any]]] = [[], []]
-    emitted = Counter[Any]()
-    sides = [
-        JoinSide({"v": alias}, ((name, "v"),), ends=None, outer=False)
-        for alias, name in (("l0", "left"), ("r0", "right"))
-    ]
+    held: list[Counter[tuple[Any, int]]] = [Counter(), Counter()]
+    shown: Counter[Any] = Counter()
+    kept = [["v"], [] if left_only else ["v"]]
+    stored_as = [(name, kind) for name, kind in KEPT if name not in ("_at", "_matched")]
+    columns = [stored_as, [each for each in stored_as if each[0] != "v" or not left_only]]
+    named = [(("left", "v"),), () if left_only else (("right", "v"),)]
+    sides = [JoinSide({"v": alias}, kept[place], named[place], None, False) for place, alias in enumerate(("l0", "r0"))]
+    work = CurrentRowsJoin(["k"], (sides[0], sides[1]), how, replaces)
     for batch in batches:
+        changes = [(right, k, v, 1) for right, k, v in batch if replaces or k is not None]
+        if takes_back:
+            for place, rows in enumerate(held):
+                changes += [(place == 1, k, v, -1) for k, v in rows.elements() if chance.random() < 0.3]
+        for right, k, v, sign in changes:
+            held[right][k, v] += sign
         rows = [
-            {FROM_RIGHT: right, "k": k, "_at": 0, "_row": f"{k}{v}", ("r0" if right else "l0"): v}
-            for right, k, v in batch
+            {FROM_RIGHT: right, "k": k, "_n": n, "_row": f"{k}{'' if right and left_only else v}", side: v}
+            for right, k, v, n in changes
+            for side in ("r0" if right else "l0",)
         ]
-        work = JoinInWorkers(["k"], (sides[0], sides[1]), 0, 0, None, nulls_wait=False, timed=False)
-        folded = work(table(rows, JOINED), [stored(state, kept) for state in states])
-        for rows_given in folded.given:
-            emitted.update((row["k"], row["left"], row["right"]) for row in rows_given.to_pylist())
-        for row in rows:
-            everything[row[FROM_RIGHT]].append(row)
+        arrived = table(rows, CHANGED)
+        stored = [
+            table(looked_up(states[place], arrived, work.meeting(arrived, place)), columns[place]) for place in (0, 1)
+        ]
+        folded = work(arrived, stored)
+        for given_rows in folded.given:
+            for row in given_rows.to_pylist():
+                sign = -1 if replaces and not row[ENTERS] else 1
+                shown[row["k"], row["left"], row.get("right")] += sign
         for place, state in enumerate(states):
-            changes = folded.changes[place].select([*(name for name, _ in kept), "_deleted"])
-            apply(state, changes, ["k", "_row"])
-            held = Counter({key: row["_n"] for key, row in state.items()})
-            assert held == Counter((row["k"], row["_row"]) for row in everything[place] if row["k"] is not None)
-    assert emitted == expected(everything, 0, 0, [False, False], [None, None])
+            apply(state, folded.changes[place], ["k", "_row"])
+        shown = Counter({row: count for row, count in shown.items() if count})
+        assert shown == joined(*(+rows for rows in held), how)
+
+
+def looked_up(state: dict[Any, dict[str, Any]], arrived: pa.Table, meets: Any) -> list[dict[str, Any]]:
+    """All that is stored under the keys of some rows; of those of others only copies."""
+    rows, whole = arrived.to_pylist(), meets.to_pylist()
+    keys = {row["k"] for row, is_so in zip(rows, whole, strict=True) if is_so}
+    copies = {(row["k"], row["_row"]) for row, is_so in zip(rows, whole, strict=True) if not is_so}
+    return [row for row in state.values() if row["k"] in keys or (row["k"], row["_row"]) in copies]
+
+
+def joined(left: Counter[tuple[Any, int]], right: Counter[tuple[Any, int]], how: str) -> Counter[Any]:
+    """The join of all rows that hold."""
+    wanted: Counter[Any] = Counter()
+    for k, v in left.elements():
+        partners = [w for other, w in right.elements() if k is not None and other == k]
+        if how in ("semi", "anti"):
+            wanted[k, v, None] += bool(partners) is (how == "semi")
+            continue
+        wanted.update((k, v, w) for w in partners)
+        wanted[k, v, None] += how in ("left", "full") and not partners
+    if how in ("right", "full"):
+        known = {k for k, _ in left if k is not None}
+        wanted.update((k, None, w) for k, w in right.elements() if k not in known)
+    return +wanted
 
 
 def expected(
-    sides: list[list[dict[str, Any]]], low: int, high: int, outer: list[bool], ends: list[Any]
+    sides: list[list[dict[str, Any]]], low: int, high: int, outer: list[bool], ends: list[Any], how: str
 ) -> Counter[Any]:
     """What the join of all rows on time gives at once, as far as it waits for nothing any more."""
     wanted = Counter[Any]()
@@ -301,6 +353,8 @@ def expected(
                 wanted[(left["k"], left["l0"], right["r0"])] += 1
                 met[0].add(id(left))
                 met[1].add(id(right))
+    if how in ("semi", "anti"):
+        wanted = Counter((row["k"], row["l0"], None) for row in sides[0] if how == "semi" and id(row) in met[0])
     for place in (0, 1):
         for row in sides[place] if outer[place] else ():
             if id(row) not in met[place] and row["_at"] < ends[place]:
@@ -340,12 +394,19 @@ def row_of(row: Ranked) -> str:
     return f"{key} {x if x is None else x + 0.0} {y}"
 
 
-def firsts(rows: Counter[Ranked], n: int) -> Counter[tuple[str, int]]:
+def firsts(rows: Counter[Ranked], n: int, how: str) -> Counter[tuple[str, int]]:
     """The first rows of each key, with their ranks."""
     found: Counter[tuple[str, int]] = Counter()
     for key in {key for key, _, _ in rows}:
         ordered = sorted((row for row in rows.elements() if row[0] == key), key=in_order)
-        found.update((row_of(row), rank) for rank, row in enumerate(ordered[:n], 1))
+        equals = [in_order(row)[:-1] for row in ordered]
+        distinct = sorted(set(equals))
+        ranks = {
+            "row_number": list(range(1, len(ordered) + 1)),
+            "rank": [equals.index(each) + 1 for each in equals],
+            "dense_rank": [distinct.index(each) + 1 for each in equals],
+        }[how]
+        found.update((row_of(row), rank) for row, rank in zip(ordered, ranks, strict=True) if rank <= n)
     return found
 
 
@@ -354,15 +415,16 @@ def firsts(rows: Counter[Ranked], n: int) -> Counter[tuple[str, int]]:
     st.lists(st.lists(st.tuples(KEYS, AMOUNTS, st.one_of(st.none(), st.integers(0, 2))), max_size=8), max_size=4),
     st.integers(1, 3),
     st.booleans(),
+    st.sampled_from(["row_number", "rank", "dense_rank"]),
     st.randoms(use_true_random=False),
 )
 def test_the_first_rows_of_each_key_are_those_of_plain_python(
-    batches: list[list[Ranked]], n: int, takes_back: bool, chance: Any
+    batches: list[list[Ranked]], n: int, takes_back: bool, how: str, chance: Any
 ) -> None:
     state: dict[Any, dict[str, Any]] = {}
     rows: Counter[Ranked] = Counter()
     shown: Counter[tuple[str, int]] = Counter()
-    work = FirstInOrder(["k"], ["x", "y"], [("x", False), ("y", True)], n, takes_back, ["k", "x", "y"], "rank")
+    work = FirstInOrder(["k"], ["x", "y"], [("x", False), ("y", True)], n, takes_back, ["k", "x", "y"], "rank", how)
     for batch in batches:
         back = [row for row in rows.elements() if chance.random() < 0.3] if takes_back else []
         rows += Counter(batch)
@@ -378,7 +440,7 @@ def test_the_first_rows_of_each_key_are_those_of_plain_python(
             for row in chunk.to_pylist():
                 shown[row_of((row["k"], row["x"], row["y"])), row["rank"]] += 1 if row[ENTERS] else -1
         shown = Counter({row: count for row, count in shown.items() if count})
-        assert shown == firsts(rows, n)
+        assert shown == firsts(rows, n, how)
         if not takes_back:
             assert sum(row["_n"] for row in state.values()) >= sum(shown.values()), "the first ones are kept"
             assert len(state) <= len(shown), "and no others"
@@ -409,17 +471,19 @@ def test_the_greatest_row_of_each_key_is_that_of_plain_python(batches: list[list
             old = greatest.get(row[0])
             if old is None or _size(row) > _size(old):
                 greatest[row[0]] = row
-        for row in batch:  # by the order alone nobody knows which of the two it is
+        for row in batch:  # by the order alone nobody knows which of the two it is: the ids of stored rows are needed
             old = before.get(row[0])
             undecided |= old is not None and _size(row)[:-1] == _size(old)[:-1] and repr(row) != repr(old)
         rows = [{"k": k, "x": x, "y": y, "v": v, "_row": f"{v}"} for k, x, y, v in batch]
         keys = {row["k"] for row in rows}
         known = table([row for row in state.values() if row["k"] in keys], fields)
+        arrived = in_pieces(work, table(rows, [*fields, ("_row", pa.string())]))
         try:
-            folded = work(in_pieces(work, table(rows, [*fields, ("_row", pa.string())])), [known])
-        except TooMany:
+            folded = work(arrived, [known])
+        except Tied:
             assert undecided
-            return
+            ids = pa.array([f"{v}" for v in known["v"].to_pylist()], pa.string())
+            folded = work(arrived, [known.append_column("_row", ids)])
         apply(state, folded.changes[0], ["k"])
         for chunk in folded.given:
             for row in chunk.to_pylist():

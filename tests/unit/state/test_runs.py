@@ -14,13 +14,16 @@ import pytest
 
 from tidegate.errors import Invalid
 from tidegate.state.arrow import keys_as_numbers, reducing, sorted_files
+from tidegate.state.arrow.folding import Lookup, Sought
 from tidegate.state.arrow.matching import Matcher
+from tidegate.state.arrow.merging import MergePlan
 from tidegate.state.arrow.reducing import reduced
-from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, found, merged
+from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, merged
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 
 TEXTS = ["", "a", "é", "zz", *(f"key {n}" for n in range(60))]
 MOMENT = datetime(1969, 12, 31, 23, 0, tzinfo=UTC)
+INF = float("inf")
 HIGH = [2**63 - 1 - n for n in range(40)]
 EDGES = [*HIGH, *(-(2**63) + n for n in range(20)), *range(-20, 20), *(2**53 + n for n in range(20))]
 FAR = [datetime(1, 1, 1), *(datetime(9999, 12, 31, 23, 59, 59, 999999 - n) for n in range(40))]  # noqa: DTZ001
@@ -37,6 +40,10 @@ KINDS: dict[str, tuple[dict[str, pa.DataType], Any]] = {
     "two numbers at one edge": ({"k": pa.int64(), "l": pa.int64()}, lambda r: (r.choice(HIGH), r.choice([-1, 0, 1]))),
     "moments at the edges": ({"k": pa.timestamp("us")}, lambda r: (r.choice(FAR),)),
     "decimals": ({"k": pa.decimal128(9, 2)}, lambda r: (Decimal(r.randint(-50, 50)).scaleb(-2),)),
+    "numbers with fractions": ({"k": pa.float64()}, lambda r: (r.choice([None, 0.0, 1.5, -2.0, 1e300, -INF, INF]),)),
+    "short ones": ({"k": pa.float32()}, lambda r: (r.choice([0.0, 1.5, -2.0, 0.25, *range(30)]),)),
+    "yes or no": ({"k": pa.bool_()}, lambda r: (r.choice([None, True, False]),)),
+    "bytes": ({"k": pa.binary()}, lambda r: (r.choice([None, b"", b"\xff", *(b"%d" % n for n in range(40))]),)),
     "three columns": (
         {"k": pa.string(), "l": pa.int64(), "m": pa.bool_()},
         lambda r: (r.choice([None, "a", "b"]), r.choice([None, 1, 2, 3]), r.choice([None, True, False])),
@@ -115,22 +122,27 @@ def test_the_newest_row_of_each_key_is_found_and_survives_a_merge(
     batch = pa.table({n: pa.array([key[at] for key in wanted], t) for at, (n, t) in enumerate(keys.items())})
     batch = batch.take(pa.array(keys_as_numbers.order_of(batch, layout.keys)))
     wanted = [tuple(row.values()) for row in batch.to_pylist()]
-    hits = found(layout, files, Matcher(batch, layout.keys))
-    assert hits is not None
-    places, rows_found = hits
-    seen = {
-        wanted[at]: (row[CHECKPOINT], row["v"], row[DELETED])
-        for at, row in zip(places, rows_found.to_pylist(), strict=True)
-    }
-    assert seen == {key: newest[key] for key in wanted if key in newest}
+    seen = looked_up(layout, files, batch)
+    living = {key: newest[key][1] for key in wanted if key in newest and not newest[key][2]}
+    assert {tuple(row[k] for k in layout.keys): row["v"] for row in seen} == living
+    assert len(seen) == len(living)
+
+
+def looked_up(layout: StateLayout, files: list[SortedFile], batch: pa.Table) -> list[dict[str, Any]]:
+    """The newest living row of each key of the batch."""
+    merging = MergePlan(
+        layout=layout, groups=4, count=1, checkpoint=9, touched=None, limit=None, folder="", runs=files, batches=[]
+    )
+    found = Lookup(merging, layout.keys).rows(Sought.of(batch, layout.keys), range(4), 1 << 40)
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path: Path) -> None:
     layout = layout_of({"k": pa.int64()})
     run = write(layout, tmp_path / "a.parquet", {(n,): (1, n, False) for n in range(10, 20)})
     batch = pa.table({"k": pa.array([1, 2, 99])})
-    assert found(layout, [run], Matcher(batch, ["k"])) is None
-    assert found(layout, [], Matcher(batch, ["k"])) is None
+    assert looked_up(layout, [run], batch) == looked_up(layout, [], batch) == []
 
 
 def test_row_groups_are_skipped_by_their_statistics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,10 +213,7 @@ def test_one_key_at_the_edge_hides_no_other(edge: int, tmp_path: Path) -> None:
     layout = layout_of({"k": pa.int64()})
     run = write(layout, tmp_path / "a.parquet", {(n,): (1, n % 100, False) for n in {1, 2, 3, edge}})
     batch = pa.table({"k": pa.array(sorted({2, 3, edge}))})
-    matcher = Matcher(batch, ["k"])
-    hits = found(layout, [run], matcher)
-    assert hits is not None
-    assert [*hits[0]] == [*range(batch.num_rows)]
+    assert sorted(row["k"] for row in looked_up(layout, [run], batch)) == sorted({2, 3, edge})
 
 
 def test_statistics_are_compared_as_whole_numbers(tmp_path: Path) -> None:
@@ -248,7 +257,10 @@ def some_keys(rng: np.random.Generator, rows: int) -> pa.Table:
 
     def column() -> pa.Array:
         numbers = rng.integers(-rng.choice(spread), rng.choice(spread), rows)
+        halves = [None if number % 7 == 0 else (number % 11) / 2 for number in numbers.tolist()]
         kinds: list[pa.Array] = [
+            pa.array(halves, pa.float64()),
+            pa.array([None if half is None else str(half).encode() for half in halves], pa.binary()),
             pa.array(numbers),
             pa.array(numbers, mask=numbers % 4 == 0),
             pa.array([None if number % 3 == 0 else "é"[number % 2 :] + str(number % 7) for number in numbers.tolist()]),
@@ -299,6 +311,24 @@ def test_what_a_batch_has_is_found_in_a_file_however_its_keys_are_numbered(seed:
     assert tuples(file.take(pa.array(file_rows))) == tuples(once.take(pa.array(batch_rows)))
     if len(keys) > 1 or keys_as_numbers.packed(once, keys) is None:  # each row of a file of its own else
         assert sorted(file_rows) == [n for n, row in enumerate(tuples(file)) if row in tuples(once)]
+
+
+def test_numbers_with_fractions_are_equal_as_in_spark_and_structs_by_what_they_hold() -> None:
+    nan = float("nan")
+    numbers = pa.array([0.0, -0.0, nan, -nan, None, 1.0])
+    places = pa.array(
+        [{"x": 0.0, "y": [nan]}, {"x": -0.0, "y": [nan]}, {"x": 1.0, "y": []}, None, {"x": None, "y": None}]
+    )
+    for column, equal in ((numbers, [(0, 1), (2, 3)]), (places, [(0, 1)])):
+        rows = pa.table({"k": column})
+        (codes,) = keys_as_numbers.codes_of([rows], ["k"])
+        assert len(set(codes)) == len(codes) - len(equal)
+        assert all(codes[one] == codes[other] for one, other in equal)
+        for one, other in equal:
+            found = Matcher(rows.slice(one, 1), ["k"]).all_rows_in([column])
+            assert [*found] == [one, other]
+        firsts = keys_as_numbers.order_and_firsts(rows, ["k"])[1]
+        assert len(firsts) == len(set(codes))
 
 
 def test_keys_too_far_apart_for_one_number_stay_apart() -> None:

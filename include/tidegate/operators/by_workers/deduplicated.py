@@ -1,4 +1,4 @@
-"""Deduplication as workers compute it, for one range of key groups: the rows of `Deduplicate` in DataFrame algebra."""
+"""The kernel of deduplication."""
 
 from __future__ import annotations
 
@@ -39,6 +39,16 @@ class FirstRows:
         rows = arrived.take(pa.array(fresh[_firsts(arrived, codes[fresh], times[fresh], fresh)]))
         changes = rows.select([GROUP, *self.by]).append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool)))
         return Folded([changes], [_emitted(rows, self.columns)])
+
+    def fewer(self, arrived: pa.Table) -> pa.Table:
+        """Return the first row of each key."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        (codes,) = codes_of([arrived.select(self.by)], self.by)
+        times = integers(pc.fill_null(arrived["_at"], _LAST))
+        return arrived.take(pa.array(_firsts(arrived, codes, times, np.arange(arrived.num_rows))))
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.delta.as_python import python_rows
-from tidegate.delta.order_by import sortable
+from tidegate.operators.by_workers.ordered import ordered
 from tidegate.operators.by_workers.ranked import ENTERS, in_order
-from tidegate.state.arrow.folding import Folded, TooMany
+from tidegate.state.arrow.folding import Folded, Tied
 from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
 from tidegate.state.columns import DELETED, GROUP
 
@@ -23,9 +23,9 @@ __all__ = ["GreatestRow", "compared", "places_of_both"]
 class GreatestRow:
     """Keeps the row of each key that is the greatest in an order, and emits it, and the one before it.
 
-    Of the batch's rows that are equal in the order that with the greatest `_row` counts, which tells them apart by all
-    that they hold. Of stored rows it is not known: where one is equal in the order to a row that is no copy of it,
-    Spark has to decide.
+    Of rows that are equal in the order that with the greatest `_row` counts, which tells them apart by all that they
+    hold. Stored rows do not hold it: where one is equal in the order to a row that is no copy of it, Spark has to bring
+    it along.
     """
 
     by: Sequence[str]
@@ -61,10 +61,12 @@ class GreatestRow:
         """Return whether each row is greater than the stored one beside it: null is least."""
         import numpy as np
 
+        if "_row" in before.column_names:
+            return compared(rows, before, [*self.order, "_row"])[0]
         greater, equal = compared(rows, before, self.order)
         for place in np.flatnonzero(equal):
             if self._content(rows, int(place)) != self._content(before, int(place)):
-                raise TooMany
+                raise Tied
         return greater
 
     def _content(self, rows: pa.Table, place: int) -> str:
@@ -95,7 +97,7 @@ def compared(rows: pa.Table, others: pa.Table, order: Sequence[str]) -> tuple[An
 
     greater, equal = np.zeros(rows.num_rows, bool), np.ones(rows.num_rows, bool)
     for name in order:
-        one, other = sortable(rows[name].combine_chunks()), sortable(others[name].combine_chunks())
+        one, other = ordered(rows[name].combine_chunks(), others[name].combine_chunks())
         is_more = pc.or_(
             pc.fill_null(pc.greater(one, other), False), pc.and_(pc.is_valid(one), pc.is_null(other))
         ).to_numpy(zero_copy_only=False)

@@ -1,12 +1,9 @@
-"""Partial values of aggregates as workers merge them, for one range of key groups: each key's row now, and before.
-
-`KeyedState.merge` does the same for aggregates that only add rows, and of which nobody asks what they were before.
-"""
+"""The kernel of aggregates whose partial values are sums and extremes: each key's row now, and before."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.state.arrow.folding import Folded
@@ -17,7 +14,7 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["IS_NOW", "MergedPartials"]
+__all__ = ["IS_NOW", "MergedPartials", "merge_partials", "reduced_rows", "with_columns"]
 
 IS_NOW: Final = "_new"
 """The column of the result that says whether a row is what its key has now, or what it had at the base."""
@@ -30,8 +27,10 @@ class MergedPartials:
     by: Sequence[str]
     ops: Mapping[str, str]
     """Each partial value's column, and how two are merged: "sum", "min" or "max"."""
-    rows: str | None
+    rows: str | None = None
     """The column that counts a key's rows. None: none are taken back. At 0 the key is gone."""
+    fixed: Mapping[str, int] = field(default_factory=dict)
+    """The partial values that are the same in all rows: these come without them."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         import numpy as np
@@ -39,31 +38,22 @@ class MergedPartials:
 
         names = [GROUP, *self.by, *self.ops]
         before = stored[0].select(names)
-        batches = arrived.select(names).to_batches()
-        now = reduced(batches, self.by, self.ops)
-        if now is None:
-            return Folded([before.slice(0, 0).append_column(DELETED, pa.array([], pa.bool_()))], [])
-        codes, known = codes_of([now.select(self.by), before.select(self.by)], self.by)
-        sources = np.full(len(codes), -1, np.int64)
-        _, here, there = np.intersect1d(codes, known, assume_unique=True, return_indices=True)
-        sources[here] = there
-        take = pa.array(sources, mask=sources < 0)
-        for name, op in self.ops.items():
-            stored_values = before[name].combine_chunks().take(take)
-            values = combined(stored_values, now[name].combine_chunks().cast(stored_values.type), op)
-            now = now.set_column(now.schema.get_field_index(name), name, values)
+        now, places = merge_partials(reduced_rows(arrived.select(names), self.by, self.ops), before, self.by, self.ops)
         gone = np.zeros(now.num_rows, bool)
         if self.rows is not None:
             gone = now[self.rows].to_numpy() <= 0
-        changes = now.append_column(DELETED, pa.array(gone))
-        never_there = gone & (sources < 0)  # it came and was taken back in one checkpoint
-        return Folded([changes.filter(pa.array(~never_there))], self._given(now.filter(pa.array(~gone)), before))
+        never_there = gone & (places < 0)  # it came and was taken back in one checkpoint
+        changes = now.append_column(DELETED, pa.array(gone)).filter(pa.array(~never_there))
+        known = before.take(pa.array(places[places >= 0]))
+        return Folded([changes], self._given(now.filter(pa.array(~gone)), known), in_order=True)
+
+    def prepared(self, arrived: pa.Table) -> pa.Table:
+        """Return rows as they come, with all of their partial values."""
+        return with_columns(arrived, self.fixed)
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
         """Return the rows of each key as one."""
-        names = [GROUP, *self.by, *self.ops]
-        rows = reduced(arrived.select(names).to_batches(), self.by, self.ops)
-        return arrived if rows is None else rows.select(arrived.column_names)
+        return reduced_rows(arrived, self.by, self.ops)
 
     def _given(self, now: pa.Table, before: pa.Table) -> Iterator[pa.Table]:
         import numpy as np
@@ -72,3 +62,40 @@ class MergedPartials:
         for is_now, rows in ((True, now), (False, before)):
             said: Any = pa.array(np.repeat(is_now, rows.num_rows))
             yield rows.select([*self.by, *self.ops]).append_column(IS_NOW, said)
+
+
+def with_columns(rows: pa.Table, fixed: Mapping[str, int]) -> pa.Table:
+    """Return the rows with columns that are the same in all, as far as they lack them."""
+    import pyarrow as pa
+
+    for name, value in fixed.items():
+        if name not in rows.column_names:
+            rows = rows.append_column(name, pa.repeat(pa.scalar(value, pa.int64()), rows.num_rows))
+    return rows
+
+
+def reduced_rows(rows: pa.Table, keys: Sequence[str], ops: Mapping[str, str]) -> pa.Table:
+    """Return the rows of each key as one, in the order of keys."""
+    merged = reduced(rows.to_batches(), keys, ops)
+    return rows if merged is None else merged.select(rows.column_names)
+
+
+def merge_partials(now: pa.Table, before: pa.Table, by: Sequence[str], ops: Mapping[str, str]) -> tuple[pa.Table, Any]:
+    """Merge each row with the stored one of its key. Return with it the place of that one: -1 if there is none.
+
+    Both have a row for each key.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    codes, known = codes_of([now.select(by), before.select(by)], by)
+    places = np.full(len(codes), -1, np.int64)
+    _, here, there = np.intersect1d(codes, known, assume_unique=True, return_indices=True)
+    places[here] = there
+    take = pa.array(places, mask=places < 0)
+    for name, op in ops.items():
+        column = before[name].combine_chunks() if before.num_rows else pa.array([], before.schema.field(name).type)
+        stored = column.take(take)
+        values = combined(stored, now[name].combine_chunks().cast(stored.type), op)
+        now = now.set_column(now.schema.get_field_index(name), name, values)
+    return now, places

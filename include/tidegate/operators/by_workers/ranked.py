@@ -1,4 +1,4 @@
-"""The first rows of each key as workers find them, for one range of key groups: the rows of `operators/ranking.py`."""
+"""The kernel that finds the first rows of each key: `operators/ranking.py` says what the ways to number them mean."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.delta.order_by import sortable
+from tidegate.operators.by_workers.ordered import ordered
 from tidegate.state.arrow.folding import Folded
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
@@ -14,7 +14,7 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ENTERS", "FirstInOrder", "in_order"]
+__all__ = ["ENTERS", "FirstInOrder", "Placed", "in_order"]
 
 ENTERS: Final = "_new"
 """The column of the result that says whether a row has entered the first ones of its key, or left them."""
@@ -38,21 +38,12 @@ class FirstInOrder:
     """Whether all rows are kept: the input can take back those that come first."""
     columns: Sequence[str]
     """The columns of the result, without `rank`."""
-    rank: str
+    number: str
+    """The column with the rank."""
+    rank: str = "row_number"
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
-        import numpy as np
-        import pyarrow as pa
-
-        keys = [*self.by, "_row"]
-        names = [GROUP, *keys, *self.values]
-        both = pa.concat_tables([stored[0].select(names), arrived.select(names)], promote_options="permissive")
-        codes = np.concatenate(codes_of([stored[0].select(keys), arrived.select(keys)], keys))
-        _, place, of = np.unique(codes, return_index=True, return_inverse=True)
-        old = stored[0].num_rows
-        was = np.bincount(of[:old], weights=stored[0]["_n"].to_numpy(), minlength=len(place)).astype(np.int64)
-        change = np.bincount(of[old:], weights=arrived["_n"].to_numpy(), minlength=len(place)).astype(np.int64)
-        rows = _Placed(both.take(pa.array(place)).combine_chunks(), was, was + change, self)
+        rows = Placed.of(arrived, stored[0], self)
         return Folded([rows.changes()], rows.given())
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
@@ -64,11 +55,25 @@ class FirstInOrder:
             return arrived
         key = codes_of([arrived.select(self.by)], self.by)[0]
         order = in_order(arrived, key, [*self.order, ("_row", True)])
-        first = _before(np.ones(len(order), np.int64), key[order]) < self.n
-        return arrived.take(pa.array(order[first]))
+        rows, key = arrived.take(pa.array(order)), key[order]
+        return rows.filter(pa.array(self.places(rows, np.ones(len(order), np.int64), key) < self.n))
+
+    def places(self, rows: pa.Table, counts: Any, keys: Any) -> Any:
+        """Return for each row the place that its rank begins with, from 0 on. The rows stand in order."""
+        import numpy as np
+
+        before = _before(counts, keys)
+        if self.rank == "row_number":
+            return before
+        begins = _begins(rows, keys, [name for name, _ in self.order])
+        group = np.cumsum(begins) - 1
+        if self.rank == "rank":
+            return before[np.flatnonzero(begins)][group]
+        is_there = np.bincount(group, weights=np.maximum(counts, 0), minlength=group[-1] + 1 if len(group) else 0) > 0
+        return _before(is_there.astype(np.int64), keys[np.flatnonzero(begins)])[group]
 
 
-class _Placed:
+class Placed:
     """The rows of all keys that the batch is about, each once, in order."""
 
     def __init__(self, rows: pa.Table, was: Any, now: Any, work: FirstInOrder) -> None:
@@ -80,49 +85,69 @@ class _Placed:
         self.rows = rows.take(pa.array(order))
         self.counts = {True: now[order], False: was[order]}
         """The copies of each row: now (True), and at the base."""
-        self.places = {time: _before(counts, key[order]) for time, counts in self.counts.items()}
-        """How many rows of its key come before it."""
+        self.places = {time: work.places(self.rows, counts, key[order]) for time, counts in self.counts.items()}
+        """The place that its rank begins with."""
 
-    def changes(self) -> pa.Table:
-        """Return the changed rows of the state."""
+    @classmethod
+    def of(cls, arrived: pa.Table, stored: pa.Table, work: FirstInOrder) -> Placed:
+        """Put the batch's rows and the stored ones in order."""
+        import numpy as np
+        import pyarrow as pa
+
+        keys = [*work.by, "_row"]
+        names = [GROUP, *keys, *work.values]
+        both = pa.concat_tables([stored.select(names), arrived.select(names)], promote_options="permissive")
+        codes = np.concatenate(codes_of([stored.select(keys), arrived.select(keys)], keys))
+        _, place, of = np.unique(codes, return_index=True, return_inverse=True)
+        old = stored.num_rows
+        was = np.bincount(of[:old], weights=stored["_n"].to_numpy(), minlength=len(place)).astype(np.int64)
+        change = np.bincount(of[old:], weights=arrived["_n"].to_numpy(), minlength=len(place)).astype(np.int64)
+        return cls(both.take(pa.array(place)).combine_chunks(), was, was + change, work)
+
+    def changes(self, kept: Any = True) -> pa.Table:
+        """Return the changed rows of the state. kept: a mask of those that it may hold."""
         import numpy as np
         import pyarrow as pa
 
         now, was = self.counts[True], self.counts[False]
-        changed = now != was
+        changed = (now != was) & kept
         if self.work.keeps_all:
             stays = now > 0
             chosen = np.flatnonzero(changed)
         else:
             stays = (now > 0) & (self.places[True] < self.work.n)
-            chosen = np.flatnonzero((changed & stays) | ((was > 0) & ~stays))
+            chosen = np.flatnonzero((changed & stays) | ((was > 0) & ~stays & kept))
         rows = self.rows.take(pa.array(chosen)).append_column("_n", pa.array(now[chosen]))
         return rows.append_column(DELETED, pa.array(~stays[chosen]))
 
     def given(self) -> Iterator[pa.Table]:
         """Yield the rows that enter the first ones of their key, and those that leave them."""
+        import numpy as np
+        import pyarrow as pa
+
         moved = (self.places[True] != self.places[False]) | (self._ends(True) != self._ends(False))
         for time in (True, False):
-            yield self._first(moved, time)
+            rows = self.first(moved, time)
+            yield rows.append_column(ENTERS, pa.array(np.repeat(time, rows.num_rows)))
 
     def _ends(self, time: bool) -> Any:
         import numpy as np
 
-        return np.minimum(self.places[time] + np.maximum(self.counts[time], 0), self.work.n)
+        ends = self.places[time] + np.maximum(self.counts[time], 0)
+        return np.minimum(ends, self.work.n) if self.work.rank == "row_number" else ends
 
-    def _first(self, moved: Any, time: bool) -> pa.Table:
-        """Return the moved rows that are among the first, as often as they are, with their ranks."""
+    def first(self, some: Any, time: bool = True) -> pa.Table:
+        """Return those of some rows that are among the first, as often as they are, with their ranks."""
         import numpy as np
         import pyarrow as pa
 
         place, end = self.places[time], self._ends(time)
-        chosen = np.flatnonzero(moved & (self.counts[time] > 0) & (place < self.work.n))
+        chosen = np.flatnonzero(some & (self.counts[time] > 0) & (place < self.work.n))
         copies = end[chosen] - place[chosen]
         offsets = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
-        ranks = np.repeat(place[chosen], copies) + offsets + 1
+        ranks = np.repeat(place[chosen], copies) + (offsets if self.work.rank == "row_number" else 0) + 1
         rows = self.rows.select(list(self.work.columns)).take(pa.array(np.repeat(chosen, copies)))
-        rows = rows.append_column(self.work.rank, pa.array(ranks.astype(np.int32)))
-        return rows.append_column(ENTERS, pa.array(np.repeat(time, len(ranks))))
+        return rows.append_column(self.work.number, pa.array(ranks.astype(np.int32)))
 
 
 def _before(counts: Any, keys: Any) -> Any:
@@ -136,6 +161,21 @@ def _before(counts: Any, keys: Any) -> Any:
     return before - before[starts][np.cumsum(starts) - 1]
 
 
+def _begins(rows: pa.Table, keys: Any, order: Sequence[str]) -> Any:
+    """Return for each row whether it is another in the order than the row before it, or of another key."""
+    import numpy as np
+    import pyarrow.compute as pc
+
+    begins = np.ones(len(keys), bool)
+    begins[1:] = keys[1:] != keys[:-1]
+    for name in order:
+        (column,) = ordered(rows[name].combine_chunks())
+        differs = pc.fill_null(pc.not_equal(column[1:], column[:-1]), True).to_numpy(zero_copy_only=False)
+        both_null = pc.and_(pc.is_null(column[1:]), pc.is_null(column[:-1])).to_numpy(zero_copy_only=False)
+        begins[1:] |= differs & ~both_null
+    return begins
+
+
 def in_order(rows: pa.Table, key: Any, order: Sequence[tuple[str, bool]]) -> Any:
     """Return the places of the rows by key, and of a key in this order: columns, and whether they ascend. Null comes
     last."""
@@ -144,6 +184,6 @@ def in_order(rows: pa.Table, key: Any, order: Sequence[tuple[str, bool]]) -> Any
 
     columns, sort_keys = {"k": pa.array(key)}, [("k", "ascending")]
     for number, (name, ascends) in enumerate(order):
-        columns[f"c{number}"] = sortable(rows[name])
+        (columns[f"c{number}"],) = ordered(rows[name].combine_chunks())
         sort_keys.append((f"c{number}", "ascending" if ascends else "descending"))
     return pc.sort_indices(pa.table(columns), sort_keys=sort_keys).to_numpy()

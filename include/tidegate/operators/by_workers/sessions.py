@@ -1,11 +1,12 @@
-"""Sessions as workers put them together, for one range of key groups: `window/sessions.py` says what a session is."""
+"""The kernel of sessions: `window/sessions.py` says what a session is."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.operators.by_workers.merged import IS_NOW
 from tidegate.state.arrow.folding import Folded
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.arrow.reducing import reduced
@@ -34,6 +35,10 @@ class MergedSessions:
     """Each partial value's column, and how two are merged: "sum", "min" or "max"."""
     gap: int
     limits: WindowLimits
+    on_update: bool = False
+    """Whether every changed session is emitted."""
+    late: Mapping[str, str] | None = None
+    """The columns of late rows, each with its name in the batch. None: nobody takes them."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         import numpy as np
@@ -46,6 +51,10 @@ class MergedSessions:
         late = timed & ended_mask(pa.array(at + self.gap), self.limits.late)
         counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
         on_time = timed & ~late
+        apart = {}
+        if self.late is not None:
+            lost = arrived.filter(pa.array(~on_time))
+            apart["late"] = lost.select(list(self.late.values())).rename_columns(list(self.late))
         new, at = arrived.filter(pa.array(on_time)), at[on_time]
         held = stored[0].filter(pa.array(~ended_mask(stored[0][self.end], self.limits.late)))
         starts = np.concatenate([at, integers(held[self.start])])
@@ -60,11 +69,38 @@ class MergedSessions:
         names = [GROUP, self.start, *self.by, self.end, *self.ops]
         changes = pa.concat_tables([stays.select(names), moved.select(names)])
         deleted = np.repeat([False, True], [stays.num_rows, moved.num_rows])
-        complete = pieces.filter(pa.array(changed & ended_mask(pieces[self.end], self.limits.closed)))
+        joined = held.filter(pa.array(changed[island][new.num_rows :]))
         untouched = held.filter(pa.array(~changed[island][new.num_rows :]))  # each as it is
-        due = untouched.filter(pa.array(ended_mask(untouched[self.end], self.limits.closed)))
-        given = [rows.select([self.start, self.end, *self.by, *self.ops]) for rows in (complete, due)]
-        return Folded([changes.append_column(DELETED, pa.array(deleted))], given, counts)
+        given = [
+            (True, self._emitted(pieces.filter(pa.array(changed)), self.limits.closed)),
+            (True, self._due(untouched)),
+            (False, self._emitted(joined, self.limits.closed_before)),
+        ]
+        changes = changes.append_column(DELETED, pa.array(deleted))
+        return Folded([changes], self._given(given), counts, apart)
+
+    def _emitted(self, rows: pa.Table, closed: int | None) -> pa.Table:
+        """Return those of changed sessions that are emitted, or were, as of a limit."""
+        import pyarrow as pa
+
+        return rows if self.on_update else rows.filter(pa.array(ended_mask(rows[self.end], closed)))
+
+    def _due(self, rows: pa.Table) -> pa.Table:
+        """Return the sessions that close without a change."""
+        import pyarrow as pa
+
+        ends, limits = rows[self.end], self.limits
+        if self.on_update:
+            return rows.slice(0, 0)
+        return rows.filter(pa.array(ended_mask(ends, limits.closed) & ~ended_mask(ends, limits.closed_before)))
+
+    def _given(self, parts: Sequence[tuple[bool, pa.Table]]) -> Iterator[pa.Table]:
+        import numpy as np
+        import pyarrow as pa
+
+        for is_now, rows in parts:
+            said: Any = pa.array(np.repeat(is_now, rows.num_rows))
+            yield rows.select([self.start, self.end, *self.by, *self.ops]).append_column(IS_NOW, said)
 
     def _islands(self, new: pa.Table, held: pa.Table, starts: Any, ends: Any) -> Any:
         """Return for each piece, the new ones first, the number of the session that it is part of."""

@@ -224,8 +224,6 @@ def _folded(
         beside=along.state if along is not None else None,
         anywhere=None if along is None else f"NOT ({there})",
     )
-    if folded is None:
-        return None
     if is_reduced:
         learn(name, folded.counts, context)
     results: dict[tuple[str, str], list[str]] = defaultdict(list)

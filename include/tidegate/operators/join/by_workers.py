@@ -1,8 +1,8 @@
 """Joins of two streams as workers compute them: both sides in one pass, for one range of key groups.
 
-The rows are those of `IntervalJoin` and `LatestJoin` in DataFrame algebra: pairs in which at least one row is new, and
-for an outer side the rows for which it no longer waits. Both sides are kept under their keys and an id of all that a
-row holds.
+They give the pairs in which at least one row is new, and for an outer side the rows for which it no longer waits. A
+semi join gives the left side's rows that have found a partner now, an anti join those that no longer can. Both sides
+are kept under their keys and an id of all that a row holds.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.operators.join.time_bounds import LATE_SIDES
-from tidegate.state.arrow.folding import Folded, TooMany
+from tidegate.state.arrow.folding import Folded
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FROM_RIGHT", "JoinInWorkers", "JoinSide"]
+__all__ = ["FROM_RIGHT", "JoinInWorkers", "JoinSide", "Pairs", "Ranges", "one_by_one"]
 
 FROM_RIGHT: Final = "_tidegate_right"
 """The column of the batch that says which side a row is from."""
 CHUNK_ROWS: Final = 1 << 17
-"""The number of pairs that are put together at once."""
+"""The number of rows that are put together at once."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,16 @@ class JoinSide:
 
     values: Mapping[str, str]
     """Its columns apart from the keys, each with its name in the batch."""
+    kept: Sequence[str]
+    """Those of them that are kept."""
     result: Sequence[tuple[str, str]]
     """The columns of the result that come from it, each with the name here."""
     ends: int | None
     """Rows before this time can no longer match any other. None: there is no watermark yet."""
     outer: bool
     """Whether its rows are emitted without a partner when their time is over."""
+    once: bool = False
+    """Whether its rows are emitted once they have a partner, by themselves."""
     expires: bool = False
     """Whether its stored rows are forgotten by themselves when their time is over."""
 
@@ -56,23 +60,17 @@ class JoinInWorkers:
     """Rows before this time are late."""
     nulls_wait: bool
     """Whether rows with null keys are kept, although they match nothing."""
-    most_pairs: int = 1 << 62
-    """The most pairs that a worker finds. More are left to Spark, which spills."""
-    timed: bool = True
-    """Whether times matter. If not, all rows are of one time, and their states hold none."""
+    gives_pairs: bool = True
+    """Whether pairs are emitted, and not only rows of one side."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
-        import numpy as np
-
         counts = {"late": 0, "without_time": 0}
         apart: dict[str, pa.Table] = {}
-        stored = stored if self.timed else [_of_one_time(rows) for rows in stored]
         sides = [_Rows(self, place, self._arrived(arrived, place, counts, apart), stored[place]) for place in (0, 1)]
-        left_of, right_of = _pairs(self, *sides)
-        settled = [rows.settle(met) for rows, met in zip(sides, (left_of, right_of), strict=True)]
-        alone = [np.repeat(places, copies) for _, places, copies in settled]
-        given = self._given(sides, left_of, right_of, alone)
-        return Folded([changes for changes, _, _ in settled], given, counts, apart)
+        pairs = _pairs(self, *sides)
+        settled = [rows.settle(met) for rows, met in zip(sides, (pairs.left_met(), pairs.right_met()), strict=True)]
+        given = self._given(sides, pairs, [each.lone for each in settled])
+        return Folded([each.changes for each in settled], given, counts, apart)
 
     def meeting(self, arrived: pa.Table, place: int) -> Any:
         """Return a mask of the rows of the other side: they meet all that is stored on this one."""
@@ -103,26 +101,22 @@ class JoinInWorkers:
                 keep &= pc.is_valid(rows[name]).to_numpy()
         rows = rows.filter(pa.array(keep))
         own = [GROUP, *self.on, "_row", "_at"]
-        names = [*own, *side.values.values()]
-        return rows.select(names).rename_columns([*own, *side.values])
+        return rows.select([*own, *(side.values[name] for name in side.kept)]).rename_columns([*own, *side.kept])
 
-    def _given(self, sides: Sequence[_Rows], left_of: Any, right_of: Any, alone: Sequence[Any]) -> Iterator[pa.Table]:
-        import numpy as np
-
+    def _given(self, sides: Sequence[_Rows], pairs: Pairs, alone: Sequence[tuple[Any, Any]]) -> Iterator[pa.Table]:
         left, right = sides
-        copies = left.counts[left_of] * right.counts[right_of]
-        if copies.sum() > self.most_pairs:
-            raise TooMany
-        if (copies != 1).any():
-            left_of, right_of = np.repeat(left_of, copies), np.repeat(right_of, copies)
-        for start in range(0, len(left_of), CHUNK_ROWS):
-            chunk = slice(start, start + CHUNK_ROWS)
-            yield self._joined((left, left_of[chunk]), (right, right_of[chunk]))
-        for place, lone in enumerate(alone):
-            if len(lone):
-                chosen: list[Any] = [(side, None) for side in sides]
-                chosen[place] = (sides[place], lone)
-                yield self._joined(*chosen)
+        for left_of, right_of in pairs.chunks() if self.gives_pairs else ():
+            copies = left.counts[left_of] * right.counts[right_of]
+            if (copies == 1).all():
+                yield self._joined((left, left_of), (right, right_of))
+                continue
+            for places, _ in one_by_one(copies):
+                yield self._joined((left, left_of[places]), (right, right_of[places]))
+        for place, (lone, copies) in enumerate(alone):
+            for chosen, _ in one_by_one(copies):
+                both: list[Any] = [(side, None) for side in sides]
+                both[place] = (sides[place], lone[chosen])
+                yield self._joined(*both)
 
     def _joined(self, left: tuple[_Rows, Any], right: tuple[_Rows, Any]) -> pa.Table:
         """Return keys, left columns and right ones. Places None: null in all rows."""
@@ -151,7 +145,7 @@ class _Rows:
 
         self.side = join.sides[place]
         keys = [*join.on, "_row"]
-        names = [GROUP, *keys, *self.side.values, "_at"]
+        names = [GROUP, *keys, *self.side.kept, "_at"]
         codes_stored, codes_arrived = codes_of([stored.select(keys), arrived.select(keys)], keys)
         codes_new, first, of = np.unique(codes_arrived, return_index=True, return_inverse=True)
         new = arrived.select(names).take(pa.array(first))
@@ -167,11 +161,8 @@ class _Rows:
         _, self.identities = np.unique(np.concatenate([codes_stored, codes_new]), return_inverse=True)
         """The same number for a new row and a stored one that it is a copy of."""
 
-    def settle(self, met: Any) -> tuple[pa.Table, Any, Any]:
-        """Return the changes of the state, the places of rows that are emitted without a partner, and how often each.
-
-        met: the places of rows in pairs.
-        """
+    def settle(self, met: Any) -> _Settled:
+        """Return what becomes of the rows. met: the places of rows in pairs."""
         import numpy as np
         import pyarrow as pa
 
@@ -179,7 +170,7 @@ class _Rows:
         counts = np.bincount(of, weights=self.counts, minlength=len(place)).astype(np.int64)
         was_stored, is_new, was_matched = (_any(mask, of, len(place)) for mask in self._masks())
         matched = was_matched.copy()
-        if self.side.outer:
+        if self.side.outer or self.side.once:
             matched[of[met]] = True
         ends = self.side.ends
         over = np.zeros(len(place), bool) if ends is None else self.at[place] < ends
@@ -188,20 +179,27 @@ class _Rows:
         rows = self.rows.take(pa.array(place[chosen]))
         for name, values in (("_n", counts), ("_matched", matched), (DELETED, over)):
             rows = rows.append_column(name, pa.array(values[chosen]))
-        lone = np.flatnonzero(over & ~matched) if self.side.outer else np.zeros(0, np.int64)
-        return rows, place[lone], counts[lone]
+        lone = np.zeros(0, np.int64)
+        if self.side.outer:
+            lone = np.flatnonzero(over & ~matched)
+        if self.side.once:
+            arriving = np.bincount(of, weights=self.counts * self.is_new, minlength=len(place)).astype(np.int64)
+            counts = np.where(was_matched, arriving, counts)
+            lone = np.flatnonzero(matched & (counts > 0))
+        return _Settled(rows, (place[lone], counts[lone]))
 
     def _masks(self) -> tuple[Any, Any, Any]:
         return ~self.is_new, self.is_new, self.was_matched
 
 
-def _of_one_time(rows: pa.Table) -> pa.Table:
-    """Return stored rows with what the state of a join without bounds does not hold."""
-    import numpy as np
-    import pyarrow as pa
+@dataclass(frozen=True)
+class _Settled:
+    """What becomes of a side's rows."""
 
-    rows = rows.append_column("_at", pa.array(np.zeros(rows.num_rows, np.int64)))
-    return rows.append_column("_matched", pa.array(np.zeros(rows.num_rows, bool)))
+    changes: pa.Table
+    """The changes of its state."""
+    lone: tuple[Any, Any]
+    """The places of rows that are emitted by themselves, and how often each."""
 
 
 def _any(mask: Any, of: Any, count: int) -> Any:
@@ -211,18 +209,80 @@ def _any(mask: Any, of: Any, count: int) -> Any:
     return np.bincount(of[mask], minlength=count) > 0
 
 
-def _pairs(join: JoinInWorkers, left: _Rows, right: _Rows) -> tuple[Any, Any]:
-    """Return the places of the left and the right rows of all pairs in which at least one row is new."""
+def _pairs(join: JoinInWorkers, left: _Rows, right: _Rows) -> Pairs:
+    """Return all pairs in which at least one row is new."""
     import numpy as np
 
     codes = codes_of([left.rows.select(join.on), right.rows.select(join.on)], join.on)
     new, old, every = np.flatnonzero(left.is_new), np.flatnonzero(~left.is_new), np.arange(len(right.at))
     found = [_near(join, (left, codes[0], new), (right, codes[1], every))]
     found.append(_near(join, (left, codes[0], old), (right, codes[1], np.flatnonzero(right.is_new))))
-    return np.concatenate([pair[0] for pair in found]), np.concatenate([pair[1] for pair in found])
+    return Pairs(found)
 
 
-def _near(join: JoinInWorkers, left: tuple[_Rows, Any, Any], right: tuple[_Rows, Any, Any]) -> tuple[Any, Any]:
+@dataclass(frozen=True)
+class Ranges:
+    """Pairs of rows: of each left one with those of the right side in a range, ordered by key and time."""
+
+    left: Any
+    """Places of left rows."""
+    right: Any
+    """Places of right rows, in order."""
+    first: Any
+    """For each left row, where its range begins in that order."""
+    sizes: Any
+    """How many rows the range has."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs that nobody has put together yet: of a key with many rows on both sides there may be more than memory can
+    hold."""
+
+    ranges: Sequence[Ranges]
+
+    def left_met(self) -> Any:
+        """Return the places of left rows in pairs."""
+        import numpy as np
+
+        return np.concatenate([each.left[each.sizes > 0] for each in self.ranges])
+
+    def right_met(self) -> Any:
+        """Return the places of right rows in pairs."""
+        import numpy as np
+
+        met = []
+        for each in self.ranges:
+            steps = np.zeros(len(each.right) + 1, np.int64)
+            np.add.at(steps, each.first, each.sizes > 0)
+            np.subtract.at(steps, each.first + each.sizes, each.sizes > 0)
+            met.append(each.right[np.cumsum(steps[:-1]) > 0])
+        return np.concatenate(met)
+
+    def chunks(self) -> Iterator[tuple[Any, Any]]:
+        """Yield the places of left and right rows, some pairs at a time."""
+        for each in self.ranges:
+            for rows, offsets in one_by_one(each.sizes):
+                yield each.left[rows], each.right[each.first[rows] + offsets]
+
+
+def one_by_one(sizes: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the places of sizes, each as often as its size says, with how often before; some at once."""
+    import numpy as np
+
+    upto = np.cumsum(sizes)
+    total = int(upto[-1]) if len(upto) else 0
+    for start in range(0, total, CHUNK_ROWS):
+        end = min(start + CHUNK_ROWS, total)
+        low = int(np.searchsorted(upto, start, side="right"))
+        high = int(np.searchsorted(upto, end - 1, side="right")) + 1
+        before = upto[low:high] - sizes[low:high]
+        some = np.minimum(upto[low:high], end) - np.maximum(before, start)
+        places = np.repeat(np.arange(low, high), some)
+        yield places, np.arange(start, end) - np.repeat(before, some)
+
+
+def _near(join: JoinInWorkers, left: tuple[_Rows, Any, Any], right: tuple[_Rows, Any, Any]) -> Ranges:
     """Return the pairs of rows with equal keys whose times are within the bounds. Each side: rows, codes, places."""
     import numpy as np
 
@@ -237,8 +297,4 @@ def _near(join: JoinInWorkers, left: tuple[_Rows, Any, Any], right: tuple[_Rows,
     codes, at = left_codes[left_places] * ranks, left_rows.at[left_places]
     first = np.searchsorted(ordered, codes + np.searchsorted(distinct, at + join.low, side="left"))
     last = np.searchsorted(ordered, codes + np.searchsorted(distinct, at + join.high, side="right"))
-    sizes = np.maximum(last - first, 0)
-    if sizes.sum() > join.most_pairs:
-        raise TooMany
-    offsets = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.repeat(left_places, sizes), right_places[by_order[np.repeat(first, sizes) + offsets]]
+    return Ranges(left_places, right_places[by_order], first, np.maximum(last - first, 0))

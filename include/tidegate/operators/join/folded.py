@@ -1,29 +1,30 @@
-"""A join of two streams in one query: the driver's part, for joins with and without bounds in time."""
+"""A join of two streams by its kernel: the driver's part, for joins with and without bounds in time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidegate.operators.by_workers.ranked import ENTERS
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
-from tidegate.operators.join.sides import names_from_right
+from tidegate.operators.join.current import CurrentRowsJoin
+from tidegate.operators.join.sides import LEFT_ONLY, names_from_right, refuse_missing
 from tidegate.operators.join.time_bounds import LATE_SIDES
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
-from tidegate.spark.known import select_sql
+from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
 
     from tidegate.operators.base import OperatorContext
     from tidegate.state.keyed import KeyedState
 
-__all__ = ["Nearness", "joined_by_workers"]
-
-MOST_PAIRS = 10_000_000
-"""The most pairs that a worker of a join finds. More are left to Spark, which spills."""
+__all__ = ["Nearness", "joined_near", "joined_now"]
 
 
 class Nearness(NamedTuple):
@@ -37,85 +38,179 @@ class Nearness(NamedTuple):
     """Rows before this time can no longer match any other. None: there is no watermark."""
     outer: tuple[bool, bool]
     """Whether rows are emitted without a partner when their time is over."""
+    nulls_wait: bool
+    """Whether rows with null keys are kept, although they match nothing."""
 
 
-def joined_by_workers(
+def joined_near(
     inputs: Sequence[DataFrame],
     on: Sequence[str],
     prefix: str | None,
     states: Sequence[KeyedState],
-    near: Nearness | None,
+    near: Nearness,
     context: OperatorContext,
     *,
     is_empty: bool,
-) -> dict[str, DataFrame] | None:
-    """Return the streams, of which the first has the pairs in which at least one row is new, as workers compute them.
-    None: they cannot.
-
-    near: None if rows of any time meet; then they are kept for ever. states: those of both sides.
-    """
+    how: str,
+) -> dict[str, DataFrame]:
+    """Return the streams of a join of rows that are near each other in time. states: those of both sides."""
     from pyspark.sql import types as T
 
-    fields = [{field.name: field for field in frame.schema.fields} for frame in inputs]
-    values = [[name for name in side if name not in on] for side in fields]
-    results = [dict(zip(values[0], values[0], strict=True)), names_from_right(values[0], values[1], prefix)]
-    aliases = [
-        {name: f"_tidegate_{mark}{n}" for n, name in enumerate(names)} for mark, names in zip("lr", values, strict=True)
-    ]
-    keys = [fields[0][name] for name in on]
-    at, count, matched = (
+    both = _BothSides.of(inputs, on, prefix, how, [near.times[1]])
+    own = [
         T.StructField("_at", T.LongType()),
         T.StructField("_n", T.LongType()),
         T.StructField("_matched", T.BooleanType()),
-    )
-    own = [count] if near is None else [at, count, matched]
-    ends = near.ends if near is not None else (None, None)
+    ]
     sides, remembered = [], []
     for place, state in enumerate(states):
-        named = tuple((result, name) for name, result in results[place].items())
-        outer, expires = near is not None and near.outer[place], state.by_row is not None
-        sides.append(JoinSide(aliases[place], named, ends[place], outer, expires))
-        stored = [*keys, T.StructField("_row", T.StringType()), *(fields[place][n] for n in values[place]), *own]
+        expires, once = state.by_row is not None, how == "semi" and place == 0
+        ends = near.ends[place]
+        sides.append(both.side(place, ends=ends, outer=near.outer[place], once=once, expires=expires))
         stands = expires or (is_empty and not context.watermarks.moved)
-        time = None if near is None or expires else "_at"
-        remembered.append(Remembered(state, stored, time, None if stands else ends[place]))
+        time = None if expires else "_at"
+        remembered.append(Remembered(state, [*both.stored(place), *own], time, None if stands else ends))
     work = JoinInWorkers(
         on=on,
         sides=(sides[0], sides[1]),
-        low=near.bounds[0] if near is not None else 0,
-        high=near.bounds[1] if near is not None else 0,
-        late=context.watermarks.before_micros if near is not None else None,
-        nulls_wait=near is not None and any(near.outer),
-        most_pairs=MOST_PAIRS,
-        timed=near is not None,
+        low=near.bounds[0],
+        high=near.bounds[1],
+        late=context.watermarks.before_micros,
+        nulls_wait=near.nulls_wait,
+        gives_pairs=how not in LEFT_ONLY,
     )
-    given = [*keys]
-    for place, names in enumerate(results):
-        given += [T.StructField(new, fields[place][name].dataType) for name, new in names.items()]
-    batch = _batch(inputs, on, None if near is None else near.times, aliases, context)
-    arriving = [*keys, at, *half_fields(), T.StructField(FROM_RIGHT, T.BooleanType())]
-    for side, names in zip(fields, aliases, strict=True):
-        arriving += [T.StructField(alias, side[name].dataType) for name, alias in names.items()]
-    apart = {name: list(fields[place].values()) for place, name in enumerate(LATE_SIDES) if name in context.taken}
-    folded = fold_rows(batch, arriving, on, remembered, work, given, is_empty=is_empty, apart=apart)
-    if folded is None:
-        return None
+    times = [
+        f"{time_micros_sql(frame, near.times[place], f'operator {context.uid!r}')} AS _at"
+        for place, frame in enumerate(inputs)
+    ]
+    batch = both.batch([(place, frame, times[place]) for place, frame in enumerate(inputs)])
+    apart = {name: both.all_columns(place) for place, name in enumerate(LATE_SIDES) if name in context.taken}
+    folded = fold_rows(batch, both.arriving(own[0]), on, remembered, work, both.given(), is_empty=is_empty, apart=apart)
     context.count(folded.counts)
     return {"": folded.rows, **folded.apart}
 
 
-def _batch(
+def joined_now(
     inputs: Sequence[DataFrame],
+    withdrawn: Sequence[DataFrame | None],
     on: Sequence[str],
-    times: Sequence[str] | None,
-    aliases: Sequence[Mapping[str, str]],
+    prefix: str | None,
+    states: Sequence[KeyedState],
     context: OperatorContext,
-) -> DataFrame:
-    """Return the rows of both sides in one frame: a side's columns under aliases, those of the other null."""
-    frames = []
-    for place, frame in enumerate(inputs):
-        at = "0L" if times is None else time_micros_sql(frame, times[place], f"operator {context.uid!r}")
-        own = [f"{at} AS _at", *row_halves(frame), f"{place == 1} AS {FROM_RIGHT}"]
-        values = (f"{quoted(name)} AS {alias}" for name, alias in aliases[place].items())
-        frames.append(select_sql(frame, [*map(quoted, on), *own, *values]))
-    return frames[0].unionByName(frames[1], allowMissingColumns=True)
+    *,
+    replaces: bool,
+    how: str,
+) -> dict[str, DataFrame]:
+    """Return the streams of a join of what both sides hold. withdrawn: the rows that each takes back; None: it takes
+    none back. replaces: whether the join takes rows back itself. states: those of both sides."""
+    from pyspark.sql import types as T
+
+    both = _BothSides.of(inputs, on, prefix, how, [])
+    copies = T.StructField("_n", T.LongType())
+    for place, state in enumerate(states):
+        if withdrawn[place] is not None and state.base is not None:
+            before = [field["name"] for field in state.base.columns["fields"]]
+            refuse_missing(before, [*(field.name for field in both.stored(place)), "_n"], context)
+    frames = [(place, frame, "1L AS _n") for place, frame in enumerate(inputs)]
+    frames += [(place, frame, "-1L AS _n") for place, frame in enumerate(withdrawn) if frame is not None]
+    if not replaces:  # null keys meet nothing, and nobody waits for them
+        known = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in on)
+        frames = [(place, frame.where(known), sign) for place, frame, sign in frames]
+    folded = fold_rows(
+        both.batch(frames),
+        both.arriving(copies),
+        on,
+        [Remembered(state, [*both.stored(place), copies]) for place, state in enumerate(states)],
+        CurrentRowsJoin(on, (both.side(0), both.side(1)), how, replaces),
+        both.given(),
+        is_empty=all(is_known_empty(frame) for _, frame, _ in frames),
+        enters=ENTERS if replaces else None,
+        wants_replaced=replaces and context.replaced_is_taken,
+    )
+    return {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
+
+
+@dataclass(frozen=True)
+class _BothSides:
+    """Both sides of a join, for its kernel: each with columns under names of their own in one batch."""
+
+    on: Sequence[str]
+    fields: Sequence[Mapping[str, StructField]]
+    """By side, its columns."""
+    kept: Sequence[Sequence[str]]
+    """By side, the columns that are kept, apart from the keys."""
+    results: Sequence[Mapping[str, str]]
+    """By side, the columns that are in the result, each with its name there."""
+    aliases: Sequence[Mapping[str, str]]
+    """By side, its columns apart from the keys, each with its name in the batch."""
+
+    @classmethod
+    def of(
+        cls, inputs: Sequence[DataFrame], on: Sequence[str], prefix: str | None, how: str, looked_at: Sequence[str]
+    ) -> _BothSides:
+        """looked_at: the columns of the right side, apart from the keys, that a join which gives none of them needs."""
+        fields = [{field.name: field for field in frame.schema.fields} for frame in inputs]
+        values = [[name for name in side if name not in on] for side in fields]
+        of_left = how in LEFT_ONLY
+        kept = [values[0], [name for name in values[1] if name in looked_at] if of_left else values[1]]
+        theirs = {} if of_left else names_from_right(values[0], values[1], prefix)
+        aliases = [
+            {name: f"_tidegate_{mark}{n}" for n, name in enumerate(names)}
+            for mark, names in zip("lr", values, strict=True)
+        ]
+        return cls(on, fields, kept, [dict(zip(values[0], values[0], strict=True)), theirs], aliases)
+
+    @property
+    def _keys(self) -> list[StructField]:
+        return [self.fields[0][name] for name in self.on]
+
+    def side(self, place: int, **how: Any) -> JoinSide:
+        """Return a side as the kernel knows it."""
+        named = tuple((new, name) for name, new in self.results[place].items())
+        return JoinSide(self.aliases[place], self.kept[place], named, **({"ends": None, "outer": False} | how))
+
+    def stored(self, place: int) -> list[StructField]:
+        """Return the columns of a side's state that make a row."""
+        from pyspark.sql import types as T
+
+        values = (self.fields[place][name] for name in self.kept[place])
+        return [*self._keys, T.StructField("_row", T.StringType()), *values]
+
+    def all_columns(self, place: int) -> list[StructField]:
+        """Return all columns of a side."""
+        return list(self.fields[place].values())
+
+    def arriving(self, own: StructField) -> list[StructField]:
+        """Return the columns of the batch. own: the one that is the kernel's own."""
+        from pyspark.sql import types as T
+
+        columns = [*self._keys, own, *half_fields(), T.StructField(FROM_RIGHT, T.BooleanType())]
+        for side, names in zip(self.fields, self.aliases, strict=True):
+            columns += [T.StructField(alias, side[name].dataType) for name, alias in names.items()]
+        return columns
+
+    def given(self) -> list[StructField]:
+        """Return the columns of the result."""
+        from pyspark.sql import types as T
+
+        columns = self._keys
+        for place, names in enumerate(self.results):
+            columns += [T.StructField(new, self.fields[place][name].dataType) for name, new in names.items()]
+        return columns
+
+    def batch(self, frames: Sequence[tuple[int, DataFrame, str]]) -> DataFrame:
+        """Return the rows of both sides in one frame: a side's columns under aliases, those of the other null.
+
+        frames: each with its side, and the SQL of the kernel's own column.
+        """
+        made = []
+        for place, frame, own in frames:
+            frame = frame.select(*map(quoted, self.fields[place]))
+            looked_at = frame.select(*map(quoted, [*self.on, *self.kept[place]]))
+            values = (f"{quoted(name)} AS {alias}" for name, alias in self.aliases[place].items())
+            columns = [*map(quoted, self.on), own, *row_halves(looked_at), f"{place == 1} AS {FROM_RIGHT}", *values]
+            made.append(select_sql(frame, columns))
+        whole = made[0]
+        for frame in made[1:]:
+            whole = whole.unionByName(frame, allowMissingColumns=True)
+        return whole

@@ -23,17 +23,14 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.inputs import recalled, same
-from tidegate.operators.join.folded import Nearness, joined_by_workers
+from tidegate.operators.join.folded import Nearness, joined_near, joined_now
 from tidegate.operators.join.sides import (
     LEFT_ONLY,
     On,
-    Side,
-    changed_rows,
     check_sides,
     copies,
     joined_columns,
     left_columns,
-    met,
     side_rows,
 )
 from tidegate.operators.join.time_bounds import (
@@ -42,7 +39,6 @@ from tidegate.operators.join.time_bounds import (
     need_time,
     side_time_problems,
     side_times,
-    split_late,
 )
 from tidegate.operators.retractions.key import ChangelogKey, key_renamed, keys_contain
 from tidegate.records.names import quoted
@@ -166,35 +162,18 @@ class IntervalJoin(Operator):
         is_empty = all(map(is_known_empty, inputs))
         inputs = [inputs[0], self.keys.turned(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context, self.how)
-        if self.how in LEFT_ONLY:
-            context.computing.not_by_workers(f"how={self.how!r}")
-        else:
-            joined = self._by_workers(inputs, times, bounds, context, is_empty=is_empty)
-            if joined is not None:
-                return joined
-        return self._by_algebra(inputs, times, bounds, context)
-
-    def _by_workers(
-        self,
-        inputs: Sequence[DataFrame],
-        times: Sequence[str],
-        bounds: tuple[int, int],
-        context: OperatorContext,
-        *,
-        is_empty: bool,
-    ) -> dict[str, DataFrame] | None:
-        """Return the streams as workers compute them. None: they cannot."""
         near = Nearness(
             (times[0], times[1]),
             bounds,
             (self._ends(0, bounds, context), self._ends(1, bounds, context)),
-            (self._is_outer(0), self._is_outer(1)),
+            (self._is_outer(0) or self.how == "anti", self._is_outer(1)),
+            nulls_wait=self.how not in ("inner", "semi"),
         )
         states = [
             context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
             for part in self.parts
         ]
-        return joined_by_workers(inputs, self.on, self.prefix, states, near, context, is_empty=is_empty)
+        return joined_near(inputs, self.on, self.prefix, states, near, context, is_empty=is_empty, how=self.how)
 
     def _ends(self, place: int, bounds: tuple[int, int], context: OperatorContext) -> int | None:
         """Return the time before which rows of a side can no longer match any other. None: there is no watermark."""
@@ -216,69 +195,6 @@ class IntervalJoin(Operator):
 
     def _is_outer(self, place: int) -> bool:
         return self.how == "full" or self.how == ("left", "right")[place]
-
-    def _by_algebra(
-        self, inputs: Sequence[DataFrame], times: Sequence[str], bounds: tuple[int, int], context: OperatorContext
-    ) -> Mapping[str, DataFrame]:
-        (on_left, late_left), (on_right, late_right) = (split_late(inputs[n], times[n], context) for n in (0, 1))
-        if self.how in LEFT_ONLY:  # of the right side they keep no more than they look at
-            inputs = [inputs[0], inputs[1].select(*map(quoted, dict.fromkeys([*self.on, times[1]])))]
-        arrived = [self._arrived(on_left, inputs[0], context), self._arrived(on_right, inputs[1], context)]
-        keys = [frame.select(*map(quoted, self.on)) for frame in arrived]
-        touched = context.persist(keys[0].unionAll(keys[1]).distinct())
-        sides = []
-        for place, part in enumerate(self.parts):
-            state = context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
-            ends = self._ends(place, bounds, context)
-            sides.append(Side(state, self.on, arrived[place], touched, ends, self._notes(place)))
-        columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
-        result = self._result(sides, columns, bounds, context)
-        return {"": result, **dict(zip(LATE_SIDES, (late_left, late_right), strict=True))}
-
-    def _result(
-        self, sides: Sequence[Side], columns: Sequence[Sequence[str]], bounds: tuple[int, int], context: OperatorContext
-    ) -> DataFrame:
-        """Return the pairs in which at least one row is new, and the rows for which an outer side no longer waits."""
-        from pyspark.sql import functions as F
-
-        left, right = (side.rows(context) for side in sides)
-        asides = [f"_aside{n}" for n in range(len(self.on))]
-        left_rows = left.select(*map(quoted, self.on), F.struct("*").alias("l"))
-        right_rows = right.select(
-            *(F.col(quoted(k)).alias(n) for k, n in zip(self.on, asides, strict=True)), F.struct("*").alias("r")
-        )
-        near = F.expr(f"r._at - l._at BETWEEN {bounds[0]}L AND {bounds[1]}L AND (l._new OR r._new)")
-        pairs = context.persist(left_rows.join(right_rows, same(self.on, asides, nulls=False) & near).select("l", "r"))
-        if self.how in LEFT_ONLY:
-            return self._of_left(sides, pairs, columns[0], context)
-        result = joined_columns(copies(pairs, "l._n * r._n"), self.on, columns, self.prefix)
-        for side, mine, theirs, frame in zip(sides, ("l", "r"), ("r", "l"), (right, left), strict=True):
-            alone = side.put(pairs.select(f"{mine}.*"), context)
-            if alone is not None:
-                nobody = F.lit(None).cast(frame.schema).alias(theirs)
-                lone = copies(alone, "_n").select(F.struct("*").alias(mine), nobody)
-                result = result.unionByName(joined_columns(lone, self.on, columns, self.prefix))
-        return result
-
-    def _of_left(
-        self, sides: Sequence[Side], pairs: DataFrame, columns: Sequence[str], context: OperatorContext
-    ) -> DataFrame:
-        """Return the left side's rows that have found a partner now; for an anti join those that no longer can."""
-        from pyspark.sql import functions as F
-
-        alone = sides[0].put(pairs.select("l.*"), context)
-        sides[1].put(pairs.select("r.*"), context)
-        rows = sides[0].found if self.how == "semi" else alone
-        if rows is None:
-            assert sides[0].met is not None
-            rows = sides[0].met.where("false")
-        return left_columns(copies(rows, "_n").select(F.struct("*").alias("l")), self.on, columns)
-
-    def _arrived(self, on_time: DataFrame, like: DataFrame, context: OperatorContext) -> DataFrame:
-        """Return this checkpoint's rows of one side, one for all copies of a row."""
-        if self.how in ("inner", "semi"):
-            on_time = on_time.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in self.on))
-        return context.persist(side_rows(on_time, like, self.on, extra=["_at"]))
 
 
 class LatestJoin(ExpiringOperator):
@@ -382,76 +298,23 @@ class LatestJoin(ExpiringOperator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         right = self.keys.turned(inputs[1], context)
         check_sides([inputs[0], right], self.on, self.prefix, context, self.how)
-        is_empty = all(map(is_known_empty, inputs))
-        inputs = [inputs[0], self.keys.looked_at(right, self.how)]
         gone_left, gone_right = context.withdrawn or (None, None)
         if gone_right is not None:
             gone_right = self.keys.looked_at(self.keys.turned(gone_right, context), self.how)
-        if self.updates_over(gone_left is not None or gone_right is not None):
-            none_replaced = gone_left is None and gone_right is None
-            context.computing.not_by_workers(f"how={self.how!r}" if none_replaced else "a side replaces rows")
-            return self._replacing(inputs, (gone_left, gone_right), context)
-        if self.how != "inner":
-            context.computing.not_by_workers(f"how={self.how!r}")
-        elif (joined := self._by_workers(inputs, context, is_empty=is_empty)) is not None:
-            return joined
-        return {"": self._adding(inputs, context)}
-
-    # -- both sides only add rows --------------------------------------------------------------------
-
-    def _by_workers(
-        self, inputs: Sequence[DataFrame], context: OperatorContext, *, is_empty: bool
-    ) -> dict[str, DataFrame] | None:
-        """Return the new pairs as workers compute them. None: they cannot."""
-        if self.expiry.after is not None:
-            context.computing.not_by_workers("state_ttl")
-            return None
-        states = [context.state([*self.on, "_row"], part, grouped_by=self.on) for part in self.parts]
-        return joined_by_workers(inputs, self.on, self.prefix, states, None, context, is_empty=is_empty)
-
-    def _adding(self, inputs: Sequence[DataFrame], context: OperatorContext) -> DataFrame:
-        """Return the pairs in which at least one row is new; of a semi join the rows that have a partner only now."""
-        from pyspark.sql import functions as F
-
-        known = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in self.on)
-        changes = [changed_rows(frame.where(known), None, self.on, context) for frame in inputs]
-        keys = [frame.select(*map(quoted, self.on)) for frame in changes]
-        touched = context.persist(keys[0].unionAll(keys[1]).distinct())
-        left, right = (self._side(part, changes[place], touched, context) for place, part in enumerate(self.parts))
-        left_rows = left.select(*map(quoted, self.on), F.struct("*").alias("l"))
-        asides = [f"_aside{n}" for n in range(len(self.on))]
-        right_rows = right.select(
-            *(F.col(quoted(k)).alias(n) for k, n in zip(self.on, asides, strict=True)), F.struct("*").alias("r")
+        states = [
+            context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
+            for part in self.parts
+        ]
+        return joined_now(
+            [inputs[0], self.keys.looked_at(right, self.how)],
+            (gone_left, gone_right),
+            self.on,
+            self.prefix,
+            states,
+            context,
+            replaces=self.updates_over(gone_left is not None or gone_right is not None),
+            how=self.how,
         )
-        met_now = same(self.on, asides, nulls=False) & F.expr("(l._touched OR r._touched)")
-        pairs = left_rows.join(right_rows, met_now).select("l", "r")
-        columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
-        if self.how == "semi":  # of the right side there is one row for each key
-            fresh = "IF(r._was > 0, l._n - l._was, l._n)"
-            return left_columns(copies(pairs.where(f"{fresh} > 0"), fresh), self.on, columns[0])
-        return joined_columns(copies(pairs, "l._n * r._n - l._was * r._was"), self.on, columns, self.prefix)
-
-    # -- a side replaces rows, or the join does ---------------------------------------------------------
-
-    def _replacing(
-        self, inputs: Sequence[DataFrame], withdrawn: Sequence[DataFrame | None], context: OperatorContext
-    ) -> Mapping[str, DataFrame]:
-        from pyspark.sql import functions as F
-
-        on = list(map(quoted, self.on))
-        changes = [changed_rows(inputs[place], withdrawn[place], self.on, context) for place in (0, 1)]
-        left_keys, right_keys = (
-            frame.select(*on, F.lit(place == 1).alias("_new")) for place, frame in enumerate(changes)
-        )
-        touched = left_keys.unionAll(right_keys).groupBy(*on).agg(F.max("_new").alias("_new"))
-        touched = context.persist(touched)
-        left, right = (self._side(part, changes[place], touched, context) for place, part in enumerate(self.parts))
-        if self.how not in ("right", "full"):  # there a row of the right side depends on all of the left ones
-            changed_keys = touched.select(*(F.col(name).alias(f"_aside{n}") for n, name in enumerate(on)), "_new")
-            left = left.join(changed_keys, same(self.on, [f"_aside{n}" for n in range(len(on))], nulls=True))
-            left = left.where("_new OR _touched").drop("_new", *(f"_aside{n}" for n in range(len(on))))
-        columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
-        return {"": self._pairs(left, right, columns, "_n"), "-": self._pairs(left, right, columns, "_was")}
 
     def shown(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
@@ -464,18 +327,6 @@ class LatestJoin(ExpiringOperator):
             sides.append(like if rows is None else recalled(state, rows, like, context))
         columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
         return self._pairs(sides[0], sides[1], columns, "_n")
-
-    def _side(self, part: str, changes: DataFrame, touched: DataFrame, context: OperatorContext) -> DataFrame:
-        """Store a side's changes; return its rows under the changed keys, with the number of copies before and now."""
-        from pyspark.sql import functions as F
-
-        ttl = self.ttl(part, context)
-        state = context.state([*self.on, "_row"], part, ttl=ttl, grouped_by=self.on)
-        withdrawn = context.withdrawn[self.parts.index(part)] if context.withdrawn else None
-        affected = context.persist(met(state, changes, touched, self.on, withdrawn is not None, context))
-        stored = affected.where("_touched").drop("_was", "_touched")
-        state.put(stored.withColumn("_deleted", F.col("_n") <= 0), deletes=True)
-        return affected
 
     def _pairs(self, left: DataFrame, right: DataFrame, columns: Sequence[Sequence[str]], count: str) -> DataFrame:
         from pyspark.sql import functions as F

@@ -1,35 +1,31 @@
-"""One side of a join: its stored rows, those that match this checkpoint's, and when they are forgotten."""
+"""The sides of a join: what they are joined by, how their columns are named, and their rows as a join keeps them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import Invalid
-from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same
+from tidegate.operators.inputs import key_problems, need_keys, refuse_own
 from tidegate.records.names import listed, quoted
 from tidegate.spark.known import select_sql
 from tidegate.spark.row_id import row_id
 from tidegate.state.columns import OWN as STATE_COLUMNS
-from tidegate.state.lateness import passed_before_sql, passed_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidegate.operators.base import OperatorContext
-    from tidegate.state.keyed import KeyedState
 
 __all__ = [
     "LEFT_ONLY",
     "On",
-    "Side",
     "changed_rows",
     "check_sides",
     "copies",
     "joined_columns",
     "left_columns",
-    "met",
     "names_from_right",
     "refuse_missing",
     "side_rows",
@@ -95,91 +91,6 @@ class On:
         return right.select(*map(quoted, self.left)) if how in LEFT_ONLY else right
 
 
-@dataclass
-class Side:
-    """A side of an interval join in one checkpoint."""
-
-    state: KeyedState
-    on: Sequence[str]
-    arrived: DataFrame
-    touched: DataFrame
-    """The keys of which this checkpoint has rows, on either side."""
-    ends: int | None
-    """Rows before this time can no longer match any other. None: there is no watermark yet."""
-    outer: bool
-    """Whether it matters which of its rows have had a partner by the time they are over."""
-    met: DataFrame | None = field(default=None, init=False)
-    found: DataFrame | None = field(default=None, init=False)
-    """After `put`, for an outer side: the rows that have a partner, and had not been emitted with one: `_n` of each."""
-
-    def rows(self, context: OperatorContext) -> DataFrame:
-        """Return the rows that arrived now and the stored ones under the same keys: `_new` distinguishes them."""
-        from pyspark.sql import functions as F
-
-        rows = self.arrived.select("*", F.lit(False).alias("_matched"), F.lit(True).alias("_new"))
-        before = self.state.of(self.touched, on=self.on)
-        if before is not None:
-            before = recalled(self.state, before, rows.drop("_new"), context)
-            rows = rows.unionByName(before.withColumn("_new", F.lit(False)))
-        self.met = context.persist(rows)
-        return self.met
-
-    def put(self, matched: DataFrame, context: OperatorContext) -> DataFrame | None:
-        """Store changes and forget rows whose time is over; for an outer side, return those of them without a
-        partner."""
-        from pyspark.sql import functions as F
-
-        assert self.met is not None
-        keys = [*self.on, "_row"]
-        values = [name for name in self.arrived.columns if name not in (*keys, "_n")]
-        rows = self.met
-        if self.outer:
-            hits = matched.select(*map(quoted, keys)).distinct().withColumn("_hit", F.lit(True))
-            hits = hits.select(*(F.col(quoted(k)).alias(f"_aside{n}") for n, k in enumerate(keys)), "_hit")
-            rows = rows.join(hits, same(keys, [f"_aside{n}" for n in range(len(keys))], nulls=True), "left")
-        else:
-            rows = rows.withColumn("_hit", F.lit(False))
-        now = rows.groupBy(*map(quoted, keys)).agg(
-            *(F.first(quoted(name)).alias(name) for name in values),
-            F.sum("_n").alias("_n"),
-            F.sum(F.when(F.col("_new"), F.col("_n")).otherwise(F.lit(0))).alias("_arriving"),
-            F.coalesce(F.max("_matched") | F.coalesce(F.max("_hit"), F.lit(False)), F.lit(False)).alias("_matched"),
-            F.max("_new").alias("_new"),
-            F.min("_new").alias("_first"),
-            F.max("_matched").alias("_was"),
-        )
-        now = context.persist(now)
-        if self.outer:
-            found = now.where("_matched AND (NOT _was OR _arriving > 0)")
-            self.found = found.withColumn("_n", F.expr("IF(_was, _arriving, _n)")).drop("_arriving", "_new", "_first")
-        return self._settle(now, [*keys, *values, "_n", "_matched"], context)
-
-    def _settle(self, now: DataFrame, columns: Sequence[str], context: OperatorContext) -> DataFrame | None:
-        from pyspark.sql import functions as F
-
-        names = list(map(quoted, columns))
-        is_over = F.expr(passed_sql("_at", self.ends))
-        live = (
-            now.where(~is_over).where("_new OR (_matched AND NOT _was)").select(*names, F.lit(False).alias("_deleted"))
-        )
-        if self.ends is None or self.state.by_row:
-            self.state.put(live, deletes=True)
-            return None
-        over = now.where(is_over)
-        withdrawn = over.where("NOT _first").select(*names)
-        alone = over.select(*names)
-        old = self.state.rows(passed_before_sql("_at", self.ends))
-        if old is not None:
-            keys = [*self.on, "_row"]
-            asides = [f"_aside{n}" for n in range(len(keys))]
-            current_keys = now.select(*(F.col(quoted(k)).alias(n) for k, n in zip(keys, asides, strict=True)))
-            old = recalled(self.state, old, now.select(*names), context)
-            old = context.persist(old.join(current_keys, same(keys, asides, nulls=True), "left_anti").select(*names))
-            withdrawn, alone = withdrawn.unionByName(old), alone.unionByName(old)
-        self.state.put(live.unionByName(withdrawn.withColumn("_deleted", F.lit(True))), deletes=True)
-        return alone.where("NOT _matched") if self.outer else None
-
-
 def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str], extra: Sequence[str] = ()) -> DataFrame:
     """Return rows in a side's form: keys, an id made of the columns of `like`, values, and the number of copies."""
     from pyspark.sql import functions as F
@@ -216,36 +127,6 @@ def refuse_missing(before: Sequence[str], changes: Sequence[str], context: Opera
             help="put the column back, null if need be; or give the operator a uid of its own: it starts afresh",
             reason="STATE_CHANGED",
         )
-
-
-def met(
-    state: KeyedState,
-    changes: DataFrame,
-    touched: DataFrame,
-    on: Sequence[str],
-    over_updates: bool,
-    context: OperatorContext,
-) -> DataFrame:
-    """Return all rows under the keys in `touched`: the number of copies with the changes, and without them in `_was`.
-
-    `_touched`: whether the row has changed. over_updates: changes may take back rows, which are found by all they hold.
-    """
-    from pyspark.sql import functions as F
-
-    both = changes.select("*", F.lit(0).cast("long").alias("_was"), F.lit(True).alias("_touched"))
-    before = state.of(touched, on=on)
-    if before is not None:
-        if over_updates:
-            refuse_missing(before.columns, changes.columns, context)
-        old = recalled(state, before, changes, context)
-        both = both.unionByName(old.withColumn("_was", F.col("_n")).withColumn("_touched", F.lit(False)))
-    values = [name for name in changes.columns if name not in (*on, "_row", "_n")]
-    return both.groupBy(*map(quoted, on), "_row").agg(
-        *(F.first(quoted(name)).alias(name) for name in values),
-        F.sum("_n").alias("_n"),
-        F.max("_was").alias("_was"),
-        F.max("_touched").alias("_touched"),
-    )
 
 
 def copies(rows: DataFrame, count: str) -> DataFrame:

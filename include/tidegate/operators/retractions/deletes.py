@@ -15,14 +15,11 @@ from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.inputs import same
-from tidegate.operators.ranking import why_not_ordered
 from tidegate.operators.retractions.deletes_by_workers import GONE, NewestDeletes
 from tidegate.operators.retractions.key import DELETES, ChangelogKey
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
-from tidegate.state.columns import DELETED
 from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
@@ -94,57 +91,16 @@ class RememberedDeletes(Operator):
         rows = context.persist(rows)
         gone = f"coalesce(({self.delete_when}), false) AS {GONE}"
         batch = select_sql(rows, [*map(quoted, self._columns), gone])
-        newer = self._by_workers(batch, state)
-        if newer is None:
-            newer = self._by_algebra(batch, state, context)
-        return {"": rows if newer is None or is_known_empty(newer) else self._without_older(rows, newer)}
+        newer = self._newer(batch, state)
+        return {"": rows if is_known_empty(newer) else self._without_older(rows, newer)}
 
-    def _by_workers(self, batch: DataFrame, state: KeyedState) -> DataFrame | None:
-        """Return the removals that are newer than some row of the batch, as workers find them. None: they cannot."""
+    def _newer(self, batch: DataFrame, state: KeyedState) -> DataFrame:
+        """Return the removals that are newer than some row of the batch."""
         fields = {field.name: field for field in batch.schema.fields}
         stored = [fields[name] for name in self._columns]
-        if (why := why_not_ordered([fields[name] for name in self.order_by])) is not None:
-            state.computing.not_by_workers(why)
-            return None
         work = NewestDeletes(self.by, self.order_by)
         arriving = [*stored, fields[GONE]]
-        folded = fold_rows(batch, arriving, self.by, [Remembered(state, stored)], work, stored, is_empty=False)
-        return None if folded is None else folded.rows
-
-    def _by_algebra(self, batch: DataFrame, state: KeyedState, context: OperatorContext) -> DataFrame | None:
-        """Return the same. None: there are none."""
-        from pyspark.sql import functions as F
-
-        keys = list(map(quoted, self.by))
-        order = F.struct(*map(quoted, self.order_by))
-        newest = F.max(F.struct(order.alias("at"), (~F.col(GONE)).alias("stays"))).alias("_now")
-        top = batch.groupBy(*keys).agg(newest, F.min(order).alias("_first"))
-        if (before := state.of(context.persist(top))) is None:
-            state.put(self._stored(top.where("NOT _now.stays"), deleted=False), deletes=True)
-            return None
-        top = context.persist(top)
-        asides = [F.col(name).alias(f"_aside{place}") for place, name in enumerate(keys)]
-        known = before.select(*asides, order.alias("_before"))
-        met = top.join(known, same(self.by, known.columns[:-1], nulls=True), "left")
-        met = context.persist(met)
-        counts = met.where("_before IS NULL OR _now.at >= _before")
-        puts = self._stored(counts.where("NOT _now.stays"), deleted=False)
-        ends = self._stored(counts.where("_now.stays AND _before IS NOT NULL"), deleted=True)
-        state.put(puts.unionByName(ends), deletes=True)
-        return self._columns_of(met.where("_first < _before"), "_before")
-
-    def _stored(self, rows: DataFrame, *, deleted: bool) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        return self._columns_of(rows, "_now.at").withColumn(DELETED, F.lit(deleted))
-
-    def _columns_of(self, rows: DataFrame, order: str) -> DataFrame:
-        """Return the state's columns: the keys, and those of an order."""
-        from pyspark.sql import functions as F
-
-        others = [name for name in self._columns if name not in self.by]
-        columns = (F.col(f"{order}.{quoted(name)}").alias(name) for name in others)
-        return rows.select(*map(quoted, self.by), *columns)
+        return fold_rows(batch, arriving, self.by, [Remembered(state, stored)], work, stored, is_empty=False).rows
 
     def _without_older(self, rows: DataFrame, newer: DataFrame) -> DataFrame:
         """Return the rows that are not older than a removal of their key."""

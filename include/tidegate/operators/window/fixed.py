@@ -10,14 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tidegate.operators.functions import NOT_MERGED, RowPartials, lift, merges_of, reduced
+from tidegate.operators.by_workers.merged import IS_NOW
+from tidegate.operators.by_workers.windows import WEIGHT, MergedWindows
+from tidegate.operators.functions import NOT_MERGED, RowPartials, lift, merges_of, reduced, why_not_merged
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
-from tidegate.spark.known import empty_like
-from tidegate.state.arrow.merging import WindowClosing
-from tidegate.state.lateness import closing_sql, ended, ended_micros_sql, ended_sql, open_sql
+from tidegate.spark.known import empty_like, is_known_empty
+from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.lateness import Over, closing_sql, closing_starts, ended, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,65 +56,102 @@ class FixedWindows:
     def run(self, rows: DataFrame) -> Mapping[str, DataFrame]:
         """Return the operator's streams."""
         w = self.windowing
+        lifted = self._lift_rows(rows)
+        why = NOT_MERGED if lifted is None else why_not_merged(lifted)
+        if lifted is not None and why is None:
+            return self._by_kernel(rows, lifted)
+        w.context.computing.by_spark(why)
         if w.side:
             rows = w.context.persist(rows)
-        results = self._by_workers(rows)
-        if results is None:
-            results = {name: w.results(frame) for name, frame in self._by_algebra(rows).items()}
+        results = {name: w.results(frame) for name, frame in self._by_algebra(rows).items()}
         return {**results, "late": self._late_rows(rows)} if w.side else results
 
     # -- sums and extremes: in one go --------------------------------------------------------------
 
-    def _by_workers(self, rows: DataFrame) -> dict[str, DataFrame] | None:
-        """Return the streams if workers can merge the rows directly. None: they cannot, and nothing has been done."""
+    def _by_kernel(self, rows: DataFrame, lifted: RowPartials) -> dict[str, DataFrame]:
+        """Return the streams, of partial results per window."""
         from pyspark.sql.types import StructField
 
-        w = self.windowing
-        lifted = self._lift_rows(rows)
-        if lifted is None:
-            w.context.computing.not_by_workers(NOT_MERGED)
-            return None
-        ending = WindowClosing(
-            start=START,
-            end=END,
-            size=self.size,
-            limits=w.limits,
-            on_update=w.on_update,
-            weight="_rows" if "_rows" in lifted.rows.columns else None,
+        w, is_empty = self.windowing, is_known_empty(rows)
+        of = {field.name: field for field in lifted.rows.schema.fields}
+        end = StructField(END, of[START].dataType)
+        keys, partials = [of[name] for name in w.keys], [of[name] for name in lifted.ops]
+        late = {name: of[alias] for name, alias in self._late_columns.items()}
+        due = None if w.on_update else closing_starts(w.limits, self.size)
+        state = Remembered(
+            w.state,
+            [*keys, end, *partials],
+            START,
+            None if due is None else due.upto + 1,
+            None if due is None or due.after is None else due.after + 1,
+            over=None if w.limits.late is None else Over(END, w.limits.late),
         )
-        fields = list(lifted.rows.schema.fields)
-        end = StructField(END, next(field.dataType for field in fields if field.name == START))
-        given = w.given([*fields, end])
-        replaces = w.on_update or bool(w.allowed)
-        closed = w.state.merge_ending(
-            lifted.rows,
+        work = MergedWindows(
+            w.by,
+            START,
+            END,
             lifted.ops,
-            ending,
+            self.size,
+            w.limits,
+            w.on_update,
             lifted.fixed,
-            given=given,
-            wants_replaced=replaces and w.context.replaced_is_taken,
+            self._late_columns or None,
         )
-        if closed is None:
-            return None
-        w.count(late=closed.late, without_time=closed.timeless)
-        streams = {"": closed.given, "-": closed.replaced} if replaces else {"": closed.given}
-        return streams if given is not None else {name: w.results(frame) for name, frame in streams.items()}
+        stored = [of[START], end, *(of[name] for name in w.by), *partials]
+        given = w.given(stored)
+        replaces = w.on_update or bool(w.allowed)
+        brought = [field for field in of.values() if field.name not in lifted.fixed]
+        batch = lifted.rows.select(*(quoted(field.name) for field in brought))
+        folded = fold_rows(
+            batch,
+            brought,
+            w.keys,
+            [state],
+            work,
+            stored if given is None else given.fields,
+            is_empty=is_empty,
+            keeps_rows=not late,
+            enters=IS_NOW,
+            wants_replaced=replaces and w.context.replaced_is_taken,
+            made=None if given is None else given.made,
+            apart={"late": [StructField(name, field.dataType) for name, field in late.items()]} if late else {},
+        )
+        w.count(**folded.counts)
+        streams = {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
+        results = streams if given is not None else {name: w.results(frame) for name, frame in streams.items()}
+        return {**results, **folded.apart}
+
+    @cached_property
+    def _late_columns(self) -> dict[str, str]:
+        """The columns of late rows, each with its name in the batch; none if nobody takes them."""
+        w = self.windowing
+        if not w.side or "late" not in w.context.taken:
+            return {}
+        return {name: f"_tidegate_{number}" for number, name in enumerate(w.rows.columns)}
 
     def _lift_rows(self, rows: DataFrame) -> RowPartials | None:
-        """Return partial results per window, in possibly several rows for one window. Null: rows without a time.
+        """Return partial results per window, in possibly several rows for one window. Null: rows without a time. None:
+        only Spark can merge them.
 
-        Windows that overlap are made of panes: a row would be in many of them.
+        Windows that overlap are made of panes: a row would be in many of them. Late rows that somebody takes come as
+        they are.
         """
-        w = self.windowing
-        if self.pane == self.size:
-            micros = w.micros_sql(rows)
+        w, whole = self.windowing, self.pane == self.size
+        aside = [f"{quoted(name)} AS {alias}" for name, alias in self._late_columns.items()]
+        micros = w.micros_sql(rows)
+        if whole:
             start = f"timestamp_micros({micros} - pmod({micros}, {self.size}L)) AS {START}"
-            lifted = lift(w.parsed, rows, w.by, w.types.partials, [start])
+            lifted = lift(w.parsed, rows, w.by, w.types.partials, [start, *aside])
             # Of keys in windows the state does not tell how many come: it only has the windows that are open.
-            is_few = not w.by and w.state.gets_many_per_key
-            return reduced(lifted, w.keys, "_rows") if lifted is not None and is_few else lifted
-        ops = merges_of(w.parsed)
-        return None if ops is None else RowPartials(self._repeat_per_window(self._partials_per_pane(rows)), ops)
+            is_few = not w.by and w.state.gets_many_per_key and not aside
+            return reduced(lifted, w.keys, WEIGHT) if lifted is not None and is_few else lifted
+        if (ops := merges_of(w.parsed)) is None:
+            return None
+        if not aside:
+            return RowPartials(self._repeat_per_window(self._partials_per_pane(rows)), ops)
+        pane = f"{micros} - pmod({micros}, {self.pane}L) AS _pane"
+        lifted = lift(w.parsed, rows, w.by, w.types.partials, [pane, f"1L AS {WEIGHT}", *aside])
+        return None if lifted is None else RowPartials(self._repeat_per_window(lifted.rows), ops)
 
     # -- all else: step by step ----------------------------------------------------------------------
 
@@ -195,8 +235,6 @@ class FixedWindows:
         if ends.last is None or ended(ends.last, over):
             return None
         staying = fresh.where(open_sql(END, over)) if ends.reach(over) else fresh
-        if (ops := merges_of(w.parsed)) is not None:
-            return w.state.merge(staying, {END: "max", **ops})
         return w.state.put(w.merged(w.held_of(staying), staying))
 
     def _on_close(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:

@@ -14,17 +14,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
+from tidegate.operators.by_workers.merged import IS_NOW
 from tidegate.operators.by_workers.sessions import MergedSessions
-from tidegate.operators.functions import NOT_MERGED, lift
+from tidegate.operators.functions import NOT_MERGED, RowPartials, lift, why_not_merged
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty
-from tidegate.state.arrow.workers import why_not_merged
 from tidegate.state.folding import Remembered, fold_rows
-from tidegate.state.keyed import schema_of
 from tidegate.state.lateness import closing_sql, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:
@@ -43,37 +42,28 @@ class SessionWindows:
     def run(self, rows: DataFrame) -> Mapping[str, DataFrame]:
         """Return the operator's streams."""
         w = self.windowing
+        late = self._late_columns
+        aside = [f"{w.micros_sql(rows)} AS _at", *(f"{quoted(name)} AS {alias}" for name, alias in late.items())]
+        lifted = lift(w.parsed, rows, w.by, w.types.partials, aside) if w.by else None
+        why = NOT_MERGED if lifted is None else why_not_merged(lifted)
+        if lifted is not None and why is None:
+            return self._by_kernel(rows, lifted)
+        w.context.computing.by_spark(why if w.by else "it has no key")
         if w.side:
             rows = w.context.persist(rows)
-        late = self._judge_rows(rows).where("_fate > 0").drop("_time", "_fate") if w.side else None
-        closed = self._by_workers(rows)
-        if closed is None:
-            results = {name: w.results(frame) for name, frame in self._by_algebra(rows).items()}
-        else:
-            results = {"": closed}
-        return results if late is None else {**results, "late": late}
+        lost = self._judge_rows(rows).where("_fate > 0").drop("_time", "_fate") if w.side else None
+        results = {name: w.results(frame) for name, frame in self._by_algebra(rows).items()}
+        return results if lost is None else {**results, "late": lost}
 
-    def _by_workers(self, rows: DataFrame) -> DataFrame | None:
-        """Return the results of the sessions that are complete, as workers compute them. None: they cannot."""
+    def _by_kernel(self, rows: DataFrame, lifted: RowPartials) -> dict[str, DataFrame]:
+        """Return the streams, of rows as partial results."""
         from pyspark.sql import types as T
 
-        w = self.windowing
-        if w.on_update or w.allowed or not w.by:
-            why = "emit='update'" if w.on_update else "allowed_lateness" if w.allowed else "it has no key"
-            w.context.computing.not_by_workers(why)
-            return None
-        lifted = lift(w.parsed, rows, w.by, w.types.partials, [f"{w.micros_sql(rows)} AS _at"])
-        if lifted is None:
-            w.context.computing.not_by_workers(NOT_MERGED)
-            return None
+        w, late, limits = self.windowing, self._late_columns, self.windowing.limits
         of = {field.name: field for field in lifted.rows.schema.fields}
         keys, partials = [of[name] for name in w.by], [of[name] for name in lifted.ops]
         start, end = (T.StructField(name, T.TimestampType()) for name in (START, END))
-        if (why_not := why_not_merged(schema_of([start, *keys, end, *partials]), w.keys, lifted.ops)) is not None:
-            w.context.computing.not_by_workers(why_not)
-            return None
-        limits = w.limits
-        stands = is_known_empty(rows) and limits.closed == limits.closed_before
+        stands = w.on_update or (is_known_empty(rows) and limits.closed == limits.closed_before)
         held = Remembered(
             w.state,
             [start, *keys, end, *partials],
@@ -82,10 +72,11 @@ class SessionWindows:
             None if limits.closed_before is None else limits.closed_before + 1,
             moves=True,
         )
-        work = MergedSessions(w.by, START, END, lifted.ops, self.gap, limits)
-        arriving = [*keys, T.StructField("_at", T.LongType()), *partials]
+        work = MergedSessions(w.by, START, END, lifted.ops, self.gap, limits, w.on_update, late or None)
+        lost = [of[alias] for alias in late.values()]
+        arriving = [*keys, T.StructField("_at", T.LongType()), *partials, *lost]
         stored = [start, end, *keys, *partials]
-        given = w.given(stored)
+        given, replaces = w.given(stored), w.on_update or bool(w.allowed)
         batch = lifted.rows.select(*(quoted(field.name) for field in arriving))
         folded = fold_rows(
             batch,
@@ -95,12 +86,24 @@ class SessionWindows:
             work,
             stored if given is None else given.fields,
             is_empty=is_known_empty(rows),
+            keeps_rows=not late,
+            enters=IS_NOW,
+            wants_replaced=replaces and w.context.replaced_is_taken,
             made=None if given is None else given.made,
+            apart={"late": [T.StructField(name, of[alias].dataType) for name, alias in late.items()]} if late else {},
         )
-        if folded is None:
-            return None
         w.count(**folded.counts)
-        return w.results(folded.rows) if given is None else folded.rows
+        streams = {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
+        results = streams if given is not None else {name: w.results(frame) for name, frame in streams.items()}
+        return {**results, **folded.apart}
+
+    @cached_property
+    def _late_columns(self) -> dict[str, str]:
+        """The columns of late rows, each with its name in the batch; none if nobody takes them."""
+        w = self.windowing
+        if not w.side or "late" not in w.context.taken:
+            return {}
+        return {name: f"_tidegate_{number}" for number, name in enumerate(w.rows.columns)}
 
     def _by_algebra(self, rows: DataFrame) -> dict[str, DataFrame]:
         w = self.windowing

@@ -14,25 +14,27 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.inputs import need_columns, need_keys, recalled, refuse_own
-from tidegate.operators.join.sides import met, side_rows
+from tidegate.operators.by_workers.first_in_windows import FirstInWindows
+from tidegate.operators.by_workers.ranked import FirstInOrder
+from tidegate.operators.inputs import need_keys, need_order, refuse_own
 from tidegate.operators.join.time_bounds import LATE, need_time
 from tidegate.operators.latest import TopN
-from tidegate.operators.ranking import RANK, first_rows, placed_rows
+from tidegate.operators.ranking import RANK
 from tidegate.operators.waiting import EventTimeOperator
 from tidegate.operators.window.closing import END, START
 from tidegate.operators.window.window import Window
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.event_time import micros_in, time_micros
-from tidegate.state.columns import DELETED
-from tidegate.state.lateness import Lateness, Over, WindowLimits, closing_sql, ended_sql, open_sql
+from tidegate.spark.event_time import micros_in, time_micros_sql
+from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.row_id import half_fields, row_halves
+from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.lateness import Lateness, Over, WindowLimits, closing_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidegate.records.interval import Interval
-    from tidegate.state.keyed import KeyedState
 
 __all__ = ["WindowTopN"]
 
@@ -102,66 +104,50 @@ class WindowTopN(EventTimeOperator):
         return self._window.interval_misfit(interval)
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
 
-        rows, order = inputs[0], self._top.order
+        rows, order, size = inputs[0], self._top.order, micros_in(self.tumbling)
         need_keys(rows, self.by, "by", context)
-        need_columns(rows, [term.name for term in order[:-1]], "order_by", context)
+        need_order(rows, [term.name for term in order[:-1]], context)
         refuse_own(rows, context)
         refuse_own(rows, context, [START, END, RANK])
         marks, keys = context.watermarks, [START, *self.by]
         limits = WindowLimits.at(marks.before_micros, marks.now_micros)
-        timed, late = self._in_windows(rows, limits, context)
-        arrived = context.persist(side_rows(timed, rows, keys, [END]))
-        touched = context.persist(arrived.select(*map(quoted, keys)).distinct())
-        state = self._state(limits, context)
-        affected = met(state, arrived, touched, keys, False, context)
-        placed = context.persist(placed_rows(affected, keys, order, rank=self.rank))
-        due = state.rows(closing_sql(END, limits)) if limits.closes_any(self._size, self._size) else None
-        self._put(placed, arrived, limits, state)
-        closed = placed.where(f"_n > 0 AND {ended_sql(END, limits.closed)}").select(*map(quoted, arrived.columns))
-        if due is not None:
-            named = touched.select(*(F.col(quoted(name)).alias(f"_aside{n}") for n, name in enumerate(keys)))
-            same = " AND ".join(f"{quoted(name)} <=> _aside{n}" for n, name in enumerate(keys))
-            others = recalled(state, due, arrived, context).join(named, F.expr(same), "left_anti")
-            closed = closed.unionByName(others)
-        columns = [START, END, *rows.columns]
-        return {"": first_rows(closed, keys, order, self.n, columns, self.rank), LATE: late}
-
-    @property
-    def _size(self) -> int:
-        return micros_in(self.tumbling)
-
-    def _state(self, limits: WindowLimits, context: OperatorContext) -> KeyedState:
-        over = None if limits.late is None else Over(END, limits.late)
-        return context.state([START, *self.by, "_row"], over=over, grouped_by=[START, *self.by])
-
-    def _in_windows(
-        self, rows: DataFrame, limits: WindowLimits, context: OperatorContext
-    ) -> tuple[DataFrame, DataFrame]:
-        """Return the rows that their window still takes, with its start and end; and, unchanged, those that are late
-        or have no time. These are counted."""
-        from pyspark.sql import functions as F
-
-        time = need_time(self.event_time, 0, context)
-        timed = rows.withColumn("_at", time_micros(rows, time, f"operator {context.uid!r}"))
-        start = f"_at - pmod(_at, {self._size}L)"
-        timed = timed.withColumns(
-            {START: F.expr(f"timestamp_micros({start})"), END: F.expr(f"timestamp_micros({start} + {self._size}L)")}
+        over, due = None if limits.late is None else Over(END, limits.late), closing_starts(limits, size)
+        fields = {field.name: field for field in rows.schema.fields}
+        start, end = (T.StructField(name, T.TimestampType()) for name in (START, END))
+        copies, rank = T.StructField("_n", T.LongType()), T.StructField(RANK, T.IntegerType())
+        by, values = [fields[name] for name in self.by], [fields[name] for name in fields if name not in self.by]
+        stored = [start, *by, T.StructField("_row", T.StringType()), end, *values, copies]
+        state = Remembered(
+            context.state([*keys, "_row"], over=over, grouped_by=keys),
+            stored,
+            START,
+            None if due is None else due.upto + 1,
+            None if due is None or due.after is None else due.after + 1,
+            over=over,
         )
-        timed = context.persist(timed)
-        on_time = f"_at IS NOT NULL AND {open_sql(END, limits.late)}"
-        counts = timed.selectExpr(f"count_if(_at IS NOT NULL AND NOT ({on_time}))", "count_if(_at IS NULL)").first()
-        assert counts is not None
-        context.count(dict(zip(("late", "without_time"), counts, strict=True)))
-        late = timed.where(f"NOT ({on_time})").select(*map(quoted, rows.columns))
-        return timed.where(on_time).drop("_at"), late
-
-    def _put(self, placed: DataFrame, like: DataFrame, limits: WindowLimits, state: KeyedState) -> None:
-        """Store what has come among the first of windows that are not complete; forget what is no longer among them."""
-        stays = f"(_n > 0 AND _now < {self.n})"
-        changed = placed.where(open_sql(END, limits.closed)).where(f"IF({stays}, _touched, _was > 0)")
-        keys = [START, *self.by, "_row"]
-        values = [name for name in like.columns if name not in (*keys, END)]
-        names = map(quoted, [*keys, END, *values])  # the end before all else: files are skipped by it
-        state.put(changed.selectExpr(*names, f"NOT {stays} AS {DELETED}"), deletes=True)
+        micros = time_micros_sql(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
+        begins = f"{micros} - pmod({micros}, {size}L)"
+        moments = (
+            f"timestamp_micros({text}) AS {name}" for text, name in ((begins, START), (f"{begins} + {size}L", END))
+        )
+        batch = select_sql(rows, [*moments, *map(quoted, fields), *row_halves(rows), "1L AS _n"])
+        terms = [(term.name, term.ascending) for term in order[:-1]]
+        columns = [START, END, *fields]
+        first = FirstInOrder(
+            keys, [END, *(field.name for field in values)], terms, self.n, False, columns, RANK, self.rank
+        )
+        late = list(fields) if LATE in context.taken else None
+        folded = fold_rows(
+            batch,
+            [start, end, *fields.values(), *half_fields(), copies],
+            keys,
+            [state],
+            FirstInWindows(first, START, END, size, limits, late),
+            [start, end, *fields.values(), rank],
+            is_empty=is_known_empty(rows),
+            apart={LATE: list(fields.values())} if late is not None else {},
+        )
+        context.count(folded.counts)
+        return {"": folded.rows, **folded.apart}

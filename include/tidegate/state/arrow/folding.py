@@ -1,11 +1,13 @@
 """A worker's part of an operator that looks at all stored rows of its keys, for one range of key groups.
 
     the batch's rows, the stored rows of their keys, and the stored rows that end
-        ↓  the operator's own function
+        ↓  the operator's own function, its kernel
     changed rows    →  one more file of each state
     rows to emit    →  a file beside the states, one of those that they replace, and one of each other output
 
-So an operator costs Spark one query, whatever it does with the rows. `state/folding.py` is the driver's part.
+So an operator costs Spark one query, whatever it does with the rows. Where workers do not reach the files, Spark brings
+the stored rows along, and takes away what the kernel returns (`through_spark`). More rows than memory should hold are
+worked on in parts (`held.py`). `state/folding.py` is the driver's part.
 """
 
 from __future__ import annotations
@@ -16,26 +18,56 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.delta import WrittenFile
-from tidegate.spark.row_id import with_row_ids
-from tidegate.state.arrow.keys_as_numbers import integers, order_and_firsts, order_of, packed
+from tidegate.state.arrow.held import KIND, Arriving, Held, Limits, Share, Spilled, TooMany, spilling
+from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of, packed
 from tidegate.state.arrow.matching import Matcher, raw_bounds
-from tidegate.state.arrow.merging import ADDED, TOO_MANY, Giving, Line, MergePlan, compact, living_mask
-from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, newest, opened, read
-from tidegate.state.columns import CHECKPOINT, TOUCHED
+from tidegate.state.arrow.merging import ADDED, Giving, Line, MergePlan, compact, living_mask
+from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, newest, only_value, opened, read
+from tidegate.state.columns import CHECKPOINT, DELETED, TOUCHED
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["APART", "COUNTED", "Fold", "FoldPlan", "Folded", "Lookup", "TooMany", "fold"]
+__all__ = [
+    "APART",
+    "COUNTED",
+    "HOT_KEY",
+    "SPILLED",
+    "TIED",
+    "Fold",
+    "FoldPlan",
+    "Folded",
+    "Lookup",
+    "Passing",
+    "Sought",
+    "Tied",
+    "fold",
+    "through_spark",
+]
 
 COUNTED: Final = -6
 """The kind of a line with a number of rows that the operator has counted; its name is the counter's."""
 APART: Final = -8
 """The kind of a line with a file of another output: of the one with the number where others have the state's."""
+TIED: Final = -9
+"""The kind of a line that says that the ids of stored rows are needed."""
+HOT_KEY: Final = -10
+"""The kind of a line about a key that has more rows than memory can hold: its name is the key, its size the bytes."""
+SPILLED: Final = -11
+"""The kind of a line that says how many bytes have been written to local disk."""
 
 
-class TooMany(Exception):
-    """More rows than a worker should hold: Spark, which spills, has to do it."""
+class Tied(Exception):
+    """A row is as great as a stored one that is no copy of it: only their ids tell which counts."""
+
+
+class HotKey(Exception):
+    """A key has more rows than memory can hold."""
+
+    def __init__(self, key: str, size: int) -> None:
+        self.key = key
+        self.size = size
+        super().__init__(f"{size} bytes")
 
 
 @dataclass(frozen=True)
@@ -49,14 +81,18 @@ class Folded:
     counts: Mapping[str, int] = field(default_factory=dict)
     apart: Mapping[str, pa.Table] = field(default_factory=dict)
     """The rows of the operator's other outputs, by their names: such as late ones."""
+    in_order: bool = False
+    """Whether changed rows stand in the order of their keys, null last, so that nobody need sort them."""
 
 
 class Fold(Protocol):
-    """An operator's function. It is sent to workers, and gets all rows of the keys of one range of key groups.
+    """An operator's kernel. It is sent to workers, and gets all rows of some keys: never a part of a key's.
 
-    One that also has `fewer(arrived)` says with which of the rows that have come so far the result is the same. So a
-    batch may be larger than what a worker holds. One that has `meeting(arrived, number)` says for which of them it
-    needs all rows of a state under their keys; of the others only copies of themselves: rows with all of their keys.
+    One that also has `prepared(arrived)` adds to rows, as they come, what they come without, so that Spark need not
+    bring it. One that has `fewer(arrived)` says with which of the rows that have come so far the result is the same, so
+    a key may have more rows in a batch than a worker holds. One that has `meeting(arrived, number)` says for which of
+    them it needs all rows of a state under their keys; of the others only copies of themselves: rows with all of their
+    keys. It may get more.
     """
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
@@ -78,11 +114,10 @@ class Lookup:
     """Rows whose `time` is below this have ended before, and no longer count. None: that is not known."""
     moves: bool = False
     """Whether a row's `time` may grow: so rows that seem to end are looked up by their keys, for newer ones."""
-    most_bytes: int = 1 << 62
-    """The most that a worker holds of them."""
 
-    def rows(self, sought: Sought, groups: range) -> pa.Table:
-        """Return the newest living row of each key."""
+    def rows(self, sought: Sought, groups: range, most_bytes: int, share: Share | None = None) -> pa.Table:
+        """Return the newest living row of each key. Raise TooMany if they are more than that. share: of the keys that
+        end, only these."""
         import pyarrow as pa
 
         layout, runs = self.state.layout, self.state.runs_in(self.state.runs, groups)
@@ -90,12 +125,14 @@ class Lookup:
         for run in runs:
             found = [layout.schema.empty_table()]
             for rows in self._rows_in(run, sought):
+                rows = rows if share is None else rows.filter(pa.array(share.mask(rows)))
                 size += rows.nbytes
-                if size > self.most_bytes:
-                    raise TooMany
+                if size > most_bytes:
+                    raise TooMany(size)
                 found.append(rows)
             parts.append(pa.concat_tables(found))
-        rows = newest(layout, parts, groups if any(not run.within(groups) for run in runs) else None)
+        within = all(run.within(groups) for run in runs)
+        rows = newest(layout, parts, None if within else groups, in_order=False)
         rows = rows.filter(living_mask(rows, self.state.limit))
         return rows.drop_columns([name for name in (CHECKPOINT, TOUCHED) if name in rows.column_names])
 
@@ -104,27 +141,43 @@ class Lookup:
         import pyarrow as pa
 
         layout, time = self.state.layout, None if self.moves else self._ending
-        looked_at = [*self.grouped_by, *([time] if time is not None else [])]
+        looked_at = list(dict.fromkeys([*self.grouped_by, *([time] if time is not None else [])]))
+        is_whole_key = tuple(self.grouped_by) == layout.keys
         with opened(run) as file:
-            places = _places(file)
+            columns = _places(file)
             for group in range(file.num_row_groups):
                 metadata = file.metadata.row_group(group)
-                near = sought.within(metadata, places[self.grouped_by[0]])
-                ending = time is not None and self._may_end(metadata, places[time])
+                near = sought.within(metadata, columns.get(self.grouped_by[0]))
+                ending = time is not None and self._may_end(metadata, columns[time])
                 if not (near or ending):
                     continue
                 keys = read(file, layout, looked_at, group)
-                mask = np.zeros(keys.num_rows, bool)
+                places = np.zeros(0, np.int64)
                 if near:
-                    columns = [keys[name].combine_chunks() for name in self.grouped_by]
-                    mask = near.mask(columns, partial(_column, file, layout, group))
+                    by = [keys[name].combine_chunks() for name in self.grouped_by]
+                    column = partial(_column, file, layout, group)
+                    places = near.places(by, column, is_whole_key=is_whole_key)
                 if ending:
-                    mask |= self._ends(keys[time])
-                if mask.any():
-                    others = [name for name in layout.schema.names if name not in looked_at]
-                    rest = read(file, layout, others, group) if others else keys
-                    columns = [(keys if name in looked_at else rest)[name] for name in layout.schema.names]
-                    yield pa.table(columns, schema=layout.schema).filter(pa.array(mask))
+                    places = np.union1d(places, np.flatnonzero(self._ends(keys[time])))
+                if len(places):
+                    yield self._taken(file, group, keys, pa.array(places))
+
+    def _taken(self, file: Any, group: int, keys: pa.Table, places: pa.Array) -> pa.Table:
+        """Return a row group's rows at these places. keys: the columns that have been read already."""
+        import pyarrow as pa
+
+        layout, metadata, where = self.state.layout, file.metadata.row_group(group), _places(file)
+        same = {name: value for name in (CHECKPOINT, DELETED) for value in only_value(metadata.column(where[name]))}
+        others = [name for name in layout.schema.names if name not in keys.column_names and name not in same]
+        rest = read(file, layout, others, group).take(places) if others else None
+        mine = keys.take(places)
+        columns = [
+            pa.repeat(pa.scalar(same[field.name], field.type), len(places))
+            if field.name in same
+            else (mine if rest is None or field.name in mine.column_names else rest)[field.name]
+            for field in layout.schema
+        ]
+        return pa.table(columns, schema=layout.schema)
 
     def ending_keys(self, groups: range) -> Iterator[pa.Table]:
         """Yield the keys of rows that seem to end."""
@@ -138,7 +191,7 @@ class Lookup:
                 place = _places(file)[time]
                 for group in range(file.num_row_groups):
                     if self._may_end(file.metadata.row_group(group), place):
-                        rows = read(file, layout, [*self.grouped_by, time], group)
+                        rows = read(file, layout, list(dict.fromkeys([*self.grouped_by, time])), group)
                         yield rows.filter(pa.array(self._ends(rows[time]))).select(list(self.grouped_by))
 
     @property
@@ -146,8 +199,15 @@ class Lookup:
         return self.time if self.ends is not None else None
 
     def _ends(self, times: Any) -> Any:
-        ends = integers(times) < self.ends
-        return ends if self.since is None else ends & (integers(times) >= self.since)
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        known = pc.fill_null(times, pa.scalar(0, times.type)) if times.null_count else times
+        numbers = integers(known)
+        ends = numbers < self.ends
+        if self.since is not None:
+            ends &= numbers >= self.since
+        return ends & pc.is_valid(times).to_numpy() if times.null_count else ends
 
     def _may_end(self, metadata: Any, place: int) -> bool:
         bounds = raw_bounds(metadata, place)
@@ -180,31 +240,36 @@ class Sought:
             return self
         return Sought(self.keys, (Matcher(_keys_to_look_up(rows, by), by), key, rows[key].combine_chunks()))
 
-    def within(self, metadata: Any, place: int) -> Sought | None:
+    def within(self, metadata: Any, place: int | None) -> Sought | None:
         """Return what a row group can hold of it, by its statistics. None: nothing. place: the first key's column."""
         keys = self.keys if self.keys is not None and self.keys.may_be_in(metadata, place) else None
         copies = self.copies if self.copies is not None and self.copies[0].may_be_in(metadata, place) else None
         return Sought(keys, copies) if keys is not None or copies is not None else None
 
-    def mask(self, columns: Sequence[pa.Array], column: Callable[[str], pa.ChunkedArray]) -> Any:
-        """Return a mask of a row group's rows. columns: the keys that decide the group. column: reads another one."""
+    def places(
+        self, columns: Sequence[pa.Array], column: Callable[[str], pa.ChunkedArray], *, is_whole_key: bool
+    ) -> Any:
+        """Return the places of what is sought in a row group, in order.
+
+        columns: the keys that decide the group. column: reads another one. is_whole_key: there is no other key, so each
+        row has a key of its own.
+        """
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        mask = np.zeros(len(columns[0]), bool)
+        found = np.zeros(0, np.int64)
         if self.keys is not None:
-            mask[self.keys.all_rows_in(columns)] = True
+            found = self.keys.rows_in(columns)[0] if is_whole_key else self.keys.all_rows_in(columns)
+            found = np.sort(found)
         if self.copies is None:
-            return mask
+            return found
         by, key, values = self.copies
-        near = np.zeros(len(mask), bool)
-        near[by.all_rows_in(columns)] = True
-        places = np.flatnonzero(near & ~mask)
-        if len(places):
-            ids = column(key).take(pa.array(places))
-            mask[places[pc.is_in(ids, value_set=values).to_numpy()]] = True
-        return mask
+        near = np.setdiff1d(by.all_rows_in(columns), found)
+        if len(near):
+            ids = column(key).take(pa.array(near))
+            near = near[pc.is_in(ids, value_set=values).to_numpy()]
+        return np.union1d(found, near)
 
 
 def _places(file: Any) -> dict[str, int]:
@@ -220,47 +285,98 @@ class FoldPlan:
     """The instructions that every worker receives."""
 
     lookups: Sequence[Lookup]
+    """Empty: the stored rows come with the batch, or there are none."""
+    stored: Sequence[pa.Schema]
+    """The columns of each state's rows."""
+    stored_by: Sequence[Sequence[str]]
+    """Each state's keys."""
     work: Fold
-    arriving: pa.Schema
-    """The columns of the batch."""
-    giving: Giving
-    most_bytes: int
-    """The most that a worker holds of the batch."""
+    arriving: Arriving
+    by: Sequence[str]
+    """The columns that decide a row's key group."""
+    groups: int
+    count: int
+    """The number of ranges that the key groups are split into."""
+    limits: Limits
+    giving: Giving | None = None
+    """How workers write the rows to emit. None: Spark takes them."""
     enters: str | None = None
     """The column of the rows to emit that is false where a row, emitted before, is replaced. None: none is."""
     apart: Mapping[str, Giving] = field(default_factory=dict)
     """How the rows of other outputs are written: of those that somebody takes."""
 
+    def range_of(self, split: int) -> range:
+        """Return the key groups of a partition."""
+        return range(-(-split * self.groups // self.count), -(-(split + 1) * self.groups // self.count))
+
 
 def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
-    """Let the operator's function work on the rows of a range of key groups."""
+    """Let the operator's kernel work on the rows of a range of key groups, and write what it returns."""
+    lines: list[Line] = []
+    refused = None
     try:
-        return _folded(plan, batches, split, name)
-    except TooMany:
-        return [Line(name, TOO_MANY, split, 0)]
+        with spilling() as spilled:
+            for number, folded in enumerate(_worked(plan, _held(plan, batches, plan.range_of(split), spilled))):
+                lines += _written(plan, folded, split, name if not number else f"{number}-{name}")
+            lines += [Line("", SPILLED, split, 0, size=spilled.bytes)] if spilled.bytes else []
+    except Tied:
+        refused = Line(name, TIED, split, 0)
+    except HotKey as hot:
+        refused = Line(hot.key, HOT_KEY, split, 0, size=hot.size)
+    if refused is not None:
+        return [refused]
+    for number, lookup in enumerate(plan.lookups):
+        lines += [compact(lookup.state, batch, split, name, number) for batch in range(len(lookup.state.batches))]
+    return lines
 
 
-def _folded(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
-    arrived = _collected(batches, plan.arriving, plan.most_bytes, getattr(plan.work, "fewer", None))
-    groups = plan.lookups[0].state.range_of(split)
-    folded = plan.work(arrived, _stored(plan, arrived, groups))
+def _held(plan: FoldPlan, batches: Iterable[pa.RecordBatch], groups: range, spilled: Spilled) -> Held:
+    """Return all rows of a range."""
+    fewer = getattr(plan.work, "fewer", None)
+    held = Held(plan.arriving.schemas_held(), plan.by, groups, plan.limits, spilled, fewer)
+    for batch in batches:
+        plan.arriving.add(batch, held)
+    return held
+
+
+def _worked(plan: FoldPlan, held: Held) -> Iterator[Folded]:
+    """Yield what the kernel makes of the rows: of all of them at once, or of parts."""
+    try:
+        arrived, *brought = held.tables()
+        folded = plan.work(arrived, _stored(plan, arrived, brought, held))
+    except TooMany as error:
+        if held.is_alone:
+            raise HotKey(held.one_key(), error.size) from None
+        parts = held.parts()
+    else:
+        yield folded
+        return
+    for part in parts:
+        yield from _worked(plan, part)
+
+
+def _written(plan: FoldPlan, folded: Folded, split: int, name: str) -> list[Line]:
+    """Write what the kernel has returned."""
     lines = []
-    for number, (lookup, changes) in enumerate(zip(plan.lookups, folded.changes, strict=True)):
-        state = lookup.state
-        written = _write_changes(state, changes, f"{state.folder}/{name}")
+    for number, (lookup, changes) in enumerate(zip(plan.lookups, folded.changes, strict=False)):
+        written = _write_changes(lookup.state, changes, f"{lookup.state.folder}/{name}", in_order=folded.in_order)
         lines.append(Line.of(name, ADDED, split, written, number))
-        lines += [compact(state, batch, split, name, number) for batch in range(len(state.batches))]
+    assert plan.giving is not None
     lines += plan.giving.write((_parted(rows, plan.enters) for rows in folded.given), split, name)
     for number, (output, giving) in enumerate(plan.apart.items()):
         lines.append(Line.of(name, APART, split, giving.write_alone(folded.apart[output], name), number))
     return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
 
 
-def _stored(plan: FoldPlan, arrived: pa.Table, groups: range) -> list[pa.Table]:
-    """Return what each lookup finds. Those by the same keys share their preparation, which sorts the batch."""
+def _stored(plan: FoldPlan, arrived: pa.Table, brought: Sequence[pa.Table], held: Held) -> list[pa.Table]:
+    """Return each state's rows: those that Spark has brought, or what each lookup finds. Lookups by the same keys share
+    their preparation, which sorts the batch."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if not plan.lookups:
+        pairs = zip(brought, plan.stored_by, strict=False)
+        return [_once(rows, keys) for rows, keys in pairs] or [schema.empty_table() for schema in plan.stored]
     meeting = getattr(plan.work, "meeting", None)
     known: dict[tuple[str, ...], Sought] = {}
     found = []
@@ -271,40 +387,88 @@ def _stored(plan: FoldPlan, arrived: pa.Table, groups: range) -> list[pa.Table]:
             own = arrived.filter(pc.invert(meets))
             sought = Sought.of(arrived.filter(meets), by).with_copies(own, by, lookup.state.layout.keys[-1])
         elif lookup.moves:
-            sought = Sought.of(pa.concat_tables([arrived.select(list(by)), *lookup.ending_keys(groups)]), by)
+            sought = Sought.of(pa.concat_tables([arrived.select(list(by)), *lookup.ending_keys(held.groups)]), by)
         else:
             sought = known[by] = known.get(by) or Sought.of(arrived, by)
-        found.append(lookup.rows(sought, groups))
+        found.append(lookup.rows(sought, held.groups, held.limits.stored, held.share))
     return found
 
 
-def _collected(
-    batches: Iterable[pa.RecordBatch],
-    schema: pa.Schema,
-    most_bytes: int,
-    fewer: Callable[[pa.Table], pa.Table] | None,
-) -> pa.Table:
-    """Return the batch as one table. All of it is taken, also if it is too large: Spark ends a worker that leaves
-    rows."""
+def _once(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return each row once: one that ends may have been brought for its key, too."""
+    import numpy as np
     import pyarrow as pa
 
-    held: list[Any] = []
-    size, reduce_at, is_too_large = 0, most_bytes // 4, False
-    for batch in batches:
-        if is_too_large:
-            continue
-        held.append(with_row_ids(pa.Table.from_batches([batch]).cast(schema)))
-        size += batch.nbytes
-        if fewer is not None and size > reduce_at:
-            held = [fewer(pa.concat_tables(held).combine_chunks())]
-            size = held[0].nbytes
-            reduce_at = max(reduce_at, 2 * size)
-        if size > most_bytes:
-            is_too_large = True
-            held.clear()
-    if is_too_large:
-        raise TooMany
-    return pa.concat_tables([with_row_ids(schema.empty_table()), *held]).combine_chunks()
+    (codes,) = codes_of([rows.select(list(keys))], keys)
+    _, first = np.unique(codes, return_index=True)
+    return rows if len(first) == rows.num_rows else rows.take(pa.array(np.sort(first)))
+
+
+# -- where Spark brings the rows, and takes them ----------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How rows pass through Spark: the columns of all kinds of rows side by side, those of other kinds null."""
+
+    schema: pa.Schema
+    columns: Sequence[Mapping[str, str]]
+    """For each kind its columns, each with its name there."""
+    made: Callable[[pa.Table], pa.Table] | None = None
+    """Makes the rows to emit. None: they are as the kernel returns them."""
+    apart: Sequence[str] = ()
+    """The other outputs that somebody takes."""
+
+    def batches(self, rows: pa.Table, kind: int) -> Iterator[pa.RecordBatch]:
+        """Yield rows of a kind."""
+        import pyarrow as pa
+
+        named = {here: rows[name] for name, here in self.columns[kind].items()}
+        columns = [
+            pa.repeat(pa.scalar(kind, pa.int32()), rows.num_rows)
+            if field.name == KIND
+            else named[field.name].cast(field.type)
+            if field.name in named
+            else pa.nulls(rows.num_rows, field.type)
+            for field in self.schema
+        ]
+        yield from pa.table(columns, schema=self.schema).to_batches(max_chunksize=_PASSED_ROWS)
+
+
+_PASSED_ROWS: Final = 10_000
+COUNTER: Final = "counter"
+
+
+def through_spark(
+    plan: FoldPlan, passing: Passing, batches: Iterable[pa.RecordBatch], split: int
+) -> Iterator[pa.RecordBatch]:
+    """Let the operator's kernel work on rows of the batch and stored ones, and yield what it returns: by kind the
+    changes of each state, the rows to emit, those that they replace, those of each other output, and counts."""
+    import pyarrow as pa
+
+    states = len(plan.stored)
+
+    def counted(counter: str, rows: int) -> Iterator[pa.RecordBatch]:
+        line = pa.table({COUNTER: pa.array([counter]), "rows": pa.array([rows], pa.int64())})
+        return passing.batches(line, len(passing.columns) - 1)
+
+    try:
+        with spilling() as spilled:
+            for folded in _worked(plan, _held(plan, batches, plan.range_of(split), spilled)):
+                for kind, changes in enumerate(folded.changes):
+                    yield from passing.batches(changes, kind)
+                for rows in folded.given:
+                    for place, some in enumerate(_parted(rows, plan.enters)):
+                        made = some if passing.made is None else passing.made(some)
+                        yield from passing.batches(made, states + place)
+                for place, output in enumerate(passing.apart):
+                    yield from passing.batches(folded.apart[output], states + 2 + place)
+                for counter, count in folded.counts.items():
+                    yield from counted(counter, count)
+            if spilled.bytes:
+                yield from counted(str(SPILLED), spilled.bytes)
+    except HotKey as hot:
+        yield from counted(f"{HOT_KEY} {hot.key}", hot.size)
 
 
 def _keys_to_look_up(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
@@ -319,13 +483,13 @@ def _keys_to_look_up(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
     return columns.take(pa.array(places[starts]))
 
 
-def _write_changes(state: MergePlan, changes: pa.Table, path: str) -> WrittenFile:
+def _write_changes(state: MergePlan, changes: pa.Table, path: str, *, in_order: bool) -> WrittenFile:
     import pyarrow as pa
 
     own = {CHECKPOINT: state.checkpoint, TOUCHED: state.touched_at(changes)}
     rows = state.layout.table({**own, **{n: changes[n] for n in changes.column_names}}, changes.num_rows)
     writer = Writer(state.layout, path)
-    writer.write(rows.take(pa.array(order_of(rows, state.layout.keys))))
+    writer.write(rows if in_order else rows.take(pa.array(order_of(rows, state.layout.keys))))
     return writer.close()
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tidegate.delta.as_python import python_values
+from tidegate.delta.order_by import sortable
 from tidegate.state.columns import CHECKPOINT
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ __all__ = [
     "CODE_LIMIT",
     "Packing",
     "codes_of",
+    "comparable",
     "firsts",
     "integers",
     "is_whole",
@@ -47,6 +50,32 @@ def is_whole(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind))
+
+
+def comparable(column: Any) -> Any:
+    """Return a column of keys in a form in which values are equal exactly if they are to Spark, and in its order as far
+    as they have one.
+
+    Floats become whole numbers, with NaN as one number and 0.0 the same as -0.0. Structs and arrays become bytes.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_nested(column.type):
+        texts = [None if value is None else repr(_plain(value)).encode() for value in python_values(column)]
+        plain = pa.array(texts, pa.binary())
+    else:
+        plain = sortable(column)
+    is_whole_column = isinstance(plain, pa.ChunkedArray) or not isinstance(column, pa.ChunkedArray)
+    return plain if is_whole_column else pa.chunked_array([plain])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value whose text is the same for equal values."""
+    if isinstance(value, dict):
+        return [_plain(inner) for inner in value.values()]
+    if isinstance(value, list | tuple):
+        return tuple(_plain(inner) for inner in value)
+    return value + 0.0 if isinstance(value, float) else value
 
 
 @dataclass(frozen=True)
@@ -104,7 +133,7 @@ def order(numbers: Any) -> Any:
 
 def packed(rows: pa.Table, keys: Sequence[str]) -> Any:
     """Return the rows' keys as a number each; None: they are no whole numbers, some are null, or they are too large."""
-    columns = [integers(rows[name]) for name in keys]
+    columns = [integers(comparable(rows[name])) for name in keys]
     if any(column is None for column in columns):
         return None
     if len(columns) == 1:
@@ -118,13 +147,18 @@ def order_of(rows: pa.Table, keys: Sequence[str], newest_first: bool = False, ar
 
     are_so: of equal keys the newest stand first already.
     """
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     aged = newest_first and not are_so
     if (ranks := _ranks(rows, keys)) is not None:
         return _order_of_ranks(rows, ranks, aged)
-    sort_keys = [(name, "ascending") for name in keys] + ([(CHECKPOINT, "descending")] if aged else [])
-    return pc.sort_indices(rows, sort_keys=sort_keys).to_numpy()
+    columns = {f"k{place}": comparable(rows[name]) for place, name in enumerate(keys)}
+    sort_keys = [(name, "ascending") for name in columns]
+    if aged:
+        columns["age"] = rows[CHECKPOINT]
+        sort_keys.append(("age", "descending"))
+    return pc.sort_indices(pa.table(columns), sort_keys=sort_keys).to_numpy()
 
 
 def order_and_firsts(
@@ -175,6 +209,7 @@ def _ranked(column: pa.ChunkedArray) -> Any:
     """
     import numpy as np
 
+    column = comparable(column)
     if (plain := integers(column)) is not None:
         return plain
     if (sorted_texts := ranks_and_values(column)) is None:
@@ -209,7 +244,7 @@ def firsts(rows: pa.Table, keys: Sequence[str]) -> Any:
 
     differ = np.zeros(max(rows.num_rows - 1, 0), bool)
     for name in keys:
-        column = rows[name].combine_chunks()
+        column = comparable(rows[name].combine_chunks())
         previous, following = column[:-1], column[1:]
         changed = pc.fill_null(pc.not_equal(previous, following), False)
         nulls = pc.not_equal(pc.is_null(previous), pc.is_null(following))
@@ -230,7 +265,7 @@ def codes_of(tables: Sequence[pa.Table], keys: Sequence[str], *, small: bool = T
     codes, size = np.zeros(sum(lengths), np.int64), 1
     for name in keys if len(codes) else ():  # no chunks of decimals cannot be combined
         column = pa.chunked_array([chunk for table in tables for chunk in table[name].chunks], tables[0][name].type)
-        place, places = _coded(column)
+        place, places = _coded(comparable(column))
         if size * places >= CODE_LIMIT:
             codes, size = _densely(codes)
         if size * places >= CODE_LIMIT:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.state.arrow.keys_as_numbers import CODE_LIMIT, integers, order, ranks_and_values
+from tidegate.state.arrow.keys_as_numbers import CODE_LIMIT, comparable, integers, order, ranks_and_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,13 +26,13 @@ class Matcher:
 
         self.keys = list(keys)
         self.rows = rows.num_rows
-        self.plain = integers(rows[keys[0]]) if len(keys) == 1 else None
+        self.plain = integers(comparable(rows[keys[0]])) if len(keys) == 1 else None
         """The only key, if it is a whole number."""
         self.steps: list[tuple[_Digit, Any]] = []
         """A digit for each key; with it, if the codes so far had become too large, these codes, sorted and distinct."""
         codes, size = np.zeros(self.rows, np.int64), 1
         for name in keys if self.rows and self.plain is None else ():
-            (digit, places), known = _Digit.of(rows[name], CODE_LIMIT // size), None
+            (digit, places), known = _Digit.of(comparable(rows[name]), CODE_LIMIT // size), None
             if digit.size >= CODE_LIMIT // size:
                 known, codes = np.unique(codes, return_inverse=True)
                 size = len(known)
@@ -41,11 +41,12 @@ class Matcher:
         self.row_of = order(codes)
         self.codes = codes[self.row_of]
 
-    def may_be_in(self, group: Any, place: int) -> bool:
+    def may_be_in(self, group: Any, place: int | None) -> bool:
         """Return whether a row group can hold one of the keys, by its statistics. place: the first key's column
-        there."""
+        there. None: it is made of several."""
         first = self.steps[0][0].bounds if self.steps else None
-        bounds = raw_bounds(group, place) if self.plain is not None or first is not None else None
+        looked_at = place if self.plain is not None or first is not None else None
+        bounds = None if looked_at is None else raw_bounds(group, looked_at)
         if bounds is None:
             return bool(self.rows)
         if first is not None:
@@ -58,6 +59,7 @@ class Matcher:
         import numpy as np
         import pyarrow.compute as pc
 
+        columns = [comparable(column) for column in columns]
         if self.plain is not None and (stored := integers(columns[0])) is not None and len(stored):
             low, high = _between(self.plain, stored[0], stored[-1])
             sought = self.plain[low:high]
@@ -84,7 +86,7 @@ class Matcher:
         """Return which rows of a file have one of these keys, if several may have the same. columns: as `rows_in`."""
         import numpy as np
 
-        if self.plain is None or (stored := integers(columns[0])) is None:
+        if self.plain is None or (stored := integers(comparable(columns[0]))) is None:
             return self.rows_in(columns)[0]
         position = np.minimum(np.searchsorted(self.plain, stored), len(self.plain) - 1)
         return np.flatnonzero(self.plain[position] == stored)

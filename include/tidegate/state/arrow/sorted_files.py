@@ -1,12 +1,7 @@
 """Runs of a state as a Python worker of Spark sees them: plain Parquet files, sorted by key, read and written by Arrow.
 
-    found     the keys of a batch, and the files      →  the newest row of each key that is stored
-    merged    several files                           →  the newest row of each of their keys
-    Writer    sorted rows                             →  one more file
-
-A lookup reads the key columns only, one row group at a time, and skips groups whose statistics rule out a hit; of the
-other columns it keeps only the rows that were hit. So memory follows the batch, whatever the size of the state.
-The results are those of the DataFrame algebra of state/keyed.py, which works for every type.
+merged    several files    →  the newest row of each of their keys
+Writer    sorted rows      →  one more file
 """
 
 from __future__ import annotations
@@ -21,8 +16,7 @@ from tidegate.delta import WrittenFile
 from tidegate.delta.arrow_types import dictionary_columns
 from tidegate.delta.files.access import create_path, open_path
 from tidegate.records.place import is_url
-from tidegate.state.arrow.keys_as_numbers import is_whole, order_and_firsts
-from tidegate.state.arrow.matching import Matcher
+from tidegate.state.arrow.keys_as_numbers import codes_of, is_whole, order, order_and_firsts
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 
 if TYPE_CHECKING:
@@ -32,9 +26,9 @@ __all__ = [
     "SortedFile",
     "StateLayout",
     "Writer",
-    "found",
     "merged",
     "newest",
+    "only_value",
     "opened",
     "read",
     "sorted_chunks",
@@ -88,66 +82,14 @@ class StateLayout:
         return pa.table([column(field) for field in self.schema], schema=self.schema)
 
 
-# -- looking up -----------------------------------------------------------------------------------------
+# -- reading -------------------------------------------------------------------------------------------
 
 
-def found(layout: StateLayout, runs: Sequence[SortedFile], matcher: Matcher) -> tuple[Any, pa.Table] | None:
-    """Return which rows of the batch are stored already, and the newest row of each. None: none is.
-
-    Rows that are deleted or expired are among them: they hide what is older.
-    """
-    import numpy as np
-    import pyarrow as pa
-
-    newest, place = np.full(matcher.rows, -1, np.int64), np.full(matcher.rows, -1, np.int64)
-    tables, count = [], 0
-    for run in runs:
-        for batch_rows, rows in _hits(layout, run, matcher):  # each row of the batch at most once, as keys in a file
-            checkpoints = rows[CHECKPOINT].to_numpy()
-            newer = np.flatnonzero(checkpoints >= newest[batch_rows])
-            newest[batch_rows[newer]], place[batch_rows[newer]] = checkpoints[newer], count + newer
-            tables.append(rows)
-            count += len(batch_rows)
-    if not tables:
-        return None
-    hit = np.flatnonzero(place >= 0)
-    return hit, pa.concat_tables(tables).take(pa.array(place[hit]))
-
-
-def _hits(layout: StateLayout, run: SortedFile, matcher: Matcher) -> Iterator[tuple[Any, pa.Table]]:
-    value_names = [name for name in layout.schema.names if name not in (*layout.keys, GROUP)]
-    with opened(run) as file:
-        places = {file.metadata.schema.column(position).path: position for position in range(file.metadata.num_columns)}
-        for group in range(file.num_row_groups):
-            metadata = file.metadata.row_group(group)
-            if not matcher.may_be_in(metadata, places[layout.keys[0]]):
-                continue
-            columns = read(file, layout, layout.keys, group)
-            place, batch_rows = matcher.rows_in([columns[name].combine_chunks() for name in layout.keys])
-            if len(place):
-                same = {name: value for name in (CHECKPOINT, DELETED) for value in _same(metadata.column(places[name]))}
-                yield (
-                    batch_rows,
-                    _taken(
-                        read(file, layout, [n for n in value_names if n not in same], group), place, same, value_names
-                    ),
-                )
-
-
-def _same(column: Any) -> list[Any]:
+def only_value(column: Any) -> list[Any]:
     """Return the single value of a row group's column, if its statistics say that there is but one."""
     stats = column.statistics
     is_constant = stats is not None and stats.has_min_max and stats.null_count == 0 and stats.min == stats.max
     return [stats.min] if is_constant else []
-
-
-def _taken(rows: pa.Table, place: Any, same: Mapping[str, Any], names: Sequence[str]) -> pa.Table:
-    """Return rows at these places, with the columns that are the same in all."""
-    import pyarrow as pa
-
-    selected = rows.take(pa.array(place))
-    columns = {name: pa.repeat(pa.scalar(value), len(place)) for name, value in same.items()}
-    return pa.table([columns[name] if name in columns else selected[name] for name in names], names=list(names))
 
 
 def opened(run: SortedFile) -> Any:
@@ -183,8 +125,14 @@ def merged(layout: StateLayout, runs: Sequence[SortedFile], groups: range) -> pa
     return newest(layout, parts, groups if any(not run.within(groups) for run in runs) else None)
 
 
-def newest(layout: StateLayout, parts: Sequence[pa.Table], groups: range | None = None) -> pa.Table:
-    """Return the newest row of each key, sorted; only of these groups, if given. In a part each key occurs once."""
+def newest(
+    layout: StateLayout, parts: Sequence[pa.Table], groups: range | None = None, *, in_order: bool = True
+) -> pa.Table:
+    """Return the newest row of each key; only of these groups, if given. In a part each key occurs once.
+
+    in_order: sorted by keys; without it texts need not be sorted, which is most of the work.
+    """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -194,7 +142,12 @@ def newest(layout: StateLayout, parts: Sequence[pa.Table], groups: range | None 
         rows = rows.filter(pc.and_(pc.greater_equal(rows[GROUP], groups.start), pc.less(rows[GROUP], groups.stop)))
     if len(parts) < 2:  # sorted already, and each key once
         return rows
-    places, starts = order_and_firsts(rows, layout.keys, newest_first=True, are_so=are_so)
+    if in_order:
+        places, starts = order_and_firsts(rows, layout.keys, newest_first=True, are_so=are_so)
+        return rows.take(pa.array(places[starts]))
+    (codes,) = codes_of([rows.select(list(layout.keys))], layout.keys, small=False)
+    places = order(codes) if are_so else np.lexsort((-rows[CHECKPOINT].to_numpy(), codes))
+    starts = np.flatnonzero(np.diff(codes[places], prepend=-1))
     return rows.take(pa.array(places[starts]))
 
 

@@ -1,9 +1,8 @@
-"""State written, and merged with a batch, by Python workers of Spark that read and write its files directly.
+"""Python workers of Spark that read and write a state's files directly.
 
-Spark brings each worker the rows of its key groups; a few lines that name files come back to the driver. It
-costs half of the same in DataFrame algebra, because there is one shuffle, and no row of the state passes through the
-JVM. It is used where workers have tidegate, and either are on this machine and see the disk with the state, or reach
-the object store with it. Everywhere else, and for types that are not simple, the algebra of state/keyed.py is used.
+Spark brings each worker the rows of its key groups; a few lines that name files come back to the driver. So there is
+one shuffle, and no row of the state passes through the JVM. It is done where workers have tidegate, and either are on
+this machine and see the disk with the state, or reach the object store with it.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate.delta import Location, WrittenFile
@@ -24,7 +21,7 @@ from tidegate.spark.known import renamed, with_fields
 from tidegate.spark.storage.by_workers import work_on_store
 from tidegate.spark.storage.same_disk import is_shared, on_one_machine, started_by_tidegate
 from tidegate.spark.workers.garbage import sparing_modules
-from tidegate.state.arrow.merging import ADDED, GIVEN, LATE, REPLACED, TIMELESS, Line, MergePlan, compact, merge
+from tidegate.state.arrow.merging import ADDED, Line
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, sorted_chunks
 from tidegate.state.columns import GROUP
 from tidegate.state.compaction import Compaction
@@ -34,20 +31,18 @@ from tidegate.versions.spark import repartition_by_id
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructField
+    from pyspark.sql.types import StructField, StructType
 
 __all__ = [
-    "KEEPS_NOTHING",
     "OUT_OF_REACH",
-    "Merged",
     "are_light",
     "batches_of",
     "is_key",
     "layout_of",
+    "mapped",
     "merges",
     "report",
     "reported",
-    "run",
     "runs_of",
     "split_rows",
     "task",
@@ -59,9 +54,9 @@ __all__ = [
     "writes",
 ]
 
-_KEYS = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
 _NUMBERS = ("byte", "short", "integer", "long", "float", "double", "decimal")
 _FIXED_SIZE = ("boolean", *_NUMBERS, "date", "timestamp", "timestamp_ntz")
+_KEYS = (*_FIXED_SIZE, "string", "binary")
 _ORDERED = ("byte", "short", "integer", "long", "string", "date", "timestamp", "timestamp_ntz")
 _SUMS = ("long", "double")
 _DECIMAL = re.compile(r"decimal\((\d+),\s?(-?\d+)\)")
@@ -74,7 +69,6 @@ it was packed as well as can be."""
 
 
 OUT_OF_REACH = "workers do not reach the files of its state"
-KEEPS_NOTHING = "an interval keeps no state"
 
 
 def usable(spark: SparkSession, location: Location) -> bool:
@@ -127,8 +121,8 @@ def _plain(kind: Any) -> bool:
 
 
 def is_key(kind: Any) -> bool:
-    """Return whether equality of such values means the same in Spark and in Arrow."""
-    return kind in _KEYS or (isinstance(kind, str) and _DECIMAL.fullmatch(kind) is not None)
+    """Return whether workers know when two such values are equal (`keys_as_numbers.comparable`)."""
+    return _plain(kind) and (not isinstance(kind, str) or kind in _KEYS or _DECIMAL.fullmatch(kind) is not None)
 
 
 def _is_merged(kind: Any, op: str) -> bool:
@@ -186,22 +180,6 @@ def write_runs(
     return {line.name: line.file for line in reported(rows, work, rows.schema.fields) if line.rows}
 
 
-@dataclass(frozen=True)
-class Merged:
-    """The result of a merge by workers."""
-
-    added: Mapping[str, WrittenFile]
-    """The files with the batch's rows, by their names."""
-    compacted: Mapping[int, Mapping[str, WrittenFile]]
-    """The files in place of each set of files that was compacted."""
-    given: Mapping[str, WrittenFile]
-    """The files with rows to give out, outside the state."""
-    replaced: Mapping[str, WrittenFile]
-    """The files with rows, given before, that those replace."""
-    late: int
-    timeless: int
-
-
 def runs_of(files: Sequence[StateFile], location: Location) -> list[SortedFile]:
     """Return the files as workers read them."""
     return [SortedFile(location.full(file.file.path), file.groups, location.options) for file in files]
@@ -210,52 +188,6 @@ def runs_of(files: Sequence[StateFile], location: Location) -> list[SortedFile]:
 def batches_of(batches: Sequence[Compaction], location: Location) -> list[tuple[list[SortedFile], bool]]:
     """Return compactions as workers carry them out."""
     return [(runs_of(batch.files, location), batch.forgets) for batch in batches]
-
-
-def run(plan: MergePlan, rows: DataFrame, fields: Sequence[StructField], *, light: bool) -> Merged:
-    """Let workers merge rows with these columns. A set of files counts as compacted if every range of it was.
-
-    light: a batch may have any number of bytes (`are_light`).
-    """
-    lines = _lines(plan, rows, fields, light=light)
-    if plan.ending is not None and (missing := set(range(plan.count)) - {line.split for line in lines}):
-        # Without rows, Spark may run no worker at all; rows may close nevertheless.
-        none = rows.sparkSession.range(0, plan.count, 1, plan.count)
-        lines += _lines(plan, none, none.schema.fields, missing)
-    names: dict[int, dict[str, WrittenFile]] = defaultdict(dict)
-    splits: dict[int, set[int]] = defaultdict(set)
-    counts: Counter[int] = Counter()
-    for line in lines:
-        splits[line.kind].add(line.split)
-        counts[line.kind] += line.rows
-        if line.rows:
-            names[line.kind][line.name] = line.file
-    compacted = {n: names[n] for n in range(len(plan.batches)) if len(splits[n]) == plan.count}
-    return Merged(names[ADDED], compacted, names[GIVEN], names[REPLACED], counts[LATE], counts[TIMELESS])
-
-
-def _lines(
-    plan: MergePlan,
-    rows: DataFrame,
-    fields: Sequence[StructField],
-    only: Container[int] | None = None,
-    *,
-    light: bool = False,
-) -> list[Line]:
-    """only: just these ranges, without rows."""
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        split, name = task()
-        if only is not None:
-            for _ in batches:  # a worker that leaves rows unread is not used again
-                pass
-            if split not in only:
-                return
-        lines = merge(plan, batches, split, name)
-        lines += [compact(plan, number, split, name) for number in range(len(plan.batches))]
-        yield from report(lines)
-
-    return reported(rows, work, fields, light=light)
 
 
 @contextlib.contextmanager
@@ -293,7 +225,12 @@ def reported(
     kinds = (T.StringType(), T.IntegerType(), T.IntegerType(), T.LongType(), T.IntegerType(), T.LongType())
     lines = T.StructType([T.StructField(name, kind) for name, kind in zip(Line._fields, kinds, strict=True)])
     with _unweighed(rows.sparkSession) if light else contextlib.nullcontext():
-        return [Line(*row) for row in numbered.mapInArrow(sparing_modules(named), lines).collect()]
+        return [Line(*row) for row in mapped(numbered, named, lines).collect()]
+
+
+def mapped(rows: DataFrame, work: Callable[..., Any], made: StructType) -> DataFrame:
+    """Return what workers make of rows, a partition at a time. made: its columns."""
+    return with_fields(rows.mapInArrow(sparing_modules(work), made), made.fields)
 
 
 # -- inside a worker ------------------------------------------------------------------------------------

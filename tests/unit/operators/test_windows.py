@@ -10,21 +10,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tidegate.operators.by_workers.merged import IS_NOW, with_columns
+from tidegate.operators.by_workers.windows import WEIGHT, MergedWindows
 from tidegate.state.arrow import sorted_files
-from tidegate.state.arrow.merging import (
-    GIVEN,
-    LATE,
-    REPLACED,
-    TIMELESS,
-    Giving,
-    MergePlan,
-    WindowClosing,
-    compact,
-    merge,
-)
+from tidegate.state.arrow.folding import COUNTED, FoldPlan, Lookup, fold
+from tidegate.state.arrow.held import Arriving, Limits
+from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, Giving, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
-from tidegate.state.lateness import WindowLimits
+from tidegate.state.lateness import Over, WindowLimits, closing_starts
 
 SIZE, DELAY = 10, 4
 TIME = pa.timestamp("us", "UTC")
@@ -46,10 +40,13 @@ class Story:
         self.layout = StateLayout(
             ("start", "k"), pa.schema([*fields, ("end", TIME), ("n", pa.int64()), ("m", pa.int64())])
         )
+        numbers = [("n", pa.int64()), ("m", pa.int64())]
+        self.given_layout = StateLayout((), pa.schema([("start", TIME), ("end", TIME), ("k", kind), *numbers]))
+        self.arriving = pa.schema([(GROUP, pa.int32()), ("start", TIME), ("k", kind), ("m", pa.int64())])
         self.folder, self.kind, self.allowed, self.on_update = folder, kind, allowed, on_update
         self.before: int | None = None
         self.files: list[SortedFile] = []
-        self.counts: Counter[int] = Counter()
+        self.counts: Counter[str] = Counter()
         self.given: dict[Window, tuple[int, int]] = {}
         self.checkpoint = 0
 
@@ -59,29 +56,21 @@ class Story:
         highest = max((at - DELAY for at, _, _ in rows if at is not None), default=None)
         known = [each for each in (self.before, highest) if each is not None]
         now = max(known) if known else None
-        ending = WindowClosing(
-            start="start",
-            end="end",
-            size=SIZE,
-            limits=WindowLimits.at(self.before, now, self.allowed),
-            on_update=self.on_update,
-        )
+        limits = WindowLimits.at(self.before, now, self.allowed)
         self.before, given, replaced = now, [], []
         old, added = self.files, []
+        plan = self.plan(limits, old)
         for split in range(2):
-            job = self.job(ending, old)
             mine = [each for each in rows if group_of(each) // 2 == split]
-            for name, what, _, count, *_ in merge(job, self.batches(mine), split, f"{self.checkpoint}-{split}"):
-                self.counts[what] += count
-                if count and what == GIVEN:
-                    given += told(f"{self.folder}/aside/{name}")
-                if count and what == REPLACED:
-                    replaced += told(f"{self.folder}/before/{name}")
-                if count and what not in (GIVEN, REPLACED, LATE, TIMELESS):
-                    added.append(SortedFile(f"{job.folder}/{name}", (2 * split, 2 * split + 1)))
-            if len(old) > 4:
-                name, _, _, count, *_ = compact(job, 0, split, f"{self.checkpoint}-{split}")
-                added += [SortedFile(f"{job.folder}/{name}", (2 * split, 2 * split + 1))] if count else []
+            for line in fold(plan, self.batches(mine), split, f"{self.checkpoint}-{split}"):
+                if line.kind == COUNTED:
+                    self.counts[line.name] += line.rows
+                elif line.rows and line.kind == GIVEN:
+                    given += told(f"{self.folder}/aside/{line.name}")
+                elif line.rows and line.kind == REPLACED:
+                    replaced += told(f"{self.folder}/before/{line.name}")
+                elif line.rows and (line.kind == ADDED or len(old) > 4):
+                    added.append(SortedFile(f"{self.folder}/{line.name}", (2 * split, 2 * split + 1)))
         self.files = added if len(old) > 4 else old + added
         again = {window: self.given[window] for window, _ in given if window in self.given}
         assert dict(replaced) == again, "what was given before, and is given again, is replaced"
@@ -89,11 +78,10 @@ class Story:
         self.given |= dict(given)
         return given
 
-    def job(self, ending: WindowClosing, files: list[SortedFile]) -> MergePlan:
-        return MergePlan(
+    def plan(self, limits: WindowLimits, files: list[SortedFile]) -> FoldPlan:
+        due = None if self.on_update else closing_starts(limits, SIZE)
+        merging = MergePlan(
             layout=self.layout,
-            ops={"n": "sum", "m": "max"},
-            fixed={"n": 1},
             groups=4,
             count=2,
             checkpoint=self.checkpoint,
@@ -101,9 +89,29 @@ class Story:
             limit=None,
             folder=str(self.folder),
             runs=files,
-            batches=[(files, False)],
-            ending=ending,
-            giving=Giving(self.layout, str(self.folder / "aside"), replaced=str(self.folder / "before")),
+            batches=[(files, False)] if len(files) > 4 else [],
+            over=None if limits.late is None else Over("end", limits.late),
+        )
+        lookup = Lookup(
+            merging,
+            ["start", "k"],
+            "start",
+            None if due is None else due.upto + 1,
+            None if due is None or due.after is None else due.after + 1,
+        )
+        ops = {"n": "sum", "m": "max"}
+        return FoldPlan(
+            lookups=[lookup],
+            stored=[self.layout.schema],
+            stored_by=[self.layout.keys],
+            work=MergedWindows(["k"], "start", "end", ops, SIZE, limits, self.on_update, {"n": 1}),
+            arriving=Arriving([self.arriving], prepared=lambda rows: with_columns(rows, {"n": 1, WEIGHT: 1})),
+            by=["start", "k"],
+            groups=4,
+            count=2,
+            limits=Limits(1 << 30, 1 << 30),
+            giving=Giving(self.given_layout, str(self.folder / "aside"), replaced=str(self.folder / "before")),
+            enters=IS_NOW,
         )
 
     def batches(self, rows: list[tuple[int | None, Any, int]]) -> list[pa.RecordBatch]:
@@ -158,7 +166,7 @@ def test_windows_are_given_as_they_are_in_the_end(
     assert story.before is not None
     complete = {key: (len(vs), max(vs)) for key, vs in expected.items() if on_update or key[0] + SIZE <= story.before}
     assert given == complete
-    assert (story.counts[LATE], story.counts[TIMELESS]) == (0, len(cuts) + 1)
+    assert (story.counts["late"], story.counts["without_time"]) == (0, len(cuts) + 1)
 
 
 def test_late_rows_are_counted_or_change_a_window_that_was_given(tmp_path: Path) -> None:
@@ -167,7 +175,7 @@ def test_late_rows_are_counted_or_change_a_window_that_was_given(tmp_path: Path)
     assert story.take([(3, 7, 5), (3, 8, 6)]) == [((0, 7), (2, 5)), ((0, 8), (1, 6))], "given again, or for once"
     assert story.take([(40, 7, 3)]) == [((10, 7), (1, 2))]
     assert story.take([(19, 7, 9), (41, 7, 9)]) == []
-    assert story.counts[LATE] == 1, "it ended more than 10 before the watermark"
+    assert story.counts["late"] == 1, "it ended more than 10 before the watermark"
 
 
 def test_what_nothing_has_changed_ends_all_the_same(tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""The kernel that finds the first rows of each key in each window, and emits them when the window closes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidegate.operators.by_workers.ranked import FirstInOrder, Placed
+from tidegate.state.arrow.folding import Folded
+from tidegate.state.columns import GROUP
+from tidegate.state.lateness import WindowLimits, ended_mask, late_mask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FirstInWindows"]
+
+
+@dataclass(frozen=True)
+class FirstInWindows:
+    """Keeps the rows that come first in windows that are open. A row of the batch has the start of its window, which is
+    null if it has no time."""
+
+    first: FirstInOrder
+    """How rows are ordered: its keys are the start of the window, and those of the operator."""
+    start: str
+    end: str
+    size: int
+    """Microseconds from start to end."""
+    limits: WindowLimits
+    late: Sequence[str] | None
+    """The columns of late rows. None: nobody takes them."""
+
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+        import pyarrow as pa
+
+        timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
+        counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
+        on_time = timed & ~late
+        apart: Mapping[str, pa.Table] = {}
+        if self.late is not None:
+            apart = {"late": arrived.filter(pa.array(~on_time)).select(list(self.late))}
+        placed = Placed.of(arrived.filter(pa.array(on_time)), stored[0], self.first)
+        closes = ended_mask(placed.rows[self.end], self.limits.closed)
+        names = [GROUP, self.start, *self.first.by[1:], "_row", *self.first.values]
+        changes = placed.changes(~closes)
+        return Folded([changes.select([*names, "_n", "_deleted"])], [placed.first(closes)], counts, apart)
