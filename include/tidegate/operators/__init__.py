@@ -2,6 +2,7 @@
 
 from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator, OperatorContext, Watermarks
+from tidegate.operators.custom import Clock, KeyedOperator, StepResult
 from tidegate.operators.deduplicate import Deduplicate
 from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.join.join import IntervalJoin, LatestJoin, TableJoin
@@ -13,14 +14,17 @@ from tidegate.operators.window.window import Window
 __all__ = [
     "Aggregate",
     "AsOfJoin",
+    "Clock",
     "Deduplicate",
     "IntervalJoin",
+    "KeyedOperator",
     "Latest",
     "LatestJoin",
     "ListState",
     "MapState",
     "Operator",
     "OperatorContext",
+    "StepResult",
     "TableJoin",
     "TopN",
     "Watermarks",

@@ -4,6 +4,7 @@
     TestSource        a source whose rows a test gives, and that fails when it is told to
     SourceContract    what every source promises, as tests: subclass it
     SinkContract      what every sink promises, as tests: subclass it
+    OperatorContract  what every operator promises, as tests that need no Spark: subclass it
     crash_at          lets this process die, as far as tidegate can tell, at a step of a checkpoint
     local_spark       a Spark session in this process, for a fixture named `spark`
 
@@ -16,7 +17,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if pytest := sys.modules.get("pytest"):  # its asserts then say what was compared
-    pytest.register_assert_rewrite("tidegate.testing.sink_contract", "tidegate.testing.source_contract")
+    pytest.register_assert_rewrite(*(f"tidegate.testing.{name}_contract" for name in ("sink", "source", "operator")))
 
 from tidegate.errors import Invalid
 from tidegate.seams import FAULT_POINTS
@@ -25,12 +26,14 @@ from tidegate.testing.rows_source import TestSource
 from tidegate.testing.running import RunningPipeline, local_spark, run
 
 if TYPE_CHECKING:
+    from tidegate.testing.operator_contract import OperatorContract
     from tidegate.testing.sink_contract import SinkContract
     from tidegate.testing.source_contract import SourceContract
 
 __all__ = [
     "FAULT_POINTS",
     "Crash",
+    "OperatorContract",
     "RunningPipeline",
     "SinkContract",
     "SourceContract",
@@ -44,10 +47,10 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import the contracts, and with them pytest, when they are asked for."""
-    if name not in ("SinkContract", "SourceContract"):
+    if name not in ("OperatorContract", "SinkContract", "SourceContract"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from tidegate.testing import sink_contract, source_contract
+        from tidegate.testing import operator_contract, sink_contract, source_contract
     except ModuleNotFoundError as error:
         if error.name != "pytest":
             raise
@@ -57,4 +60,5 @@ def __getattr__(name: str) -> Any:
             help="pip install pytest",
             reason="NOT_INSTALLED",
         ) from error
-    return sink_contract.SinkContract if name == "SinkContract" else source_contract.SourceContract
+    contracts = (operator_contract.OperatorContract, sink_contract.SinkContract, source_contract.SourceContract)
+    return next(contract for contract in contracts if contract.__name__ == name)

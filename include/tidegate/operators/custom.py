@@ -1,0 +1,379 @@
+"""The base of operators that users write: a declaration, and a pure function of Arrow tables.
+
+tidegate looks up the stored rows of the keys that have rows, sorts what has arrived, sets late rows aside, writes what
+the function returns, and commits, rolls back and recomputes it with everything else. The function runs in Spark's
+Python workers, and is told the watermark, never the time of day.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tidegate.errors import Invalid
+from tidegate.operators.base import Operator, OperatorContext
+from tidegate.operators.by_workers.ranked import ENTERS, in_order
+from tidegate.operators.inputs import key_problems, need_keys, refuse_own
+from tidegate.operators.join.time_bounds import LATE, need_time
+from tidegate.operators.retractions.key import ChangelogKey, key_of
+from tidegate.records.names import quoted
+from tidegate.records.records import Json
+from tidegate.sources.ddl import DdlError, parse_ddl
+from tidegate.spark.event_time import time_micros_sql, time_problems
+from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.row_id import half_fields, row_halves
+from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.keys_as_numbers import codes_of, integers
+from tidegate.state.columns import DELETED, GROUP
+from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.lateness import Lateness
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
+
+__all__ = ["Clock", "KeyedOperator", "KeyedWork", "StepResult"]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What the function may know of time. The same for each attempt, and when a checkpoint is computed again."""
+
+    planned: datetime
+    """When the checkpoint was planned."""
+    watermark: datetime | None = None
+    """With this checkpoint's rows: no row before this will come that is not late. None: nothing is known yet, or the
+    operator has no event time."""
+    before: datetime | None = None
+    """The watermark as of the last checkpoint. Rows before it are late, and are not among those that have arrived."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What the function returns."""
+
+    state: pa.Table | None = None
+    """The keys to remember from now on, a row for each: `by`, and the columns of `state`. None: nothing changes."""
+    forgotten: pa.Table | None = None
+    """The keys to forget: the columns of `by`. None: no key."""
+    rows: pa.Table | None = None
+    """The rows to emit, with the columns of `emits`. They are final. None: there are none."""
+
+
+class KeyedOperator(Operator):
+    """Subclass it, say what it reads and keeps, and write `step`. Then: `stream.apply(MyOperator(…))`.
+
+    An operator whose results are replaced when they change overrides `shows` as well.
+    """
+
+    renews: ClassVar[bool] = True
+
+    by: Sequence[str]
+    """The columns that make its keys."""
+    state: str
+    """What it keeps of a key, as columns of SQL: "days int, last date"."""
+    emits: str
+    """The columns of its rows: "customer string, days int"."""
+    event_time: str | None = None
+    """The column with the time of rows, if it goes by that."""
+    due: str | None = None
+    """The column of the state, a timestamp, from which on a key is looked up though it has no rows: once the watermark
+    is past it. None: only keys that have rows are."""
+    version: int = 1
+    """Which computation it is."""
+
+    @abstractmethod
+    def step(self, arrived: pa.Table, stored: pa.Table, clock: Clock) -> StepResult:
+        """Return what becomes of some keys.
+
+        arrived: all rows of these keys, in the order of key, event time, and content. stored: what is kept of them, and
+        of keys that are due; a row for each key.
+
+        It is called for any part of a checkpoint's keys, and of no key it gets a part of the rows. What it returns must
+        depend on nothing but what it gets. Types are Arrow's: times are microseconds in UTC.
+        """
+
+    def shows(self, state: pa.Table) -> pa.Table:
+        """Return the row that each key shows, with the columns of `emits`, for an operator whose rows are replaced.
+
+        state: `by`, and the columns of `state`. tidegate emits what is shown now, and takes back what was shown before.
+        """
+        raise NotImplementedError
+
+    # -- the rest is what tidegate asks of any operator -----------------------------------------------
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """A name for people, and for its uid: that of the class."""
+        return type(self).__name__.lower()
+
+    @property
+    def told_by(self) -> list[str]:
+        return list(self.by)
+
+    @property
+    def updates(self) -> bool:
+        return type(self).shows is not KeyedOperator.shows
+
+    @property
+    def uses_event_time(self) -> bool:
+        """True if it needs watermarks."""
+        return self._is_timed
+
+    @property
+    def _is_timed(self) -> bool:
+        return self.event_time is not None or self.due is not None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (LATE,) if self._is_timed else ()
+
+    @property
+    def goes_by(self) -> tuple[str | None, ...]:
+        return (self.event_time,) if self._is_timed else ()
+
+    def lateness(self, place: int) -> Lateness | None:
+        return Lateness() if self._is_timed else None
+
+    def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
+        return time_problems(columns[0], self.event_time) if self._is_timed else []
+
+    @property
+    def columns(self) -> list[str] | None:
+        return [column.name for column in parse_ddl(self.emits)]
+
+    def changelog_key(
+        self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
+    ) -> ChangelogKey | None:
+        return key_of(self.by) if self.updates and set(self.by) <= set(self.columns or ()) else None
+
+    @property
+    def shows_all(self) -> bool:
+        return self.updates
+
+    @property
+    def keeps_for_ever(self) -> str | None:
+        return f"a row for each {', '.join(self.by)}, until it forgets the key" if self.due is None else None
+
+    @property
+    def parameters(self) -> Json:
+        """What sets it apart from others of its class: its attributes, as texts."""
+        return {name: repr(value) for name, value in sorted(vars(self).items())}
+
+    def describe(self) -> Json:
+        own: Json = {"by": list(self.by), "state": self.state, "emits": self.emits, "event_time": self.event_time}
+        return own | {"due": self.due, "version": self.version, "parameters": self.parameters}
+
+    def meaning(self, over_updates: bool) -> Json:
+        meaning: Json = {"operator": self.kind, "by": list(self.by), "version": self.version}
+        return meaning | ({"event_time": [self.event_time]} if self._is_timed else {})
+
+    def code(self) -> object:
+        return type(self).step
+
+    def problems(self) -> list[str]:
+        missing = [name for name in ("by", "state", "emits") if not hasattr(self, name)]
+        if missing:
+            return [f"{type(self).__name__} does not say {name}" for name in missing]
+        if isinstance(self.by, str):
+            return [f"by={self.by!r}: write a list of columns"]
+        problems = key_problems(list(self.by))
+        kept: dict[str, str] = {}
+        for name in ("state", "emits"):
+            try:
+                columns = {column.name: column.type for column in parse_ddl(getattr(self, name))}
+            except DdlError as error:
+                problems.append(f"{name}={getattr(self, name)!r}: {error}")
+                continue
+            kept = columns if name == "state" else kept
+            problems += [f"{name} has {n!r}, a name of tidegate's own" for n in columns if n.startswith("_")]
+        if twice := sorted(kept.keys() & set(self.by)):
+            problems.append(f"state has {', '.join(twice)}, which by names: keys are kept anyway")
+        if self.due is not None and kept.get(self.due, "timestamp") != "timestamp":
+            problems.append(f"due={self.due!r} is {kept[self.due]}: expected a timestamp")
+        if self.due is not None and kept and self.due not in kept:
+            problems.append(f"due={self.due!r} is no column of state")
+        return problems
+
+    def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
+        from pyspark.sql import types as T
+
+        rows, marks = inputs[0], context.watermarks
+        need_keys(rows, self.by, "by", context)
+        refuse_own(rows, context)
+        of, at = {field.name: field for field in rows.schema.fields}, "0L"
+        if self._is_timed:
+            at = time_micros_sql(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
+        kept, given = self._kept([of[name] for name in self.by]), _columns(self.emits)
+        now = marks.now_micros if self._is_timed else None
+        due = self.due if now is not None and marks.moved else None
+        takes_late = LATE in context.taken
+        work = KeyedWork(
+            self,
+            list(of),
+            [field.name for field in kept],
+            Clock(context.clock, marks.now if self._is_timed else None, marks.before if self._is_timed else None),
+            marks.before_micros if self._is_timed else None,
+        )
+        folded = fold_rows(
+            select_sql(rows, [*map(quoted, of), f"{at} AS _at", *row_halves(rows)]),
+            [*of.values(), T.StructField("_at", T.LongType()), *half_fields()],
+            list(self.by),
+            [Remembered(context.state(list(self.by)), kept, due, now if due is not None else None, moves=True)],
+            work,
+            given,
+            is_empty=is_known_empty(rows),
+            keeps_rows=False,
+            enters=ENTERS if self.updates else None,
+            wants_replaced=self.updates and context.replaced_is_taken,
+            apart={LATE: list(of.values())} if takes_late else {},
+        )
+        context.count(folded.counts)
+        return {"": folded.rows, **({"-": folded.replaced} if self.updates else {}), **folded.apart}
+
+    def _kept(self, keys: Sequence[StructField]) -> list[StructField]:
+        return [*keys, *_columns(self.state)]
+
+    def shown(
+        self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> DataFrame | None:
+        if states[""] is None or not self.updates:
+            return None
+        from pyspark.sql.pandas.types import to_arrow_schema
+        from pyspark.sql.types import StructType
+
+        emitted = StructType(_columns(self.emits))
+        names, schema = (
+            [*self.by, *(field.name for field in _columns(self.state))],
+            to_arrow_schema(emitted, timezone="UTC"),
+        )
+        shows, columns = self.shows, emitted.names
+
+        def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pyarrow as pa
+
+            for batch in batches:
+                yield from shows(pa.Table.from_batches([batch])).select(columns).cast(schema).to_batches()
+
+        return states[""].select(*map(quoted, names)).mapInArrow(work, emitted)
+
+
+def _columns(ddl: str) -> list[StructField]:
+    from pyspark.sql.types import StructType
+
+    parsed = StructType.fromDDL(ddl)
+    assert isinstance(parsed, StructType)
+    return list(parsed.fields)
+
+
+@dataclass(frozen=True)
+class KeyedWork:
+    """The kernel: it calls the operator's function, and checks what that returns."""
+
+    operator: KeyedOperator
+    columns: Sequence[str]
+    """The input's."""
+    kept: Sequence[str]
+    """The keys, and the columns of the state."""
+    clock: Clock
+    late: int | None
+    """Rows before this time are late. None: none are."""
+
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+        import numpy as np
+        import pyarrow as pa
+
+        by = list(self.operator.by)
+        late, counts = self._late(arrived)
+        lost = arrived.filter(pa.array(late)).select(list(self.columns))
+        rows = arrived.filter(pa.array(~late))
+        codes = codes_of([rows.select(by)], by)[0]
+        rows = rows.take(pa.array(in_order(rows, codes, [("_at", True), ("_row", True)])))
+        before = stored[0].select([GROUP, *self.kept]).combine_chunks()
+        step = self.operator.step(rows.select(list(self.columns)), before.select(list(self.kept)), self.clock)
+        if not isinstance(step, StepResult):
+            raise self._wrong(f"step returned {type(step).__name__}", "a StepResult")
+        puts = self._table(step.state, self.kept, "state", before)
+        gone = self._table(step.forgotten, by, "forgotten", before)
+        changed = pa.concat_tables([puts.select(by), gone])
+        keys = pa.concat_tables([table.select([GROUP, *by]) for table in (rows, before)])
+        numbers, known = codes_of([changed, keys.select(by)], by)
+        if len(np.unique(numbers)) < len(numbers):
+            raise self._wrong("step returned a key twice", "each key once, in state or in forgotten")
+        places = _places(known, numbers)
+        if (places < 0).any():
+            raise self._wrong("step returned a key that it did not get", "keys of the rows that arrived, or are stored")
+        values = [name for name in self.kept if name not in by]
+        nothing = {name: pa.nulls(gone.num_rows, before.schema.field(name).type) for name in values}
+        gone = pa.table({**{name: gone[name] for name in by}, **nothing})
+        changes = pa.concat_tables([puts.select(list(self.kept)), gone.select(list(self.kept))])
+        changes = changes.append_column(GROUP, keys[GROUP].take(pa.array(places)))
+        changes = changes.append_column(DELETED, pa.array(np.repeat([False, True], [puts.num_rows, gone.num_rows])))
+        shown = before.filter(pa.array(np.isin(known[rows.num_rows :], numbers)))
+        return Folded([changes], self._given(step, puts, shown), counts, {LATE: lost})
+
+    def _late(self, arrived: pa.Table) -> tuple[Any, dict[str, int]]:
+        import numpy as np
+        import pyarrow.compute as pc
+
+        timeless = pc.is_null(arrived["_at"]).to_numpy(zero_copy_only=False)
+        late = np.zeros(arrived.num_rows, bool)
+        if self.late is not None:
+            late = ~timeless & (integers(pc.fill_null(arrived["_at"], 0)) < self.late)
+        return late | timeless, {"late": int(late.sum()), "without_time": int(timeless.sum())}
+
+    def _given(self, step: StepResult, puts: pa.Table, shown: pa.Table) -> Iterator[pa.Table]:
+        """Yield the rows to emit. shown: what was stored of the keys that change, or go."""
+        import numpy as np
+        import pyarrow as pa
+
+        if not self.operator.updates:
+            if step.rows is not None:
+                yield step.rows.select(self.operator.columns or [])
+            return
+        if step.rows is not None:
+            raise self._wrong("step returned rows, and shows says what is shown", "one of both")
+        for is_now, table in ((True, puts), (False, shown)):
+            rows = self.operator.shows(table.select(list(self.kept))).select(self.operator.columns or [])
+            if rows.num_rows != table.num_rows:
+                raise self._wrong(f"shows made {rows.num_rows} rows of {table.num_rows} keys", "a row for each key")
+            yield rows.append_column(ENTERS, pa.array(np.repeat(is_now, rows.num_rows)))
+
+    def _table(self, table: pa.Table | None, names: Sequence[str], what: str, like: pa.Table) -> pa.Table:
+        """Return a table that the function has returned, with these columns and their types."""
+        import pyarrow as pa
+
+        schema = pa.schema([like.schema.field(name) for name in names])
+        if table is None:
+            return schema.empty_table()
+        if missing := [name for name in names if name not in table.column_names]:
+            raise self._wrong(f"{what} lacks {', '.join(map(repr, missing))}", f"the columns {', '.join(names)}")
+        try:
+            return table.select(list(names)).cast(schema).combine_chunks()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            kinds = ", ".join(f"{field.name} {field.type}" for field in table.select(list(names)).schema)
+            raise self._wrong(f"{what} has other types: {kinds}", str(schema).replace("\n", ", ")) from error
+
+    def _wrong(self, what: str, expected: str) -> Invalid:
+        name = type(self.operator).__name__
+        return Invalid(
+            f"{name}: {what}",
+            expected=expected,
+            help=f"correct {name}.step; tidegate.testing.OperatorContract finds such mistakes without Spark",
+            reason="BAD_STEP",
+        )
+
+
+def _places(known: Any, sought: Any) -> Any:
+    """Return where each of some numbers is among others; -1: it is not."""
+    import numpy as np
+
+    if not len(known):
+        return np.full(len(sought), -1)
+    order = np.argsort(known, kind="stable")
+    at = np.minimum(np.searchsorted(known[order], sought), len(known) - 1)
+    return np.where(known[order][at] == sought, order[at], -1)
