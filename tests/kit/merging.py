@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
+from tidegate.operators.by_workers.merged import MergedPartials
 from tidegate.spark.known import is_known_empty
+from tidegate.state.arrow.folding import IS_NOW
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.keyed import KeyedState
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
+from tidegate.operators.by_workers.merged import MergedPartials
 from tidegate.operators.distinct.by_workers import SINCE
 from tidegate.operators.distinct.folded import (
     NO_NEW_DISTINCT,
@@ -51,6 +51,7 @@ from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_if, empty_like, is_known_empty, select_sql
+from tidegate.state.arrow.folding import IS_NOW
 from tidegate.state.columns import DELETED, OWN
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.keyed import sums_that_do_not_fit_fail

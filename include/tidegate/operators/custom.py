@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.by_workers.ranked import ENTERS, in_order
+from tidegate.operators.by_workers.ranked import in_order
 from tidegate.operators.inputs import key_problems, need_keys, refuse_own
 from tidegate.operators.join.time_bounds import LATE, need_time
 from tidegate.operators.retractions.key import ChangelogKey, key_of
@@ -25,7 +25,7 @@ from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.spark.event_time import time_micros_sql, time_problems
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.folding import IS_NOW, Folded
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.folding import Remembered, fold_rows
@@ -228,7 +228,7 @@ class KeyedOperator(Operator):
             given,
             is_empty=is_known_empty(rows),
             keeps_rows=False,
-            enters=ENTERS if self.updates else None,
+            enters=IS_NOW if self.updates else None,
             wants_replaced=self.updates and context.replaced_is_taken,
             apart={LATE: list(of.values())} if takes_late else {},
         )
@@ -341,7 +341,7 @@ class KeyedWork:
             rows = self.operator.shows(table.select(list(self.kept))).select(self.operator.columns or [])
             if rows.num_rows != table.num_rows:
                 raise self._wrong(f"shows made {rows.num_rows} rows of {table.num_rows} keys", "a row for each key")
-            yield rows.append_column(ENTERS, pa.array(np.repeat(is_now, rows.num_rows)))
+            yield rows.append_column(IS_NOW, pa.array(np.repeat(is_now, rows.num_rows)))
 
     def _table(self, table: pa.Table | None, names: Sequence[str], what: str, like: pa.Table) -> pa.Table:
         """Return a table that the function has returned, with these columns and their types."""

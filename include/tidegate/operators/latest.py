@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.by_workers.greatest import GreatestRow
-from tidegate.operators.by_workers.ranked import ENTERS
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.inputs import (
     key_problems,
@@ -29,6 +28,7 @@ from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves, row_id
+from tidegate.state.arrow.folding import IS_NOW
 from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Latest(ExpiringOperator):
             GreatestRow(self.by, self.order_by, list(fields)),
             list(fields.values()),
             is_empty=is_known_empty(rows),
-            enters=ENTERS,
+            enters=IS_NOW,
             wants_replaced=context.replaced_is_taken,
         )
         return {"": folded.rows, "-": folded.replaced}

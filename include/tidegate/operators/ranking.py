@@ -17,11 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
+from tidegate.operators.by_workers.ranked import FirstInOrder
 from tidegate.operators.join.sides import refuse_missing
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
+from tidegate.state.arrow.folding import IS_NOW
 from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def ranked(
         work,
         [*fields.values(), T.StructField(number, T.IntegerType())],
         is_empty=all(is_known_empty(frame) for frame, _ in frames),
-        enters=ENTERS,
+        enters=IS_NOW,
         wants_replaced=context.replaced_is_taken,
     )
     return folded.rows, folded.replaced

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.operators.by_workers.ranked import ENTERS
 from tidegate.operators.custom import Clock, KeyedOperator, KeyedWork
 from tidegate.records.moments import micros_of
 from tidegate.sources.ddl import parse_ddl
+from tidegate.state.arrow.folding import IS_NOW
 from tidegate.state.columns import DELETED, GROUP
 
 __all__ = ["OperatorContract"]
@@ -158,7 +158,7 @@ class _Played:
         folded = KeyedWork(operator, self.schema.names, kept.names, clock, late)(arrived, [known])
         for given in folded.given:
             for row in given.to_pylist():
-                sign = 1 if row.pop(ENTERS, True) else -1
+                sign = 1 if row.pop(IS_NOW, True) else -1
                 self.held[repr(row)] += sign
         for row in folded.changes[0].drop_columns([GROUP]).to_pylist():
             gone = row.pop(DELETED)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
 from tidegate.operators.by_workers.greatest import GreatestRow
-from tidegate.operators.by_workers.merged import IS_NOW, MergedPartials
-from tidegate.operators.by_workers.ranked import ENTERS, FirstInOrder
+from tidegate.operators.by_workers.merged import MergedPartials
+from tidegate.operators.by_workers.ranked import FirstInOrder
 from tidegate.operators.distinct.by_workers import ARRIVED_SINCE, COUNTS, FIRST, SINCE, NewValues, new_column
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 from tidegate.operators.join.current import CurrentRowsJoin
-from tidegate.state.arrow.folding import Tied
+from tidegate.state.arrow.folding import IS_NOW, Tied
 
 KEYS = st.sampled_from([None, "a", "b"])
 TIMES = st.one_of(st.none(), st.integers(0, 12))
@@ -309,7 +309,7 @@ def test_a_join_of_current_rows_gives_what_plain_python_gives_for_those_that_hol
         folded = work(arrived, stored)
         for given_rows in folded.given:
             for row in given_rows.to_pylist():
-                sign = -1 if replaces and not row[ENTERS] else 1
+                sign = -1 if replaces and not row[IS_NOW] else 1
                 shown[row["k"], row["left"], row.get("right")] += sign
         for place, state in enumerate(states):
             apply(state, folded.changes[place], ["k", "_row"])
@@ -438,7 +438,7 @@ def test_the_first_rows_of_each_key_are_those_of_plain_python(
         apply(state, folded.changes[0], ["k", "_row"])
         for chunk in folded.given:
             for row in chunk.to_pylist():
-                shown[row_of((row["k"], row["x"], row["y"])), row["rank"]] += 1 if row[ENTERS] else -1
+                shown[row_of((row["k"], row["x"], row["y"])), row["rank"]] += 1 if row[IS_NOW] else -1
         shown = Counter({row: count for row, count in shown.items() if count})
         assert shown == firsts(rows, n, how)
         if not takes_back:
@@ -487,7 +487,7 @@ def test_the_greatest_row_of_each_key_is_that_of_plain_python(batches: list[list
         apply(state, folded.changes[0], ["k"])
         for chunk in folded.given:
             for row in chunk.to_pylist():
-                shown[_told(row)] += 1 if row[ENTERS] else -1
+                shown[_told(row)] += 1 if row[IS_NOW] else -1
         shown = Counter({row: count for row, count in shown.items() if count})
         assert shown == Counter(_told({"k": k, "x": x, "y": y, "v": v}) for k, x, y, v in greatest.values())
         assert Counter(map(_told, state.values())) == shown

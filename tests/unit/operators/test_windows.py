@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tidegate.operators.by_workers.merged import IS_NOW, with_columns
+from tidegate.operators.by_workers.merged import with_columns
 from tidegate.operators.by_workers.windows import WEIGHT, MergedWindows
 from tidegate.state.arrow import sorted_files
-from tidegate.state.arrow.folding import COUNTED, FoldPlan, Lookup, fold
+from tidegate.state.arrow.folding import COUNTED, IS_NOW, FoldPlan, Lookup, fold
 from tidegate.state.arrow.held import Arriving, Limits
 from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, Giving, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout

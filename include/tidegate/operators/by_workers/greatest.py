@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.delta.as_python import python_rows
 from tidegate.operators.by_workers.ordered import ordered
-from tidegate.operators.by_workers.ranked import ENTERS, in_order
-from tidegate.state.arrow.folding import Folded, Tied
+from tidegate.operators.by_workers.ranked import in_order
+from tidegate.state.arrow.folding import Folded, Tied, now_and_before
 from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
 from tidegate.state.columns import DELETED, GROUP
 
@@ -45,9 +45,8 @@ class GreatestRow:
         replaced = before.take(pa.array(old[is_greater[new]]))
         rows = rows.filter(pa.array(is_greater))
         changes = rows.select([GROUP, *dict.fromkeys([*self.by, *self.columns])])
-        return Folded(
-            [changes.append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool)))], self._given(rows, replaced)
-        )
+        changes = changes.append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool)))
+        return Folded([changes], now_and_before(((True, rows), (False, replaced)), self.columns))
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
         """Return the greatest row of each key."""
@@ -72,13 +71,6 @@ class GreatestRow:
     def _content(self, rows: pa.Table, place: int) -> str:
         """Return all that a row holds, as text: so NaN is the same as NaN."""
         return repr(python_rows(rows.select(list(self.columns)).slice(place, 1)))
-
-    def _given(self, rows: pa.Table, replaced: pa.Table) -> Iterator[pa.Table]:
-        import numpy as np
-        import pyarrow as pa
-
-        for is_new, some in ((True, rows), (False, replaced)):
-            yield some.select(list(self.columns)).append_column(ENTERS, pa.array(np.repeat(is_new, some.num_rows)))
 
 
 def places_of_both(rows: pa.Table, before: pa.Table, by: Sequence[str]) -> tuple[Any, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.folding import Folded, now_and_before
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.arrow.reducing import combined, reduced
 from tidegate.state.columns import DELETED, GROUP
@@ -14,10 +14,7 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["IS_NOW", "MergedPartials", "merge_partials", "reduced_rows", "with_columns"]
-
-IS_NOW: Final = "_new"
-"""The column of the result that says whether a row is what its key has now, or what it had at the base."""
+__all__ = ["MergedPartials", "merge_partials", "reduced_rows", "with_columns"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,8 @@ class MergedPartials:
         never_there = gone & (places < 0)  # it came and was taken back in one checkpoint
         changes = now.append_column(DELETED, pa.array(gone)).filter(pa.array(~never_there))
         known = before.take(pa.array(places[places >= 0]))
-        return Folded([changes], self._given(now.filter(pa.array(~gone)), known), in_order=True)
+        parts = ((True, now.filter(pa.array(~gone))), (False, known))
+        return Folded([changes], now_and_before(parts, [*self.by, *self.ops]), in_order=True)
 
     def prepared(self, arrived: pa.Table) -> pa.Table:
         """Return rows as they come, with all of their partial values."""
@@ -54,14 +52,6 @@ class MergedPartials:
     def fewer(self, arrived: pa.Table) -> pa.Table:
         """Return the rows of each key as one."""
         return reduced_rows(arrived, self.by, self.ops)
-
-    def _given(self, now: pa.Table, before: pa.Table) -> Iterator[pa.Table]:
-        import numpy as np
-        import pyarrow as pa
-
-        for is_now, rows in ((True, now), (False, before)):
-            said: Any = pa.array(np.repeat(is_now, rows.num_rows))
-            yield rows.select([*self.by, *self.ops]).append_column(IS_NOW, said)
 
 
 def with_columns(rows: pa.Table, fixed: Mapping[str, int]) -> pa.Table:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.by_workers.ordered import ordered
-from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.folding import IS_NOW, Folded
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ENTERS", "FirstInOrder", "Placed", "in_order"]
-
-ENTERS: Final = "_new"
-"""The column of the result that says whether a row has entered the first ones of its key, or left them."""
+__all__ = ["FirstInOrder", "Placed", "in_order"]
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ class Placed:
         moved = (self.places[True] != self.places[False]) | (self._ends(True) != self._ends(False))
         for time in (True, False):
             rows = self.first(moved, time)
-            yield rows.append_column(ENTERS, pa.array(np.repeat(time, rows.num_rows)))
+            yield rows.append_column(IS_NOW, pa.array(np.repeat(time, rows.num_rows)))
 
     def _ends(self, time: bool) -> Any:
         import numpy as np

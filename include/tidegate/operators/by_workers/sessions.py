@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.operators.by_workers.merged import IS_NOW
-from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.folding import Folded, now_and_before
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.arrow.reducing import reduced
 from tidegate.state.columns import DELETED, GROUP
@@ -77,7 +76,7 @@ class MergedSessions:
             (False, self._emitted(joined, self.limits.closed_before)),
         ]
         changes = changes.append_column(DELETED, pa.array(deleted))
-        return Folded([changes], self._given(given), counts, apart)
+        return Folded([changes], now_and_before(given, [self.start, self.end, *self.by, *self.ops]), counts, apart)
 
     def _emitted(self, rows: pa.Table, closed: int | None) -> pa.Table:
         """Return those of changed sessions that are emitted, or were, as of a limit."""
@@ -93,14 +92,6 @@ class MergedSessions:
         if self.on_update:
             return rows.slice(0, 0)
         return rows.filter(pa.array(ended_mask(ends, limits.closed) & ~ended_mask(ends, limits.closed_before)))
-
-    def _given(self, parts: Sequence[tuple[bool, pa.Table]]) -> Iterator[pa.Table]:
-        import numpy as np
-        import pyarrow as pa
-
-        for is_now, rows in parts:
-            said: Any = pa.array(np.repeat(is_now, rows.num_rows))
-            yield rows.select([self.start, self.end, *self.by, *self.ops]).append_column(IS_NOW, said)
 
     def _islands(self, new: pa.Table, held: pa.Table, starts: Any, ends: Any) -> Any:
         """Return for each piece, the new ones first, the number of the session that it is part of."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.by_workers.merged import IS_NOW, merge_partials, reduced_rows, with_columns
-from tidegate.state.arrow.folding import Folded
+from tidegate.operators.by_workers.merged import merge_partials, reduced_rows, with_columns
+from tidegate.state.arrow.folding import Folded, now_and_before
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import WindowLimits, closing_starts, ended_mask, late_mask
@@ -66,7 +66,8 @@ class MergedWindows:
         known = before.take(pa.array(places[places >= 0]))
         given = [(True, self._emitted(now, self.limits.closed)), (True, self._due(now, before))]
         given.append((False, self._emitted(known, self.limits.closed_before)))
-        return Folded([changes], self._given(given), counts, apart, in_order=True)
+        emitted = now_and_before(given, [self.start, self.end, *self.by, *self.ops])
+        return Folded([changes], emitted, counts, apart, in_order=True)
 
     @property
     def _keys(self) -> list[str]:
@@ -105,11 +106,3 @@ class MergedWindows:
         due = before.filter(pa.array(starts.mask(integers(before[self.start]))))
         codes, changed = codes_of([due.select(self._keys), now.select(self._keys)], self._keys)
         return due.filter(pa.array(~np.isin(codes, changed)))
-
-    def _given(self, parts: Sequence[tuple[bool, pa.Table]]) -> Iterator[pa.Table]:
-        import numpy as np
-        import pyarrow as pa
-
-        for is_now, rows in parts:
-            said: Any = pa.array(np.repeat(is_now, rows.num_rows))
-            yield rows.select([self.start, self.end, *self.by, *self.ops]).append_column(IS_NOW, said)

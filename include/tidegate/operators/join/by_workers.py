@@ -19,7 +19,7 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FROM_RIGHT", "JoinInWorkers", "JoinSide", "Pairs", "Ranges", "one_by_one"]
+__all__ = ["FROM_RIGHT", "JoinInWorkers", "JoinSide", "Pairs", "Ranges", "joined", "one_by_one"]
 
 FROM_RIGHT: Final = "_tidegate_right"
 """The column of the batch that says which side a row is from."""
@@ -108,30 +108,15 @@ class JoinInWorkers:
         for left_of, right_of in pairs.chunks() if self.gives_pairs else ():
             copies = left.counts[left_of] * right.counts[right_of]
             if (copies == 1).all():
-                yield self._joined((left, left_of), (right, right_of))
+                yield joined(self.on, self.sides, (left.rows, left_of), (right.rows, right_of))
                 continue
             for places, _ in one_by_one(copies):
-                yield self._joined((left, left_of[places]), (right, right_of[places]))
+                yield joined(self.on, self.sides, (left.rows, left_of[places]), (right.rows, right_of[places]))
         for place, (lone, copies) in enumerate(alone):
             for chosen, _ in one_by_one(copies):
-                both: list[Any] = [(side, None) for side in sides]
-                both[place] = (sides[place], lone[chosen])
-                yield self._joined(*both)
-
-    def _joined(self, left: tuple[_Rows, Any], right: tuple[_Rows, Any]) -> pa.Table:
-        """Return keys, left columns and right ones. Places None: null in all rows."""
-        import pyarrow as pa
-
-        keys, places = left if left[1] is not None else right
-        taken = pa.array(places)
-        columns = {name: keys.rows[name].take(taken) for name in self.on}
-        for side, (rows, chosen) in zip(self.sides, (left, right), strict=True):
-            for name, here in side.result:
-                kind = rows.rows[here].type
-                columns[name] = (
-                    pa.nulls(len(places), kind) if chosen is None else rows.rows[here].take(pa.array(chosen))
-                )
-        return pa.table(columns)
+                both: list[Any] = [(side.rows, None) for side in sides]
+                both[place] = (sides[place].rows, lone[chosen])
+                yield joined(self.on, self.sides, *both)
 
 
 class _Rows:
@@ -264,6 +249,21 @@ class Pairs:
         for each in self.ranges:
             for rows, offsets in one_by_one(each.sizes):
                 yield each.left[rows], each.right[each.first[rows] + offsets]
+
+
+def joined(
+    on: Sequence[str], sides: Sequence[JoinSide], left: tuple[pa.Table, Any], right: tuple[pa.Table, Any]
+) -> pa.Table:
+    """Return keys, left columns and right ones, of rows at these places of each side. None: null in all rows."""
+    import pyarrow as pa
+
+    keys, places = left if left[1] is not None else right
+    columns = {name: keys[name].take(pa.array(places)) for name in on}
+    for side, (rows, chosen) in zip(sides, (left, right), strict=True):
+        for name, here in side.result:
+            kind = rows[here].type
+            columns[name] = pa.nulls(len(places), kind) if chosen is None else rows[here].take(pa.array(chosen))
+    return pa.table(columns)
 
 
 def one_by_one(sizes: Any) -> Iterator[tuple[Any, Any]]:

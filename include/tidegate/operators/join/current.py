@@ -11,9 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.operators.by_workers.ranked import ENTERS
-from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide, Pairs, Ranges, one_by_one
-from tidegate.state.arrow.folding import Folded
+from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide, Pairs, Ranges, joined, one_by_one
+from tidegate.state.arrow.folding import IS_NOW, Folded
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
 
@@ -62,7 +61,7 @@ class CurrentRowsJoin:
             else:
                 copies = left.now[left_of] * right.now[right_of] - left.was[left_of] * right.was[right_of]
             for chosen, _ in one_by_one(np.maximum(copies, 0)):
-                yield self._joined((left, left_of[chosen]), (right, right_of[chosen]))
+                yield joined(self.on, self.sides, (left.rows, left_of[chosen]), (right.rows, right_of[chosen]))
 
     def _replacing(self, left: _CurrentRows, right: _CurrentRows) -> Iterator[pa.Table]:
         import numpy as np
@@ -72,7 +71,7 @@ class CurrentRowsJoin:
             counts = left.touched | np.isin(left.codes, right.codes[right.touched])
         for is_now in (True, False):
             for rows in self._result(left, right, counts, is_now=is_now):
-                yield rows.append_column(ENTERS, _all(rows.num_rows, is_now))
+                yield rows.append_column(IS_NOW, _all(rows.num_rows, is_now))
 
     def _result(self, left: _CurrentRows, right: _CurrentRows, counts: Any, *, is_now: bool) -> Iterator[pa.Table]:
         """Yield the result of the join as it is, or as it was."""
@@ -88,32 +87,19 @@ class CurrentRowsJoin:
         if self.how in ("semi", "anti"):
             alone = np.flatnonzero(left_alone if self.how == "anti" else there & ~left_alone)
             for chosen, _ in one_by_one(left_copies[alone]):
-                yield self._joined((left, alone[chosen]), (right, None))
+                yield joined(self.on, self.sides, (left.rows, alone[chosen]), (right.rows, None))
             return
         for left_of, right_of in pairs.chunks():
             for chosen, _ in one_by_one(left_copies[left_of] * right_copies[right_of]):
-                yield self._joined((left, left_of[chosen]), (right, right_of[chosen]))
+                yield joined(self.on, self.sides, (left.rows, left_of[chosen]), (right.rows, right_of[chosen]))
         if self.how in ("left", "full"):
             alone = np.flatnonzero(left_alone)
             for chosen, _ in one_by_one(left_copies[alone]):
-                yield self._joined((left, alone[chosen]), (right, None))
+                yield joined(self.on, self.sides, (left.rows, alone[chosen]), (right.rows, None))
         if self.how in ("right", "full"):
             alone = np.flatnonzero(right_alone)
             for chosen, _ in one_by_one(right_copies[alone]):
-                yield self._joined((left, None), (right, alone[chosen]))
-
-    def _joined(self, left: tuple[_CurrentRows, Any], right: tuple[_CurrentRows, Any]) -> pa.Table:
-        """Return keys, left columns and right ones. Places None: null in all rows."""
-        import pyarrow as pa
-
-        keys, places = left if left[1] is not None else right
-        columns = {name: keys.rows[name].take(pa.array(places)) for name in self.on}
-        for side, (rows, chosen) in zip(self.sides, (left, right), strict=True):
-            for name, here in side.result:
-                column = rows.rows[here]
-                absent = chosen is None
-                columns[name] = pa.nulls(len(places), column.type) if absent else column.take(pa.array(chosen))
-        return pa.table(columns)
+                yield joined(self.on, self.sides, (left.rows, None), (right.rows, alone[chosen]))
 
 
 @dataclass

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidegate.operators.by_workers.ranked import ENTERS
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 from tidegate.operators.join.current import CurrentRowsJoin
 from tidegate.operators.join.sides import LEFT_ONLY, names_from_right, refuse_missing
@@ -15,6 +14,7 @@ from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
+from tidegate.state.arrow.folding import IS_NOW
 from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def joined_now(
         CurrentRowsJoin(on, (both.side(0), both.side(1)), how, replaces),
         both.given(),
         is_empty=all(is_known_empty(frame) for _, frame, _ in frames),
-        enters=ENTERS if replaces else None,
+        enters=IS_NOW if replaces else None,
         wants_replaced=replaces and context.replaced_is_taken,
     )
     return {"": folded.rows, **({"-": folded.replaced} if replaces else {})}

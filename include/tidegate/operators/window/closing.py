@@ -12,8 +12,10 @@ from tidegate.operators.functions import Function, clashes, given_by_workers, pa
 from tidegate.operators.inputs import Types, need_keys, recalled, refuse_own, types_of
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
-from tidegate.spark.known import empty_if, select_sql
+from tidegate.spark.known import empty_if, is_known_empty, select_sql
+from tidegate.state.arrow.folding import IS_NOW, Fold
 from tidegate.state.columns import OWN
+from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.keyed import Given
 from tidegate.state.lateness import Over, WindowLimits, ended_sql, open_sql
 
@@ -167,6 +169,50 @@ class Windowing:
         names = [quoted(name) for name in (START, END, *self.by)]
         results = [function.result(self.types.results[function.name]) for function in self.parsed]
         return empty_if(windows, select_sql(windows, [*names, *results]))
+
+    @cached_property
+    def late_columns(self) -> dict[str, str]:
+        """The columns of late rows, each with its name in a kernel's batch; none if nobody takes them."""
+        if not self.side or "late" not in self.context.taken:
+            return {}
+        return {name: f"_tidegate_{number}" for number, name in enumerate(self.rows.columns)}
+
+    def folded(
+        self,
+        batch: DataFrame,
+        arriving: Sequence[StructField],
+        grouped_by: Sequence[str],
+        held: Remembered,
+        work: Fold,
+        stored: Sequence[StructField],
+    ) -> dict[str, DataFrame]:
+        """Let a kernel work on rows as partial results, and return the operator's streams.
+
+        arriving: the batch's columns that are brought to it. stored: the columns of the windows that it emits.
+        """
+        from pyspark.sql.types import StructField
+
+        of, given = {field.name: field for field in batch.schema.fields}, self.given(stored)
+        late = [StructField(name, of[alias].dataType) for name, alias in self.late_columns.items()]
+        replaces = self.on_update or bool(self.allowed)
+        folded = fold_rows(
+            batch.select(*(quoted(field.name) for field in arriving)),
+            arriving,
+            grouped_by,
+            [held],
+            work,
+            stored if given is None else given.fields,
+            is_empty=is_known_empty(self.rows),
+            keeps_rows=not late,
+            enters=IS_NOW,
+            wants_replaced=replaces and self.context.replaced_is_taken,
+            made=None if given is None else given.made,
+            apart={"late": late} if late else {},
+        )
+        self.count(**folded.counts)
+        streams = {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
+        results = streams if given is not None else {name: self.results(frame) for name, frame in streams.items()}
+        return {**results, **folded.apart}
 
     def given(self, stored: Sequence[StructField]) -> Given | None:
         """Return the same as workers make it of stored windows with these columns. None: they cannot."""

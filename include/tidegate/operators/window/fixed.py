@@ -10,16 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tidegate.operators.by_workers.merged import IS_NOW
 from tidegate.operators.by_workers.windows import WEIGHT, MergedWindows
 from tidegate.operators.functions import NOT_MERGED, RowPartials, lift, merges_of, reduced, why_not_merged
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
-from tidegate.spark.known import empty_like, is_known_empty
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.spark.known import empty_like
+from tidegate.state.folding import Remembered
 from tidegate.state.lateness import Over, closing_sql, closing_starts, ended, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ class FixedWindows:
         lifted = self._lift_rows(rows)
         why = NOT_MERGED if lifted is None else why_not_merged(lifted)
         if lifted is not None and why is None:
-            return self._by_kernel(rows, lifted)
+            return self._by_kernel(lifted)
         w.context.computing.by_spark(why)
         if w.side:
             rows = w.context.persist(rows)
@@ -68,17 +66,16 @@ class FixedWindows:
 
     # -- sums and extremes: in one go --------------------------------------------------------------
 
-    def _by_kernel(self, rows: DataFrame, lifted: RowPartials) -> dict[str, DataFrame]:
+    def _by_kernel(self, lifted: RowPartials) -> dict[str, DataFrame]:
         """Return the streams, of partial results per window."""
         from pyspark.sql.types import StructField
 
-        w, is_empty = self.windowing, is_known_empty(rows)
+        w = self.windowing
         of = {field.name: field for field in lifted.rows.schema.fields}
         end = StructField(END, of[START].dataType)
         keys, partials = [of[name] for name in w.keys], [of[name] for name in lifted.ops]
-        late = {name: of[alias] for name, alias in self._late_columns.items()}
         due = None if w.on_update else closing_starts(w.limits, self.size)
-        state = Remembered(
+        held = Remembered(
             w.state,
             [*keys, end, *partials],
             START,
@@ -86,48 +83,10 @@ class FixedWindows:
             None if due is None or due.after is None else due.after + 1,
             over=None if w.limits.late is None else Over(END, w.limits.late),
         )
-        work = MergedWindows(
-            w.by,
-            START,
-            END,
-            lifted.ops,
-            self.size,
-            w.limits,
-            w.on_update,
-            lifted.fixed,
-            self._late_columns or None,
-        )
-        stored = [of[START], end, *(of[name] for name in w.by), *partials]
-        given = w.given(stored)
-        replaces = w.on_update or bool(w.allowed)
-        brought = [field for field in of.values() if field.name not in lifted.fixed]
-        batch = lifted.rows.select(*(quoted(field.name) for field in brought))
-        folded = fold_rows(
-            batch,
-            brought,
-            w.keys,
-            [state],
-            work,
-            stored if given is None else given.fields,
-            is_empty=is_empty,
-            keeps_rows=not late,
-            enters=IS_NOW,
-            wants_replaced=replaces and w.context.replaced_is_taken,
-            made=None if given is None else given.made,
-            apart={"late": [StructField(name, field.dataType) for name, field in late.items()]} if late else {},
-        )
-        w.count(**folded.counts)
-        streams = {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
-        results = streams if given is not None else {name: w.results(frame) for name, frame in streams.items()}
-        return {**results, **folded.apart}
-
-    @cached_property
-    def _late_columns(self) -> dict[str, str]:
-        """The columns of late rows, each with its name in the batch; none if nobody takes them."""
-        w = self.windowing
-        if not w.side or "late" not in w.context.taken:
-            return {}
-        return {name: f"_tidegate_{number}" for number, name in enumerate(w.rows.columns)}
+        late = w.late_columns or None
+        work = MergedWindows(w.by, START, END, lifted.ops, self.size, w.limits, w.on_update, lifted.fixed, late)
+        arriving = [field for field in of.values() if field.name not in lifted.fixed]
+        return w.folded(lifted.rows, arriving, w.keys, held, work, [of[START], end, *keys[1:], *partials])
 
     def _lift_rows(self, rows: DataFrame) -> RowPartials | None:
         """Return partial results per window, in possibly several rows for one window. Null: rows without a time. None:
@@ -137,7 +96,7 @@ class FixedWindows:
         they are.
         """
         w, whole = self.windowing, self.pane == self.size
-        aside = [f"{quoted(name)} AS {alias}" for name, alias in self._late_columns.items()]
+        aside = [f"{quoted(name)} AS {alias}" for name, alias in w.late_columns.items()]
         micros = w.micros_sql(rows)
         if whole:
             start = f"timestamp_micros({micros} - pmod({micros}, {self.size}L)) AS {START}"

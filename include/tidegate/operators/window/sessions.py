@@ -14,16 +14,15 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from typing import TYPE_CHECKING
 
-from tidegate.operators.by_workers.merged import IS_NOW
 from tidegate.operators.by_workers.sessions import MergedSessions
 from tidegate.operators.functions import NOT_MERGED, RowPartials, lift, why_not_merged
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.folding import Remembered
 from tidegate.state.lateness import closing_sql, ended_micros_sql, ended_sql, open_sql
 
 if TYPE_CHECKING:
@@ -42,12 +41,12 @@ class SessionWindows:
     def run(self, rows: DataFrame) -> Mapping[str, DataFrame]:
         """Return the operator's streams."""
         w = self.windowing
-        late = self._late_columns
-        aside = [f"{w.micros_sql(rows)} AS _at", *(f"{quoted(name)} AS {alias}" for name, alias in late.items())]
-        lifted = lift(w.parsed, rows, w.by, w.types.partials, aside) if w.by else None
+        aside = (f"{quoted(name)} AS {alias}" for name, alias in w.late_columns.items())
+        before = [f"{w.micros_sql(rows)} AS _at", *aside]
+        lifted = lift(w.parsed, rows, w.by, w.types.partials, before) if w.by else None
         why = NOT_MERGED if lifted is None else why_not_merged(lifted)
         if lifted is not None and why is None:
-            return self._by_kernel(rows, lifted)
+            return self._by_kernel(lifted)
         w.context.computing.by_spark(why if w.by else "it has no key")
         if w.side:
             rows = w.context.persist(rows)
@@ -55,15 +54,15 @@ class SessionWindows:
         results = {name: w.results(frame) for name, frame in self._by_algebra(rows).items()}
         return results if lost is None else {**results, "late": lost}
 
-    def _by_kernel(self, rows: DataFrame, lifted: RowPartials) -> dict[str, DataFrame]:
+    def _by_kernel(self, lifted: RowPartials) -> dict[str, DataFrame]:
         """Return the streams, of rows as partial results."""
         from pyspark.sql import types as T
 
-        w, late, limits = self.windowing, self._late_columns, self.windowing.limits
+        w, late, limits = self.windowing, self.windowing.late_columns, self.windowing.limits
         of = {field.name: field for field in lifted.rows.schema.fields}
         keys, partials = [of[name] for name in w.by], [of[name] for name in lifted.ops]
         start, end = (T.StructField(name, T.TimestampType()) for name in (START, END))
-        stands = w.on_update or (is_known_empty(rows) and limits.closed == limits.closed_before)
+        stands = w.on_update or (is_known_empty(w.rows) and limits.closed == limits.closed_before)
         held = Remembered(
             w.state,
             [start, *keys, end, *partials],
@@ -73,37 +72,8 @@ class SessionWindows:
             moves=True,
         )
         work = MergedSessions(w.by, START, END, lifted.ops, self.gap, limits, w.on_update, late or None)
-        lost = [of[alias] for alias in late.values()]
-        arriving = [*keys, T.StructField("_at", T.LongType()), *partials, *lost]
-        stored = [start, end, *keys, *partials]
-        given, replaces = w.given(stored), w.on_update or bool(w.allowed)
-        batch = lifted.rows.select(*(quoted(field.name) for field in arriving))
-        folded = fold_rows(
-            batch,
-            arriving,
-            w.by,
-            [held],
-            work,
-            stored if given is None else given.fields,
-            is_empty=is_known_empty(rows),
-            keeps_rows=not late,
-            enters=IS_NOW,
-            wants_replaced=replaces and w.context.replaced_is_taken,
-            made=None if given is None else given.made,
-            apart={"late": [T.StructField(name, of[alias].dataType) for name, alias in late.items()]} if late else {},
-        )
-        w.count(**folded.counts)
-        streams = {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
-        results = streams if given is not None else {name: w.results(frame) for name, frame in streams.items()}
-        return {**results, **folded.apart}
-
-    @cached_property
-    def _late_columns(self) -> dict[str, str]:
-        """The columns of late rows, each with its name in the batch; none if nobody takes them."""
-        w = self.windowing
-        if not w.side or "late" not in w.context.taken:
-            return {}
-        return {name: f"_tidegate_{number}" for number, name in enumerate(w.rows.columns)}
+        arriving = [*keys, T.StructField("_at", T.LongType()), *partials, *(of[alias] for alias in late.values())]
+        return w.folded(lifted.rows, arriving, w.by, held, work, [start, end, *keys, *partials])
 
     def _by_algebra(self, rows: DataFrame) -> dict[str, DataFrame]:
         w = self.windowing

@@ -32,6 +32,7 @@ __all__ = [
     "APART",
     "COUNTED",
     "HOT_KEY",
+    "IS_NOW",
     "SPILLED",
     "TIED",
     "Fold",
@@ -42,6 +43,7 @@ __all__ = [
     "Sought",
     "Tied",
     "fold",
+    "now_and_before",
     "through_spark",
 ]
 
@@ -53,6 +55,8 @@ TIED: Final = -9
 """The kind of a line that says that the ids of stored rows are needed."""
 HOT_KEY: Final = -10
 """The kind of a line about a key that has more rows than memory can hold: its name is the key, its size the bytes."""
+IS_NOW: Final = "_new"
+"""The column of rows to emit that says whether a row holds now, or is one that was emitted before and is replaced."""
 SPILLED: Final = -11
 """The kind of a line that says how many bytes have been written to local disk."""
 
@@ -83,6 +87,16 @@ class Folded:
     """The rows of the operator's other outputs, by their names: such as late ones."""
     in_order: bool = False
     """Whether changed rows stand in the order of their keys, null last, so that nobody need sort them."""
+
+
+def now_and_before(parts: Iterable[tuple[bool, pa.Table]], names: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield rows to emit, of tables that hold now (True) or did before. names: their columns."""
+    import numpy as np
+    import pyarrow as pa
+
+    for is_now, rows in parts:
+        said: Any = pa.array(np.repeat(is_now, rows.num_rows))
+        yield rows.select(list(names)).append_column(IS_NOW, said)
 
 
 class Fold(Protocol):
