@@ -92,6 +92,26 @@ def test_rows_are_the_same_whether_workers_reach_files_or_spark_brings_them(
     assert rows(play_in_four(tmp_path / "spark", spark)) == by_files
 
 
+@pytest.mark.parametrize("by_files", [True, False])
+def test_of_rows_that_are_as_great_the_same_one_stays_however_they_come(
+    by_files: bool, tmp_path: Path, spark: Any, out_of_reach: Callable[[], None]
+) -> None:
+    """Stored rows do not hold what tells them apart from others: Spark brings it along."""
+
+    def newest(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k long, day date, v string")
+        rows.latest(by="k", order_by="day", uid="it").sink("out", DeltaUpsert("tables/out", keys=["k"]))
+
+    if not by_files:
+        out_of_reach()
+    rows = [{"k": k, "day": "2026-01-01", "v": f"{k} {n}"} for n in range(5) for k in range(3)]
+    together = SmallPipeline(tmp_path / "together", spark, newest)
+    together.play([rows])
+    apart = SmallPipeline(tmp_path / "apart", spark, newest)
+    apart.play([rows[begin : begin + 3] for begin in range(0, 15, 3)])
+    assert sorted(map(str, apart.rows("tables/out"))) == sorted(map(str, together.rows("tables/out")))
+
+
 VISITS = [
     {"page": None if n % 5 == 0 else f"p{n % 2}", "visitor": None if n % 7 == 0 else n % 4, "city": f"c{n % 3}"}
     for n in range(24)

@@ -7,8 +7,11 @@ Python workers, and is told the watermark, never the time of day.
 
 from __future__ import annotations
 
+import ast
+import inspect
+import textwrap
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,17 +19,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.by_workers.ranked import in_order
-from tidegate.operators.inputs import key_problems, need_keys, refuse_own
+from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own
 from tidegate.operators.join.time_bounds import LATE, need_time
 from tidegate.operators.retractions.key import ChangelogKey, key_of
+from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.spark.event_time import time_micros_sql, time_problems
-from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.known import is_known_empty, no_rows, renamed, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.folding import IS_NOW, Folded
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers
+from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.lateness import Lateness
@@ -162,7 +166,10 @@ class KeyedOperator(Operator):
     @property
     def parameters(self) -> Json:
         """What sets it apart from others of its class: its attributes, as texts."""
-        return {name: repr(value) for name, value in sorted(vars(self).items())}
+        return {
+            name: repr(sorted(value, key=repr) if isinstance(value, set | frozenset) else value)
+            for name, value in sorted(vars(self).items())
+        }
 
     def describe(self) -> Json:
         own: Json = {"by": list(self.by), "state": self.state, "emits": self.emits, "event_time": self.event_time}
@@ -170,7 +177,8 @@ class KeyedOperator(Operator):
 
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"operator": self.kind, "by": list(self.by), "version": self.version}
-        return meaning | ({"event_time": [self.event_time]} if self._is_timed else {})
+        meaning |= {"event_time": [self.event_time]} if self._is_timed else {}
+        return meaning | ({"what it shows": _syntax_of(type(self).shows)} if self.updates else {})
 
     def code(self) -> object:
         return type(self).step
@@ -182,6 +190,11 @@ class KeyedOperator(Operator):
         if isinstance(self.by, str):
             return [f"by={self.by!r}: write a list of columns"]
         problems = key_problems(list(self.by))
+        problems += [
+            f"{name}={text}: what sets it apart has to be told alike in every process; give its class a __repr__"
+            for name, text in self.parameters.items()
+            if " at 0x" in str(text)
+        ]
         kept: dict[str, str] = {}
         for name in ("state", "emits"):
             try:
@@ -191,7 +204,8 @@ class KeyedOperator(Operator):
                 continue
             kept = columns if name == "state" else kept
             problems += [f"{name} has {n!r}, a name of tidegate's own" for n in columns if n.startswith("_")]
-        if twice := sorted(kept.keys() & set(self.by)):
+        keys = {name.casefold() for name in self.by}
+        if twice := sorted(name for name in kept if name.casefold() in keys):
             problems.append(f"state has {', '.join(twice)}, which by names: keys are kept anyway")
         if self.due is not None and kept.get(self.due, "timestamp") != "timestamp":
             problems.append(f"due={self.due!r} is {kept[self.due]}: expected a timestamp")
@@ -201,16 +215,19 @@ class KeyedOperator(Operator):
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         from pyspark.sql import types as T
+        from pyspark.sql.pandas.types import to_arrow_schema
 
         rows, marks = inputs[0], context.watermarks
         need_keys(rows, self.by, "by", context)
         refuse_own(rows, context)
+        refuse_own(rows, context, ["_at", "_row"])
         of, at = {field.name: field for field in rows.schema.fields}, "0L"
         if self._is_timed:
             at = time_micros_sql(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
         kept, given = self._kept([of[name] for name in self.by]), _columns(self.emits)
         now = marks.now_micros if self._is_timed else None
-        due = self.due if now is not None and marks.moved else None
+        is_empty = is_known_empty(rows)
+        due = self.due if now is not None and (marks.moved or not is_empty) else None
         takes_late = LATE in context.taken
         work = KeyedWork(
             self,
@@ -218,6 +235,7 @@ class KeyedOperator(Operator):
             [field.name for field in kept],
             Clock(context.clock, marks.now if self._is_timed else None, marks.before if self._is_timed else None),
             marks.before_micros if self._is_timed else None,
+            to_arrow_schema(T.StructType(given), timezone="UTC"),
         )
         folded = fold_rows(
             select_sql(rows, [*map(quoted, of), f"{at} AS _at", *row_halves(rows)]),
@@ -226,7 +244,7 @@ class KeyedOperator(Operator):
             [Remembered(context.state(list(self.by)), kept, due, now if due is not None else None, moves=True)],
             work,
             given,
-            is_empty=is_known_empty(rows),
+            is_empty=is_empty,
             keeps_rows=False,
             enters=IS_NOW if self.updates else None,
             wants_replaced=self.updates and context.replaced_is_taken,
@@ -241,25 +259,31 @@ class KeyedOperator(Operator):
     def shown(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
-        if states[""] is None or not self.updates:
+        stored = states[""]
+        if stored is None or not self.updates:
             return None
         from pyspark.sql.pandas.types import to_arrow_schema
-        from pyspark.sql.types import StructType
+        from pyspark.sql.types import StructField, StructType
 
-        emitted = StructType(_columns(self.emits))
-        names, schema = (
-            [*self.by, *(field.name for field in _columns(self.state))],
-            to_arrow_schema(emitted, timezone="UTC"),
-        )
-        shows, columns = self.shows, emitted.names
+        of = {field.name: field for field in inputs[0].schema.fields}
+        kept, emitted = self._kept([of[name] for name in self.by]), _columns(self.emits)
+        like = no_rows(context.spark, StructType(kept))
+        rows = recalled(context.state(list(self.by)), stored, like, context)
+        names, columns = [field.name for field in kept], [field.name for field in emitted]
+        shows, schema = self.shows, to_arrow_schema(StructType(emitted), timezone="UTC")
+        numbers = [f"c{place}" for place in range(len(emitted))]
 
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
 
             for batch in batches:
-                yield from shows(pa.Table.from_batches([batch])).select(columns).cast(schema).to_batches()
+                shown = shows(pa.Table.from_batches([batch.rename_columns(names)]))
+                yield from shown.select(columns).cast(schema).rename_columns(numbers).to_batches()
 
-        return states[""].select(*map(quoted, names)).mapInArrow(work, emitted)
+        # Spark stumbles over dots in names.
+        numbered = renamed(rows.select(*map(quoted, names)), [f"c{place}" for place in range(len(names))])
+        made = StructType([StructField(name, field.dataType) for name, field in zip(numbers, emitted, strict=True)])
+        return renamed(numbered.mapInArrow(work, made), columns)
 
 
 def _columns(ddl: str) -> list[StructField]:
@@ -282,6 +306,8 @@ class KeyedWork:
     clock: Clock
     late: int | None
     """Rows before this time are late. None: none are."""
+    emits: pa.Schema
+    """The columns of its rows."""
 
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         import numpy as np
@@ -291,9 +317,9 @@ class KeyedWork:
         late, counts = self._late(arrived)
         lost = arrived.filter(pa.array(late)).select(list(self.columns))
         rows = arrived.filter(pa.array(~late))
-        codes = codes_of([rows.select(by)], by)[0]
-        rows = rows.take(pa.array(in_order(rows, codes, [("_at", True), ("_row", True)])))
-        before = stored[0].select([GROUP, *self.kept]).combine_chunks()
+        rows = rows.take(pa.array(in_order(rows, _ranks(rows, by), [("_at", True), ("_row", True)])))
+        before = stored[0].select([GROUP, *self.kept])
+        before = before.take(pa.array(order_of(before, by))).combine_chunks()
         step = self.operator.step(rows.select(list(self.columns)), before.select(list(self.kept)), self.clock)
         if not isinstance(step, StepResult):
             raise self._wrong(f"step returned {type(step).__name__}", "a StepResult")
@@ -314,7 +340,7 @@ class KeyedWork:
         changes = changes.append_column(GROUP, keys[GROUP].take(pa.array(places)))
         changes = changes.append_column(DELETED, pa.array(np.repeat([False, True], [puts.num_rows, gone.num_rows])))
         shown = before.filter(pa.array(np.isin(known[rows.num_rows :], numbers)))
-        return Folded([changes], self._given(step, puts, shown), counts, {LATE: lost})
+        return Folded([changes], list(self._given(step, puts, shown)), counts, {LATE: lost})
 
     def _late(self, arrived: pa.Table) -> tuple[Any, dict[str, int]]:
         import numpy as np
@@ -333,12 +359,12 @@ class KeyedWork:
 
         if not self.operator.updates:
             if step.rows is not None:
-                yield step.rows.select(self.operator.columns or [])
+                yield self._typed(step.rows, self.emits, "rows")
             return
         if step.rows is not None:
             raise self._wrong("step returned rows, and shows says what is shown", "one of both")
         for is_now, table in ((True, puts), (False, shown)):
-            rows = self.operator.shows(table.select(list(self.kept))).select(self.operator.columns or [])
+            rows = self._typed(self.operator.shows(table.select(list(self.kept))), self.emits, "what it shows")
             if rows.num_rows != table.num_rows:
                 raise self._wrong(f"shows made {rows.num_rows} rows of {table.num_rows} keys", "a row for each key")
             yield rows.append_column(IS_NOW, pa.array(np.repeat(is_now, rows.num_rows)))
@@ -348,15 +374,26 @@ class KeyedWork:
         import pyarrow as pa
 
         schema = pa.schema([like.schema.field(name) for name in names])
-        if table is None:
-            return schema.empty_table()
-        if missing := [name for name in names if name not in table.column_names]:
-            raise self._wrong(f"{what} lacks {', '.join(map(repr, missing))}", f"the columns {', '.join(names)}")
+        return schema.empty_table() if table is None else self._typed(table, schema, what)
+
+    def _typed(self, table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
+        """Return the table's columns of these names, in these types. A text is no number, even if it looks like one."""
+        import pyarrow as pa
+
+        if not isinstance(table, pa.Table):
+            raise self._wrong(f"{what} is a {type(table).__name__}", "a table of pyarrow's")
+        if missing := [name for name in schema.names if name not in table.column_names]:
+            raise self._wrong(f"{what} lacks {', '.join(map(repr, missing))}", f"the columns {', '.join(schema.names)}")
+        table = table.select(schema.names)
+        texts = [f.name for f in table.schema if pa.types.is_string(f.type) and not _is_text(schema.field(f.name).type)]
         try:
-            return table.select(list(names)).cast(schema).combine_chunks()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            kinds = ", ".join(f"{field.name} {field.type}" for field in table.select(list(names)).schema)
-            raise self._wrong(f"{what} has other types: {kinds}", str(schema).replace("\n", ", ")) from error
+            cast = None if texts else table.cast(schema).combine_chunks()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+            cast = None
+        if cast is None:
+            kinds = ", ".join(f"{field.name} {field.type}" for field in table.schema)
+            raise self._wrong(f"{what} has other types: {kinds}", str(schema).replace("\n", ", "))
+        return cast
 
     def _wrong(self, what: str, expected: str) -> Invalid:
         name = type(self.operator).__name__
@@ -366,6 +403,33 @@ class KeyedWork:
             help=f"correct {name}.step; tidegate.testing.OperatorContract finds such mistakes without Spark",
             reason="BAD_STEP",
         )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _syntax_of(function: Callable[..., object]) -> str:
+    """Return a hash of a function's syntax: comments and layout do not count."""
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except OSError:
+        return ""
+    return sha256(ast.dump(ast.parse(source)).encode())[:16]
+
+
+def _ranks(rows: pa.Table, by: Sequence[str]) -> Any:
+    """Return a number for each row, in the order of keys, equal where they are."""
+    import numpy as np
+
+    places, starts = order_and_firsts(rows, by)
+    begins = np.zeros(rows.num_rows, np.int64)
+    begins[starts[1:]] = 1
+    ranks = np.empty(rows.num_rows, np.int64)
+    ranks[places] = np.cumsum(begins)
+    return ranks
 
 
 def _places(known: Any, sought: Any) -> Any:

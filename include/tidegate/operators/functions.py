@@ -18,7 +18,7 @@ from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
 from tidegate.spark.known import empty_if, select_sql
 from tidegate.state.arrow import workers
-from tidegate.state.keyed import Given, schema_of
+from tidegate.state.keyed import Given, collated_names, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -466,6 +466,8 @@ def lift(
 def why_not_merged(partials: RowPartials) -> str | None:
     """Return why workers do not merge such partial values, if they do not: they would add or compare otherwise."""
     fields = [field for field in partials.rows.schema.fields if field.name in partials.ops]
+    if collated := collated_names(fields):
+        return f"column {collated[0]} has a collation"
     return workers.why_not_merged(schema_of(fields), (), partials.ops)
 
 

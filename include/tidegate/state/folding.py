@@ -92,10 +92,12 @@ class Remembered:
         merging = replace(merging, over=self.over)
         return Lookup(merging, grouped_by, time=self.time, ends=self.ends, since=self.since, moves=self.moves)
 
-    def found_by_spark(self, batch: DataFrame | None, grouped_by: Sequence[str], *, with_ids: bool) -> DataFrame | None:
+    def found_by_spark(
+        self, batch: DataFrame | None, grouped_by: Sequence[str], groups: int, *, with_ids: bool
+    ) -> DataFrame | None:
         """Return the stored rows that workers would look up; some of them twice. None: there are none.
 
-        batch: None if it has no rows. with_ids: also their ids.
+        batch: None if it has no rows. groups: into how many key groups rows are put. with_ids: also their ids.
         """
         from pyspark.sql import functions as F
 
@@ -118,9 +120,12 @@ class Remembered:
             return None
         rows = aligned[0] if len(aligned) == 1 else aligned[0].unionAll(aligned[1])
         ids = row_halves(aligned[0]) if with_ids else []
-        return select_sql(rows, [f"{key_group(grouped_by, state.groups)} AS {GROUP}", *map(quoted, kinds), *ids])
+        return select_sql(rows, [f"{key_group(grouped_by, groups)} AS {GROUP}", *map(quoted, kinds), *ids])
 
     def _ending_by_spark(self, time: str, ends: int) -> DataFrame | None:
+        base = self.state.base
+        if base is None or time not in {field["name"] for field in base.columns["fields"]}:
+            return None  # the column is new: nothing has a time yet
         kind = next(field.dataType.typeName() for field in self.columns if field.name == time)
         at = quoted(time) if kind == "long" else f"unix_micros({quoted(time)})"
         where = f"{at} < {ends}" + (f" AND {at} >= {self.since}" if self.since is not None else "")
@@ -197,12 +202,11 @@ def fold_rows(
     if is_empty and not any(_has_work(remembered) for remembered in states):
         # Nor does it take new columns: the operator's other states do not, either.
         return asked.nothing()
-    for remembered, schema in zip(states, asked.schemas, strict=True):
-        if remembered.state.is_kept:
-            remembered.state.checked(schema)
-            remembered.state.regroup(grouped_by)
+    for remembered, schema in zip(states, asked.schemas if asked.keeps else (), strict=False):
+        remembered.state.checked(schema)
+        remembered.state.regroup(grouped_by)
     if (why := asked.why_not_by_files()) is not None:
-        return asked.through_spark(why)
+        return asked.through_spark(why, with_ids=getattr(work, "may_tie", False))
     holding = [[each.state for each in states], *([[beside]] if beside is not None else [])]
     light = workers.are_light(asked.fields, *(_files(holding) if keeps_rows else ()))
     folded = asked.by_files(light=light)
@@ -261,13 +265,13 @@ class _KernelRun:
             return workers.OUT_OF_REACH
         if len({remembered.state.groups for remembered in self.states}) > 1:
             return "its states have been begun with different numbers of key groups"
-        for remembered, schema in zip(self.states, self.schemas, strict=True):
-            if (why := workers.why_not_merged(schema, remembered.state.keys, {})) is not None:
-                return why
         outputs = [self.main, *self.others.values()]
         for given in (*(output.columns for output in outputs), self.fields):
             if collated := collated_names(given):
                 return f"column {collated[0]} has a collation"
+        for remembered, schema in zip(self.states, self.schemas, strict=True):
+            if (why := workers.why_not_merged(schema, remembered.state.keys, {})) is not None:
+                return why
         for schema in (*self.schemas, *(output.schema for output in outputs), schema_of(self.fields)):
             if (why := workers.why_not_written(schema)) is not None:
                 return why
@@ -304,7 +308,9 @@ class _KernelRun:
                 stored=[arrow_schema(schema, list(columns(schema))) for schema in self.schemas],
                 stored_by=[each.state.keys for each in self.states],
                 work=self.work,
-                arriving=Arriving([arrow_schema(arriving, list(columns(arriving)))], prepared=self._prepared),
+                arriving=Arriving(
+                    [arrow_schema(arriving, list(columns(arriving)))], prepared=self._prepared, by=self.grouped_by
+                ),
                 by=self.grouped_by,
                 groups=first.groups,
                 count=count,
@@ -365,7 +371,7 @@ class _KernelRun:
         halves = [StructField(name, LongType()) for name in HALVES] if with_ids else []
         kinds: list[tuple[DataFrame | None, list[StructField]]] = [(batch, _nullable(self.fields))]
         for remembered in self.states:
-            found = remembered.found_by_spark(batch, self.grouped_by, with_ids=with_ids)
+            found = remembered.found_by_spark(batch, self.grouped_by, first.groups, with_ids=with_ids)
             kinds.append((found, _nullable([group, *remembered.columns, *halves])))
         arriving, incoming = _side_by_side([fields for _, fields in kinds])
         changes = [_nullable([*each.columns, StructField(DELETED, BooleanType())]) for each in self.states]
@@ -392,7 +398,7 @@ class _KernelRun:
                 stored=[schema.empty_table().schema for schema in arrow[1:]],
                 stored_by=[each.state.keys for each in self.states],
                 work=self.work,
-                arriving=Arriving(arrow, incoming, self._prepared),
+                arriving=Arriving(arrow, incoming, self._prepared, self.grouped_by),
                 by=self.grouped_by,
                 groups=first.groups,
                 count=count,

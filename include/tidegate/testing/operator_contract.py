@@ -155,7 +155,8 @@ class _Played:
             arrived = arrived.append_column(name, column)
         known = pa.Table.from_pylist(stored, kept).append_column(GROUP, pa.array([0] * len(stored), pa.int32()))
         late = None if clock.before is None else _micros(clock.before)
-        folded = KeyedWork(operator, self.schema.names, kept.names, clock, late)(arrived, [known])
+        emits = pa.schema(_columns(operator.emits))
+        folded = KeyedWork(operator, self.schema.names, kept.names, clock, late, emits)(arrived, [known])
         for given in folded.given:
             for row in given.to_pylist():
                 sign = 1 if row.pop(IS_NOW, True) else -1

@@ -60,6 +60,11 @@ class Wrong(KeyedOperator):
         rows = [{"k": key, "n": 1} for key in keys]
         types = pa.schema([("k", pa.string()), ("n", pa.string() if self.how == "types" else pa.int64())])
         table = pa.Table.from_pylist([{"k": row["k"], "n": "x" if self.how == "types" else 1} for row in rows], types)
+        if self.how == "rows are a list":
+            return StepResult(rows=rows)  # type: ignore[arg-type]
+        if self.how.startswith("rows"):
+            texts = pa.table({"k": ["a"], "n": ["5"]})
+            return StepResult(rows=table.select(["k"]) if self.how == "rows lack" else texts)
         if self.how == "nothing":
             return None  # type: ignore[return-value]
         return StepResult(state=table.select(["k"]) if self.how == "lacks" else table)
@@ -91,12 +96,35 @@ class TestOfWrong(OperatorContract):
         ("types", "state has other types"),
         ("lacks", "state lacks 'n'"),
         ("nothing", "step returned NoneType"),
+        ("rows lack", "rows lacks 'n'"),
+        ("rows are texts", "rows has other types"),
+        ("rows are a list", "rows is a list"),
     ],
 )
 def test_what_a_function_returns_is_checked(how: str, said: str) -> None:
     with pytest.raises(Invalid, match=said) as refused:
         TestOfWrong(Wrong(how)).test_two_attempts_give_the_same(0)
     assert refused.value.reason == "BAD_STEP"
+
+
+class Seen(Wrong):
+    """Notes what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.got: list[tuple[list[Any], list[Any]]] = []
+
+    def step(self, arrived: pa.Table, stored: pa.Table, clock: Clock) -> StepResult:
+        self.got.append((arrived["k"].to_pylist(), stored["k"].to_pylist()))
+        keys = sorted(set(arrived["k"].to_pylist()))
+        return StepResult(state=pa.table({"k": keys, "n": [1] * len(keys)}))
+
+
+def test_rows_come_in_the_order_of_keys_whatever_order_they_came_in() -> None:
+    operator = Seen()
+    contract = TestOfWrong(operator)
+    contract._played([[{"k": k, "v": 1} for k in "bca"], [{"k": k, "v": 1} for k in "cab"]])
+    assert operator.got == [(["a", "b", "c"], []), (["a", "b", "c"], ["a", "b", "c"])]
 
 
 class Last(Wrong):
@@ -129,6 +157,8 @@ def test_an_operator_that_goes_by_the_cut_does_not_keep_the_contract() -> None:
         ({"emits": "k strin"}, "emits='k strin'"),
         ({"due": "n"}, "due='n' is bigint: expected a timestamp"),
         ({"due": "until"}, "due='until' is no column of state"),
+        ({"by": ("K",), "state": "k int"}, "state has k, which by names"),
+        ({"how": object()}, "what sets it apart has to be told alike in every process"),
     ],
 )
 def test_a_declaration_is_checked(attributes: dict[str, Any], said: str) -> None:

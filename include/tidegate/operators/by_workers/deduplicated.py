@@ -83,6 +83,16 @@ class RowsApart:
         )
         return Folded([changes], [_emitted(rows, self.columns)], counts, {LATE: _emitted(late, self.columns)})
 
+    def fewer(self, arrived: pa.Table) -> pa.Table:
+        """Return the first row of each key and time, and all that are late."""
+        import numpy as np
+        import pyarrow as pa
+
+        rows, late, _ = self._on_time(arrived)
+        (codes,) = codes_of([rows.select(self.by)], self.by)
+        firsts = _firsts(rows, codes, integers(rows["_at"]), np.arange(rows.num_rows), each_time=True)
+        return pa.concat_tables([rows.take(pa.array(firsts)), late]).select(arrived.column_names)
+
     def _on_time(self, arrived: pa.Table) -> tuple[pa.Table, pa.Table, dict[str, int]]:
         """Return the rows that are on time, the others, and the numbers of these."""
         import numpy as np

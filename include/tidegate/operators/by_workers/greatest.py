@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidegate.delta.as_python import python_rows
 from tidegate.operators.by_workers.ordered import ordered
@@ -27,6 +27,9 @@ class GreatestRow:
     hold. Stored rows do not hold it: where one is equal in the order to a row that is no copy of it, Spark has to bring
     it along.
     """
+
+    may_tie: ClassVar[bool] = True
+    """Where Spark brings stored rows, it brings their ids, too."""
 
     by: Sequence[str]
     order: Sequence[str]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
-from tidegate.delta.as_python import python_values
 from tidegate.delta.order_by import sortable
 
 if TYPE_CHECKING:
@@ -20,22 +18,27 @@ def ordered(*columns: pa.Array) -> list[Any]:
 
     if not pa.types.is_nested(columns[0].type):
         return [sortable(column) for column in columns]
-    values = [python_values(column) for column in columns]
-    keys = [_key(value) for value in itertools.chain(*values)]
-    ranks = {repr(key): rank for rank, key in enumerate(sorted(keys))}
-    numbers = iter([ranks[repr(key)] for key in keys])
-    pairs = [[(value, next(numbers)) for value in own] for own in values]
-    return [pa.array([None if value is None else rank for value, rank in own], pa.int64()) for own in pairs]
+    keys = [[_key(value) if value.is_valid else None for value in column] for column in columns]
+    ranks = {key: rank for rank, key in enumerate(sorted({key for own in keys for key in own if key is not None}))}
+    return [pa.array([None if key is None else ranks[key] for key in own], pa.int64()) for own in keys]
 
 
-def _key(value: Any) -> tuple[Any, ...]:
+def _key(value: pa.Scalar) -> tuple[Any, ...]:
     """Return what sorts as a value does in Spark: within structs and arrays null is least, NaN is the greatest."""
-    if value is None:
+    import pyarrow.types as types
+
+    kind = value.type
+    if not value.is_valid:
         return (0,)
-    if isinstance(value, dict):
-        return (1, tuple(map(_key, value.values())))
-    if isinstance(value, list | tuple):
-        return (1, tuple(map(_key, value)))
-    if isinstance(value, float) and value != value:
-        return (2,)
-    return (1, value.encode() if isinstance(value, str) else value)
+    if types.is_struct(kind):
+        return (1, tuple(_key(value[place]) for place in range(kind.num_fields)))
+    if types.is_list(kind) or types.is_large_list(kind):
+        return (1, tuple(map(_key, value.values)))
+    if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
+        return (1, bytes(value.as_buffer()))
+    if types.is_temporal(kind):
+        return (1, value.value)
+    plain = value.as_py()
+    if isinstance(plain, float):
+        return (2,) if plain != plain else (1, plain + 0.0)
+    return (1, plain)

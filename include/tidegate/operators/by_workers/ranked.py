@@ -114,6 +114,8 @@ class Placed:
         else:
             stays = (now > 0) & (self.places[True] < self.work.n)
             chosen = np.flatnonzero((changed & stays) | ((was > 0) & ~stays & kept))
+        if not self.work.keeps_all and self.work.rank == "row_number":
+            now = np.minimum(now, self.work.n)  # as many as may be among the first, whether memory was short or not
         rows = self.rows.take(pa.array(chosen)).append_column("_n", pa.array(now[chosen]))
         return rows.append_column(DELETED, pa.array(~stays[chosen]))
 

@@ -78,8 +78,15 @@ class MergedWindows:
         return with_columns(arrived, {**self.fixed, WEIGHT: 1})
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
-        """Return the rows of each window and key as one, unless late ones are asked for."""
-        return arrived if self.late is not None else reduced_rows(arrived, self._keys, {**self.ops, WEIGHT: "sum"})
+        """Return the rows of each window and key as one; late ones that are asked for stay as they are."""
+        import pyarrow as pa
+
+        ops = {**self.ops, WEIGHT: "sum"}
+        if self.late is None:
+            return reduced_rows(arrived, self._keys, ops)
+        timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
+        taken, lost = (arrived.filter(pa.array(mask)) for mask in (timed & ~late, late | ~timed))
+        return pa.concat_tables([reduced_rows(taken, self._keys, ops), lost])
 
     def _ends_of(self, starts: pa.ChunkedArray) -> pa.Array:
         """Return the ends of windows with these starts: never more than the largest number."""

@@ -162,7 +162,7 @@ class Lookup:
             for group in range(file.num_row_groups):
                 metadata = file.metadata.row_group(group)
                 near = sought.within(metadata, columns.get(self.grouped_by[0]))
-                ending = time is not None and self._may_end(metadata, columns[time])
+                ending = time is not None and time in columns and self._may_end(metadata, columns[time])
                 if not (near or ending):
                     continue
                 keys = read(file, layout, looked_at, group)
@@ -171,7 +171,7 @@ class Lookup:
                     by = [keys[name].combine_chunks() for name in self.grouped_by]
                     column = partial(_column, file, layout, group)
                     places = near.places(by, column, is_whole_key=is_whole_key)
-                if ending:
+                if ending and time is not None:
                     places = np.union1d(places, np.flatnonzero(self._ends(keys[time])))
                 if len(places):
                     yield self._taken(file, group, keys, pa.array(places))
@@ -202,9 +202,9 @@ class Lookup:
         layout = self.state.layout
         for run in self.state.runs_in(self.state.runs, groups):
             with opened(run) as file:
-                place = _places(file)[time]
-                for group in range(file.num_row_groups):
-                    if self._may_end(file.metadata.row_group(group), place):
+                place = _places(file).get(time)  # a file of before there was the column has no row that ends
+                for group in range(file.num_row_groups if place is not None else 0):
+                    if place is not None and self._may_end(file.metadata.row_group(group), place):
                         rows = read(file, layout, list(dict.fromkeys([*self.grouped_by, time])), group)
                         yield rows.filter(pa.array(self._ends(rows[time]))).select(list(self.grouped_by))
 

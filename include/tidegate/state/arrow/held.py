@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.delta.as_python import python_value
 from tidegate.spark.row_id import with_row_ids
 from tidegate.state.arrow.keys_as_numbers import comparable, integers, is_whole
 from tidegate.state.columns import GROUP
@@ -107,6 +108,7 @@ def _numbers(column: Any) -> Any:
         filled = pc.fill_null(column, pa.scalar(0, column.type)) if column.null_count else column
         return integers(filled).astype(np.uint64) + (missing << np.uint64(63))
     column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    column = column.cast(pa.binary()) if pa.types.is_string(column.type) else column  # it may be no text
     coded = pc.dictionary_encode(column, null_encoding="encode")
     of_values = [hash(str(value)) & (1 << 63) - 1 for value in coded.dictionary.to_pylist()]
     return np.array(of_values, np.uint64)[coded.indices.to_numpy(zero_copy_only=False)]
@@ -164,6 +166,8 @@ class Held:
     """Whether there is but one key: it cannot be split."""
     _tables: list[list[Any]] = field(init=False)
     _bytes: int = 0
+    _is_hot: bool = False
+    """Whether there is but one key, and memory cannot hold its rows."""
     _reduce_at: int = field(init=False)
     _files: _SpilledFiles | None = None
     _at_least: int = 1
@@ -181,12 +185,15 @@ class Held:
             self._files.write(rows, number)
             return
         self._bytes += rows.nbytes
-        if self.is_alone and self._bytes > self._most and (self.fewer is None or number):
-            rows = rows.slice(0, 0 if any(self._tables) else 1)  # nobody can work on it, but it has to be named
+        if self._is_hot:
+            return
         self._tables[number].append(rows)
         if self._bytes > self._reduce_at:
             self._reduce()
-        if self._bytes > self._most and not self.is_alone:
+        if self._bytes > self._most and self.is_alone:
+            self._is_hot = True  # nobody can work on it: what is left is to name it
+            self._tables = [[table.slice(0, 1) for table in tables[:1]] for tables in self._tables]
+        elif self._bytes > self._most:
             self._split()
 
     @property
@@ -206,7 +213,7 @@ class Held:
         """Return the key of the first row, for people who may read rows."""
         for tables in self._tables:
             for rows in tables:
-                return ", ".join(f"{name} = {rows[name][0]}" for name in self.by)
+                return ", ".join(f"{name} = {python_value(rows[name][0])}" for name in self.by)
         return "a key of stored rows alone"
 
     def parts(self) -> Iterator[Held]:
@@ -364,6 +371,8 @@ class Arriving:
     """For each kind its columns, each with its name in what comes. Empty: the batch's rows come as they are."""
     prepared: Callable[[pa.Table], pa.Table] | None = None
     """Adds to the batch's rows what they come without."""
+    by: Sequence[str] = ()
+    """The keys: of two zeros one is shown, whichever comes first."""
 
     def add(self, batch: pa.RecordBatch, held: Held) -> None:
         """Give the rows of a batch of Spark's to those that are held."""
@@ -380,7 +389,14 @@ class Arriving:
             held.add(self._made(some, number), number)
 
     def _made(self, rows: pa.Table, number: int) -> pa.Table:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         rows = with_row_ids(rows.cast(self.schemas[number]))
+        for name in self.by:
+            if pa.types.is_floating(rows.schema.field(name).type):
+                place = rows.schema.get_field_index(name)
+                rows = rows.set_column(place, name, pc.add(rows[name], 0.0).cast(rows[name].type))
         return rows if number or self.prepared is None else self.prepared(rows)
 
     def schemas_held(self) -> list[pa.Schema]:
