@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.kit.sampling import turn_of
+from tests.spark.days import Days
 from tests.spark.small_pipeline import SmallPipeline, sources
-from tests.spark.test_interval_operators import Days
 from tidegate import Pipeline
 from tidegate.pipeline.declare import Stream
 from tidegate.sinks import DeltaAppend, DeltaUpsert
