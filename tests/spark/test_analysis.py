@@ -155,6 +155,20 @@ def test_another_type_than_the_tables_is_found_and_only_what_helps_is_suggested(
     assert "cast to the table's types" in told["BAD_OUTPUT"].help
 
 
+def test_a_state_that_cannot_continue_is_found_before_a_checkpoint_fails(tmp_path: Path, spark: Any) -> None:
+    def newest(amount: str) -> Pipeline:
+        pipeline = Pipeline("shop")
+        rows = pipeline.source("rows", TestSource(COLUMNS, *ROWS)).select("id", f"{amount} AS amount", "at")
+        rows.latest(by="id", order_by="at", uid="newest").sink("rows", DeltaUpsert("tables/rows", keys=["id"]))
+        return pipeline
+
+    with tidegate.testing.run(newest("amount"), tmp_path, spark=spark) as running:
+        running.checkpoint()
+    with tidegate.testing.run(newest("CAST(amount AS string)"), tmp_path, spark=spark) as running:
+        told = {error.reason: error for error in found(running, spark)}
+    assert "'amount' is string; the state has double" in str(told["STATE_CHANGED"])
+
+
 # -- the job -------------------------------------------------------------------------------------------------
 
 

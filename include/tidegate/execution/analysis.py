@@ -345,6 +345,8 @@ def _raised(call: Callable[[], object]) -> Iterator[TidegateError]:
 class _AnalysedState(TemporaryState):
     """A state of which the columns are checked against what it holds, and nothing is read or written."""
 
+    is_analysed = True
+
     def put(self, changes: DataFrame, *, deletes: bool = False) -> DataFrame:
         self.checked(schema_of(changes.schema.fields))
         return super().put(changes, deletes=deletes)

@@ -199,6 +199,8 @@ def fold_rows(
         made=made,
     )
     first = states[0].state
+    for remembered, schema in zip(states, asked.schemas if first.is_analysed else (), strict=False):
+        remembered.state.checked(schema)
     if is_empty and not any(_has_work(remembered) for remembered in states):
         # Nor does it take new columns: the operator's other states do not, either.
         return asked.nothing()

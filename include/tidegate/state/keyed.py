@@ -103,6 +103,8 @@ class KeyedState:
 
     is_kept: ClassVar[bool] = True
     """False: no later checkpoint reads it, so nothing is written."""
+    is_analysed: ClassVar[bool] = False
+    """Whether only its columns are looked at, before there are any rows."""
 
     def __init__(
         self,
