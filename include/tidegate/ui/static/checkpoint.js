@@ -344,7 +344,10 @@ const computedColumn = {
   cell: (row) => {
     const ways = ["workers", "spark"].filter((way) => row.computed.some((each) => each[way]));
     const why = [...new Set(row.computed.flatMap((each) => each.why))];
-    const named = ways.map((way) => (way === "spark" ? "Spark" : way)).join(" and ");
+    const spilled = sum(row.computed.map((each) => each.spilled ?? 0));
+    const named =
+      ways.map((way) => (way === "spark" ? "Spark" : way)).join(" and ") +
+      (spilled ? `, ${bytes(spilled)} spilled to disk` : "");
     return why.length ? `${named}: ${why.join("; ")}` : named;
   },
 };
