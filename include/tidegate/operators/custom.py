@@ -29,7 +29,7 @@ from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.spark.event_time import time_micros_sql, time_problems
 from tidegate.spark.known import is_known_empty, no_rows, renamed, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.arrow.folding import IS_NOW, Folded
+from tidegate.state.arrow.folding import IS_NOW, Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.folding import Remembered, fold_rows
@@ -224,7 +224,7 @@ class KeyedOperator(Operator):
         of, at = {field.name: field for field in rows.schema.fields}, "0L"
         if self._is_timed:
             at = time_micros_sql(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
-        kept, given = self._kept([of[name] for name in self.by]), _columns(self.emits)
+        kept, given = self._stored_columns([of[name] for name in self.by]), _columns(self.emits)
         now = marks.now_micros if self._is_timed else None
         is_empty = is_known_empty(rows)
         due = self.due if now is not None and (marks.moved or not is_empty) else None
@@ -253,7 +253,7 @@ class KeyedOperator(Operator):
         context.count(folded.counts)
         return {"": folded.rows, **({"-": folded.replaced} if self.updates else {}), **folded.apart}
 
-    def _kept(self, keys: Sequence[StructField]) -> list[StructField]:
+    def _stored_columns(self, keys: Sequence[StructField]) -> list[StructField]:
         return [*keys, *_columns(self.state)]
 
     def shown(
@@ -266,7 +266,7 @@ class KeyedOperator(Operator):
         from pyspark.sql.types import StructField, StructType
 
         of = {field.name: field for field in inputs[0].schema.fields}
-        kept, emitted = self._kept([of[name] for name in self.by]), _columns(self.emits)
+        kept, emitted = self._stored_columns([of[name] for name in self.by]), _columns(self.emits)
         like = no_rows(context.spark, StructType(kept))
         rows = recalled(context.state(list(self.by)), stored, like, context)
         names, columns = [field.name for field in kept], [field.name for field in emitted]
@@ -295,7 +295,7 @@ def _columns(ddl: str) -> list[StructField]:
 
 
 @dataclass(frozen=True)
-class KeyedWork:
+class KeyedWork(Kernel):
     """The kernel: it calls the operator's function, and checks what that returns."""
 
     operator: KeyedOperator

@@ -35,12 +35,12 @@ from tidegate.state.arrow import workers
 from tidegate.state.arrow.folding import (
     APART,
     COUNTED,
-    COUNTER,
+    COUNTS,
     HOT_KEY,
     SPILLED,
     TIED,
-    Fold,
     FoldPlan,
+    Kernel,
     Lookup,
     Passing,
     fold,
@@ -92,7 +92,7 @@ class Remembered:
         merging = replace(merging, over=self.over)
         return Lookup(merging, grouped_by, time=self.time, ends=self.ends, since=self.since, moves=self.moves)
 
-    def found_by_spark(
+    def looked_up_by_spark(
         self, batch: DataFrame | None, grouped_by: Sequence[str], groups: int, *, with_ids: bool
     ) -> DataFrame | None:
         """Return the stored rows that workers would look up; some of them twice. None: there are none.
@@ -157,7 +157,7 @@ def fold_rows(
     fields: Sequence[StructField],
     grouped_by: Sequence[str],
     states: Sequence[Remembered],
-    work: Fold,
+    work: Kernel,
     given: Sequence[StructField],
     *,
     is_empty: bool,
@@ -199,16 +199,16 @@ def fold_rows(
         made=made,
     )
     first = states[0].state
-    for remembered, schema in zip(states, asked.schemas if first.is_analysed else (), strict=False):
-        remembered.state.checked(schema)
-    if is_empty and not any(_has_work(remembered) for remembered in states):
-        # Nor does it take new columns: the operator's other states do not, either.
+    idle = is_empty and not any(_has_work(remembered) for remembered in states)
+    if first.is_analysed or (asked.keeps and not idle):
+        for remembered, schema in zip(states, asked.schemas, strict=True):
+            remembered.state.checked(schema)
+    if idle:  # nor does it take new columns: the operator's other states do not, either
         return asked.nothing()
-    for remembered, schema in zip(states, asked.schemas if asked.keeps else (), strict=False):
-        remembered.state.checked(schema)
+    for remembered in states if asked.keeps else ():
         remembered.state.regroup(grouped_by)
     if (why := asked.why_not_by_files()) is not None:
-        return asked.through_spark(why, with_ids=getattr(work, "may_tie", False))
+        return asked.through_spark(why, with_ids=work.may_tie)
     holding = [[each.state for each in states], *([[beside]] if beside is not None else [])]
     light = workers.are_light(asked.fields, *(_files(holding) if keeps_rows else ()))
     folded = asked.by_files(light=light)
@@ -227,7 +227,7 @@ class _KernelRun:
     """Its columns, and the key group."""
     grouped_by: Sequence[str]
     states: Sequence[Remembered]
-    work: Fold
+    work: Kernel
     main: _Output
     others: Mapping[str, _Output]
     is_empty: bool
@@ -250,11 +250,6 @@ class _KernelRun:
     def keeps(self) -> bool:
         """Whether anything is stored: an interval keeps nothing."""
         return all(remembered.state.is_kept for remembered in self.states)
-
-    @property
-    def _prepared(self) -> Callable[[pa.Table], pa.Table] | None:
-        prepared: Callable[[pa.Table], pa.Table] | None = getattr(self.work, "prepared", None)
-        return prepared
 
     def nothing(self) -> FoldedRows:
         """Return no rows."""
@@ -311,7 +306,7 @@ class _KernelRun:
                 stored_by=[each.state.keys for each in self.states],
                 work=self.work,
                 arriving=Arriving(
-                    [arrow_schema(arriving, list(columns(arriving)))], prepared=self._prepared, by=self.grouped_by
+                    [arrow_schema(arriving, list(columns(arriving)))], prepared=self.work.prepared, by=self.grouped_by
                 ),
                 by=self.grouped_by,
                 groups=first.groups,
@@ -350,7 +345,7 @@ class _KernelRun:
                 f"{self.first.name}: one key has more rows than a worker can hold: {size >> 20:,} MB or more",
                 expected="keys whose rows, of a checkpoint and stored ones, fit into a worker's memory",
                 help="filter that key in a stage before, or give it a second key column; docs/guides/sizing.md says "
-                "what each operator holds; `tidegate explain` with the right to read rows shows the key",
+                "what each operator holds. `tidegate run` names the key on a terminal, and Airflow in the task's XComs",
                 reason="HOT_KEY",
                 quoted=key,
             )
@@ -373,11 +368,12 @@ class _KernelRun:
         halves = [StructField(name, LongType()) for name in HALVES] if with_ids else []
         kinds: list[tuple[DataFrame | None, list[StructField]]] = [(batch, _nullable(self.fields))]
         for remembered in self.states:
-            found = remembered.found_by_spark(batch, self.grouped_by, first.groups, with_ids=with_ids)
+            found = remembered.looked_up_by_spark(batch, self.grouped_by, first.groups, with_ids=with_ids)
             kinds.append((found, _nullable([group, *remembered.columns, *halves])))
         arriving, incoming = _side_by_side([fields for _, fields in kinds])
         changes = [_nullable([*each.columns, StructField(DELETED, BooleanType())]) for each in self.states]
-        counts = [StructField(COUNTER, StringType()), StructField("rows", LongType())]
+        kinds_of_counts = (StringType(), IntegerType(), LongType())
+        counts = [StructField(name, kind) for name, kind in zip(COUNTS, kinds_of_counts, strict=True)]
         outputs = [self.main, self.main, *self.others.values()]
         leaving, outgoing = _side_by_side([*changes, *(output.columns for output in outputs), counts])
         tagged = [
@@ -400,7 +396,7 @@ class _KernelRun:
                 stored=[schema.empty_table().schema for schema in arrow[1:]],
                 stored_by=[each.state.keys for each in self.states],
                 work=self.work,
-                arriving=Arriving(arrow, incoming, self._prepared, self.grouped_by),
+                arriving=Arriving(arrow, incoming, self.work.prepared, self.grouped_by),
                 by=self.grouped_by,
                 groups=first.groups,
                 count=count,
@@ -410,13 +406,14 @@ class _KernelRun:
             passing = Passing(
                 to_arrow_schema(StructType(leaving), timezone="UTC"), outgoing, self.made, list(self.others)
             )
-            made = first.cached(_passed(plan, passing, rows, [*arriving, group], StructType(leaving)))
+            made = first.cached(_run_through_spark(plan, passing, rows, [*arriving, group], StructType(leaving)))
             counted = made.where(f"{KIND} = {len(outgoing) - 1}").select(*outgoing[-1].values()).collect()
-        lines = Counter[str]()
-        for counter, number in counted:
-            lines[counter] += number
-        self._refuse({name.partition(" ")[2]: n for name, n in lines.items() if name.startswith(f"{HOT_KEY} ")})
-        first.computing.spilled += lines.pop(str(SPILLED), 0)
+        self._refuse({name: size for name, what, size in counted if what == HOT_KEY})
+        first.computing.spilled += sum(size for _, what, size in counted if what == SPILLED)
+        counters = Counter[str]()
+        for name, what, number in counted:
+            if what == COUNTED:
+                counters[name] += number
         for number, remembered in enumerate(self.states):
             if remembered.state.is_kept:
                 changed = _of_kind(made, number, changes[number], outgoing[number])
@@ -428,7 +425,7 @@ class _KernelRun:
         ]
         return FoldedRows(
             emitted[0],
-            lines,
+            counters,
             dict(zip(self.others, emitted[2:], strict=True)),
             emitted[1] if self.replaced is not None else None,
         )
@@ -463,7 +460,7 @@ def _of_kind(made: DataFrame, kind: int, fields: Sequence[StructField], names: M
     return with_fields(renamed(chosen, [field.name for field in fields]), list(fields))
 
 
-def _passed(
+def _run_through_spark(
     plan: FoldPlan, passing: Passing, rows: DataFrame, fields: Sequence[StructField], leaving: Any
 ) -> DataFrame:
     """Return what workers make of rows that Spark brings them."""

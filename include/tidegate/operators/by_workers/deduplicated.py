@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.join.time_bounds import LATE
-from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.folding import Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 
@@ -21,7 +21,7 @@ _LAST = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class FirstRows:
+class FirstRows(Kernel):
     """The first row of each key that has never been seen. `_at`: its time, which may be null; `_row`: its id."""
 
     by: Sequence[str]
@@ -52,7 +52,7 @@ class FirstRows:
 
 
 @dataclass(frozen=True)
-class RowsApart:
+class RowsApart(Kernel):
     """The rows that are at least `apart` microseconds from each other row of their key, taken in the order of time."""
 
     by: Sequence[str]

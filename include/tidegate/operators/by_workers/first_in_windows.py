@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidegate.operators.by_workers.ranked import FirstInOrder, Placed
-from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.folding import Folded, Kernel
 from tidegate.state.columns import GROUP
 from tidegate.state.lateness import WindowLimits, ended_mask, late_mask
 
@@ -18,7 +18,7 @@ __all__ = ["FirstInWindows"]
 
 
 @dataclass(frozen=True)
-class FirstInWindows:
+class FirstInWindows(Kernel):
     """Keeps the rows that come first in windows that are open. A row of the batch has the start of its window, which is
     null if it has no time."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tidegate.delta.as_python import python_rows
 from tidegate.operators.by_workers.ordered import ordered
 from tidegate.operators.by_workers.ranked import in_order
-from tidegate.state.arrow.folding import Folded, Tied, now_and_before
+from tidegate.state.arrow.folding import Folded, Kernel, Tied, now_and_before
 from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
 from tidegate.state.columns import DELETED, GROUP
 
@@ -20,7 +20,7 @@ __all__ = ["GreatestRow", "compared", "places_of_both"]
 
 
 @dataclass(frozen=True)
-class GreatestRow:
+class GreatestRow(Kernel):
     """Keeps the row of each key that is the greatest in an order, and emits it, and the one before it.
 
     Of rows that are equal in the order that with the greatest `_row` counts, which tells them apart by all that they
@@ -29,7 +29,6 @@ class GreatestRow:
     """
 
     may_tie: ClassVar[bool] = True
-    """Where Spark brings stored rows, it brings their ids, too."""
 
     by: Sequence[str]
     order: Sequence[str]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidegate.state.arrow.folding import Folded, now_and_before
+from tidegate.state.arrow.folding import Folded, Kernel, now_and_before
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.arrow.reducing import combined, reduced
 from tidegate.state.columns import DELETED, GROUP
@@ -18,7 +18,7 @@ __all__ = ["MergedPartials", "merge_partials", "reduced_rows", "with_columns"]
 
 
 @dataclass(frozen=True)
-class MergedPartials:
+class MergedPartials(Kernel):
     """Merges the batch's partial values with those of their keys, and emits what these are and what they were."""
 
     by: Sequence[str]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.by_workers.ordered import ordered
-from tidegate.state.arrow.folding import IS_NOW, Folded
+from tidegate.state.arrow.folding import IS_NOW, Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
 
@@ -18,7 +18,7 @@ __all__ = ["FirstInOrder", "Placed", "in_order"]
 
 
 @dataclass(frozen=True)
-class FirstInOrder:
+class FirstInOrder(Kernel):
     """Keeps the rows of each key that come first in an order, and emits those that enter or leave them.
 
     The batch has by how many copies (`_n`) each row changes; `_row` identifies it.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.state.arrow.folding import Folded, now_and_before
+from tidegate.state.arrow.folding import Folded, Kernel, now_and_before
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.arrow.reducing import reduced
 from tidegate.state.columns import DELETED, GROUP
@@ -21,7 +21,7 @@ _ISLAND = "_island"
 
 
 @dataclass(frozen=True)
-class MergedSessions:
+class MergedSessions(Kernel):
     """Puts the batch's rows together with the sessions that are held of their keys, and emits those that are complete.
 
     The batch has a row's time in `_at`, and its partial values.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.by_workers.merged import merge_partials, reduced_rows, with_columns
-from tidegate.state.arrow.folding import Folded, now_and_before
+from tidegate.state.arrow.folding import Folded, Kernel, now_and_before
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import WindowLimits, closing_starts, ended_mask, late_mask
@@ -22,7 +22,7 @@ WEIGHT: Final = "_rows"
 
 
 @dataclass(frozen=True)
-class MergedWindows:
+class MergedWindows(Kernel):
     """Merges the batch's partial values with those of their windows. Emits windows that close, or all that change.
 
     A row of the batch has the start of its window, which is null if it has no time.

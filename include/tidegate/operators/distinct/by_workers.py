@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.folding import Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order
 from tidegate.state.arrow.reducing import reduced
 from tidegate.state.columns import DELETED, GROUP
@@ -54,7 +54,7 @@ def new_column(count: int) -> str:
 
 
 @dataclass(frozen=True)
-class NewValues:
+class NewValues(Kernel):
     """Keeps the values that are new to a count, and emits how many there are: a row for each key."""
 
     by: Sequence[str]

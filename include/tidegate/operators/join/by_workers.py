@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.operators.join.time_bounds import LATE_SIDES
-from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.folding import Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 
@@ -48,7 +48,7 @@ class JoinSide:
 
 
 @dataclass(frozen=True)
-class JoinInWorkers:
+class JoinInWorkers(Kernel):
     """The work on the rows of one range of key groups."""
 
     on: Sequence[str]
@@ -68,7 +68,10 @@ class JoinInWorkers:
         apart: dict[str, pa.Table] = {}
         sides = [_Rows(self, place, self._arrived(arrived, place, counts, apart), stored[place]) for place in (0, 1)]
         pairs = _pairs(self, *sides)
-        settled = [rows.settle(met) for rows, met in zip(sides, (pairs.left_met(), pairs.right_met()), strict=True)]
+        settled = [
+            rows.settle(met)
+            for rows, met in zip(sides, (pairs.places_of_met_left(), pairs.places_of_met_right()), strict=True)
+        ]
         given = self._given(sides, pairs, [each.lone for each in settled])
         return Folded([each.changes for each in settled], given, counts, apart)
 
@@ -226,13 +229,13 @@ class Pairs:
 
     ranges: Sequence[Ranges]
 
-    def left_met(self) -> Any:
+    def places_of_met_left(self) -> Any:
         """Return the places of left rows in pairs."""
         import numpy as np
 
         return np.concatenate([each.left[each.sizes > 0] for each in self.ranges])
 
-    def right_met(self) -> Any:
+    def places_of_met_right(self) -> Any:
         """Return the places of right rows in pairs."""
         import numpy as np
 

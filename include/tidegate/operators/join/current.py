@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide, Pairs, Ranges, joined, one_by_one
-from tidegate.state.arrow.folding import IS_NOW, Folded
+from tidegate.state.arrow.folding import IS_NOW, Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
 
@@ -23,7 +23,7 @@ __all__ = ["CurrentRowsJoin"]
 
 
 @dataclass(frozen=True)
-class CurrentRowsJoin:
+class CurrentRowsJoin(Kernel):
     """The batch has by how many copies (`_n`) each row changes; `_row` identifies it."""
 
     on: Sequence[str]
@@ -82,8 +82,8 @@ class CurrentRowsJoin:
         ranges = _meeting(left, there, right, right_copies > 0)
         pairs = Pairs([ranges])
         left_alone, right_alone = there.copy(), right_copies > 0
-        left_alone[pairs.left_met()] = False
-        right_alone[pairs.right_met()] = False
+        left_alone[pairs.places_of_met_left()] = False
+        right_alone[pairs.places_of_met_right()] = False
         if self.how in ("semi", "anti"):
             alone = np.flatnonzero(left_alone if self.how == "anti" else there & ~left_alone)
             for chosen, _ in one_by_one(left_copies[alone]):

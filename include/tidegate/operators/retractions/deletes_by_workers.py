@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.by_workers.greatest import compared, places_of_both
 from tidegate.operators.by_workers.ranked import in_order
-from tidegate.state.arrow.folding import Folded
+from tidegate.state.arrow.folding import Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
 from tidegate.state.columns import DELETED, GROUP
 
@@ -22,7 +22,7 @@ GONE: Final = "_gone"
 
 
 @dataclass(frozen=True)
-class NewestDeletes:
+class NewestDeletes(Kernel):
     """Keeps the order of each key's newest removal until a row comes that is not older. Emits the removals that are
     newer than some row of the batch."""
 

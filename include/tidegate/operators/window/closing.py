@@ -13,7 +13,7 @@ from tidegate.operators.inputs import Types, need_keys, recalled, refuse_own, ty
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import empty_if, is_known_empty, select_sql
-from tidegate.state.arrow.folding import IS_NOW, Fold
+from tidegate.state.arrow.folding import IS_NOW, Kernel
 from tidegate.state.columns import OWN
 from tidegate.state.folding import Remembered, fold_rows
 from tidegate.state.keyed import Given
@@ -183,7 +183,7 @@ class Windowing:
         arriving: Sequence[StructField],
         grouped_by: Sequence[str],
         held: Remembered,
-        work: Fold,
+        work: Kernel,
         stored: Sequence[StructField],
     ) -> dict[str, DataFrame]:
         """Let a kernel work on rows as partial results, and return the operator's streams.

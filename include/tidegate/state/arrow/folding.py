@@ -12,10 +12,11 @@ worked on in parts (`held.py`). `state/folding.py` is the driver's part.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tidegate.delta import WrittenFile
 from tidegate.state.arrow.held import KIND, Arriving, Held, Limits, Share, Spilled, TooMany, spilling
@@ -35,9 +36,9 @@ __all__ = [
     "IS_NOW",
     "SPILLED",
     "TIED",
-    "Fold",
     "FoldPlan",
     "Folded",
+    "Kernel",
     "Lookup",
     "Passing",
     "Sought",
@@ -99,19 +100,29 @@ def now_and_before(parts: Iterable[tuple[bool, pa.Table]], names: Sequence[str])
         yield rows.select(list(names)).append_column(IS_NOW, said)
 
 
-class Fold(Protocol):
-    """An operator's kernel. It is sent to workers, and gets all rows of some keys: never a part of a key's.
+class Kernel(ABC):
+    """An operator's function. It is sent to workers, and gets all rows of some keys: never a part of a key's."""
 
-    One that also has `prepared(arrived)` adds to rows, as they come, what they come without, so that Spark need not
-    bring it. One that has `fewer(arrived)` says with which of the rows that have come so far the result is the same, so
-    a key may have more rows in a batch than a worker holds. One that has `meeting(arrived, number)` says for which of
-    them it needs all rows of a state under their keys; of the others only copies of themselves: rows with all of their
-    keys. It may get more.
-    """
+    may_tie: ClassVar[bool] = False
+    """Whether it may need the ids of stored rows: where Spark brings these, it brings their ids, too."""
 
+    @abstractmethod
     def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
         """arrived: the batch's rows. stored: for each state the living rows under their keys, and those that end."""
-        ...
+
+    def prepared(self, arrived: pa.Table) -> pa.Table:
+        """Add to rows, as they come, what they come without, so that Spark need not bring it."""
+        return arrived
+
+    def fewer(self, arrived: pa.Table) -> pa.Table:
+        """Return the rows, of those that have come so far, with which the result is the same: so a key may have more
+        rows in a batch than a worker holds."""
+        return arrived
+
+    def meeting(self, arrived: pa.Table, place: int) -> Any:
+        """Return a mask of the rows for which all rows of a state under their keys are needed; of others only copies of
+        themselves are: rows with all of their keys. It may get more. None: of all."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -174,9 +185,9 @@ class Lookup:
                 if ending and time is not None:
                     places = np.union1d(places, np.flatnonzero(self._ends(keys[time])))
                 if len(places):
-                    yield self._taken(file, group, keys, pa.array(places))
+                    yield self._rows_at(file, group, keys, pa.array(places))
 
-    def _taken(self, file: Any, group: int, keys: pa.Table, places: pa.Array) -> pa.Table:
+    def _rows_at(self, file: Any, group: int, keys: pa.Table, places: pa.Array) -> pa.Table:
         """Return a row group's rows at these places. keys: the columns that have been read already."""
         import pyarrow as pa
 
@@ -304,7 +315,7 @@ class FoldPlan:
     """The columns of each state's rows."""
     stored_by: Sequence[Sequence[str]]
     """Each state's keys."""
-    work: Fold
+    work: Kernel
     arriving: Arriving
     by: Sequence[str]
     """The columns that decide a row's key group."""
@@ -330,7 +341,7 @@ def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: st
     refused = None
     try:
         with spilling() as spilled:
-            for number, folded in enumerate(_worked(plan, _held(plan, batches, plan.range_of(split), spilled))):
+            for number, folded in enumerate(_worked(plan, _collected(plan, batches, plan.range_of(split), spilled))):
                 lines += _written(plan, folded, split, name if not number else f"{number}-{name}")
             lines += [Line("", SPILLED, split, 0, size=spilled.bytes)] if spilled.bytes else []
     except Tied:
@@ -344,10 +355,9 @@ def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: st
     return lines
 
 
-def _held(plan: FoldPlan, batches: Iterable[pa.RecordBatch], groups: range, spilled: Spilled) -> Held:
+def _collected(plan: FoldPlan, batches: Iterable[pa.RecordBatch], groups: range, spilled: Spilled) -> Held:
     """Return all rows of a range."""
-    fewer = getattr(plan.work, "fewer", None)
-    held = Held(plan.arriving.schemas_held(), plan.by, groups, plan.limits, spilled, fewer)
+    held = Held(plan.arriving.held_schemas(), plan.by, groups, plan.limits, spilled, plan.work.fewer)
     for batch in batches:
         plan.arriving.add(batch, held)
     return held
@@ -391,13 +401,11 @@ def _stored(plan: FoldPlan, arrived: pa.Table, brought: Sequence[pa.Table], held
     if not plan.lookups:
         pairs = zip(brought, plan.stored_by, strict=False)
         return [_once(rows, keys) for rows, keys in pairs] or [schema.empty_table() for schema in plan.stored]
-    meeting = getattr(plan.work, "meeting", None)
     known: dict[tuple[str, ...], Sought] = {}
     found = []
     for number, lookup in enumerate(plan.lookups):
         by = tuple(lookup.grouped_by)
-        if meeting is not None:
-            meets = meeting(arrived, number)
+        if (meets := plan.work.meeting(arrived, number)) is not None:
             own = arrived.filter(pc.invert(meets))
             sought = Sought.of(arrived.filter(meets), by).with_copies(own, by, lookup.state.layout.keys[-1])
         elif lookup.moves:
@@ -450,7 +458,8 @@ class Passing:
 
 
 _PASSED_ROWS: Final = 10_000
-COUNTER: Final = "counter"
+COUNTS: Final = ("name", "what", "count")
+"""The columns of what is counted: of a counter (COUNTED) its name, of a HOT_KEY the key; how many rows or bytes."""
 
 
 def through_spark(
@@ -462,13 +471,13 @@ def through_spark(
 
     states = len(plan.stored)
 
-    def counted(counter: str, rows: int) -> Iterator[pa.RecordBatch]:
-        line = pa.table({COUNTER: pa.array([counter]), "rows": pa.array([rows], pa.int64())})
-        return passing.batches(line, len(passing.columns) - 1)
+    def counted(name: str, what: int, count: int) -> Iterator[pa.RecordBatch]:
+        columns = [pa.array([name]), pa.array([what], pa.int32()), pa.array([count], pa.int64())]
+        return passing.batches(pa.table(columns, names=list(COUNTS)), len(passing.columns) - 1)
 
     try:
         with spilling() as spilled:
-            for folded in _worked(plan, _held(plan, batches, plan.range_of(split), spilled)):
+            for folded in _worked(plan, _collected(plan, batches, plan.range_of(split), spilled)):
                 for kind, changes in enumerate(folded.changes):
                     yield from passing.batches(changes, kind)
                 for rows in folded.given:
@@ -478,11 +487,11 @@ def through_spark(
                 for place, output in enumerate(passing.apart):
                     yield from passing.batches(folded.apart[output], states + 2 + place)
                 for counter, count in folded.counts.items():
-                    yield from counted(counter, count)
+                    yield from counted(counter, COUNTED, count)
             if spilled.bytes:
-                yield from counted(str(SPILLED), spilled.bytes)
+                yield from counted("", SPILLED, spilled.bytes)
     except HotKey as hot:
-        yield from counted(f"{HOT_KEY} {hot.key}", hot.size)
+        yield from counted(hot.key, HOT_KEY, hot.size)
 
 
 def _keys_to_look_up(rows: pa.Table, keys: Sequence[str]) -> pa.Table:

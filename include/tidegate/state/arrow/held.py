@@ -74,17 +74,20 @@ class Share:
 
     def mask(self, rows: pa.Table) -> Any:
         """Return which rows are in it."""
-        parts = parts_of(rows, self.by, self.salt)
+        parts = _parts_of(_hashes(rows, self.by, self.salt))
         own = (parts >= self.numbers.start) & (parts < self.numbers.stop)
         return own if self.inner is None else own & self.inner.mask(rows)
 
 
-def parts_of(rows: pa.Table, by: Sequence[str], salt: int) -> Any:
-    """Return for each row the part that its key is in: the same in this process wherever the key comes from."""
-    return (_hashes(rows, by, salt) % PARTS).astype(int)
+def _parts_of(hashes: Any) -> Any:
+    """Return the part that each key is in."""
+    import numpy as np
+
+    return (hashes % np.uint64(PARTS)).astype(int)
 
 
 def _hashes(rows: pa.Table, by: Sequence[str], salt: int) -> Any:
+    """Return a hash of each row's key: the same in this process wherever the key comes from."""
     import numpy as np
 
     step, *mixing = (np.uint64(each) for each in _MIXED)
@@ -170,8 +173,6 @@ class Held:
     """Whether there is but one key, and memory cannot hold its rows."""
     _reduce_at: int = field(init=False)
     _files: _SpilledFiles | None = None
-    _at_least: int = 1
-    """Into how many parts it is to be split."""
 
     def __post_init__(self) -> None:
         self._tables = [[] for _ in self.schemas]
@@ -218,19 +219,19 @@ class Held:
 
     def parts(self) -> Iterator[Held]:
         """Yield the rows in parts, of fewer groups or keys. What is here is gone then."""
-        self._at_least = 1
+        at_least = 1
         if self._files is None:  # it would fit: what is stored does not
-            self._at_least = PARTS
+            at_least = PARTS
             self._split()
         files, self._files = self._files, None
         assert files is not None
         if files.by_group:
             ranges = _ranges(self.groups)
-            for numbers in files.together(len(ranges), self._most, self._at_least):
+            for numbers in files.together(len(ranges), self._most, at_least):
                 yield self._part(files, numbers, range(ranges[numbers.start].start, ranges[numbers.stop - 1].stop))
             return
         alone = files.only_part if files.has_one_key else None
-        for numbers in files.together(PARTS, self._most, self._at_least):
+        for numbers in files.together(PARTS, self._most, at_least):
             share = Share(self.by, files.salt, numbers, self.share)
             is_alone = files.salt == DEPTH or (alone is not None and alone in numbers)
             yield self._part(files, numbers, self.groups, share, is_alone=is_alone)
@@ -255,7 +256,9 @@ class Held:
         if self.fewer is None or not self._tables[0]:
             return
         before = sum(table.nbytes for table in self._tables[0])
-        reduced = self.fewer(pa.concat_tables(self._tables[0]).combine_chunks())
+        rows = pa.concat_tables(self._tables[0]).combine_chunks()
+        if (reduced := self.fewer(rows)) is rows:
+            return  # this kernel needs all of them
         self._tables[0] = [reduced]
         self._bytes += reduced.nbytes - before
         self._reduce_at = max(self.limits.batch // 4, 2 * self._bytes)
@@ -301,7 +304,7 @@ class _SpilledFiles:
             hashes = _hashes(rows, self.by, self.salt)
             if len(self._hashes) < 2:
                 self._hashes |= {int(hashes.min()), int(hashes.max())}
-            parts = (hashes % np.uint64(PARTS)).astype(int)
+            parts = _parts_of(hashes)
         order = np.argsort(parts, kind="stable")
         rows, counts, start = rows.take(pa.array(order)), np.bincount(parts, minlength=PARTS), 0
         for part in np.flatnonzero(counts):
@@ -399,6 +402,6 @@ class Arriving:
                 rows = rows.set_column(place, name, pc.add(rows[name], 0.0).cast(rows[name].type))
         return rows if number or self.prepared is None else self.prepared(rows)
 
-    def schemas_held(self) -> list[pa.Schema]:
+    def held_schemas(self) -> list[pa.Schema]:
         """Return the columns of the rows that are held."""
         return [self._made(schema.empty_table(), number).schema for number, schema in enumerate(self.schemas)]
