@@ -123,6 +123,19 @@ def test_a_bound_divides_between_transactions_only(context, events, monkeypatch)
     assert ids(events, source().plan(smaller.end, context).splits) == [3] * 4 + [4] * 4
 
 
+def test_transactions_are_read_in_the_order_of_their_numbers_when_these_get_another_digit(context, events):
+    events.run("INSERT INTO e VALUES (1, 'a', '98'), (2, 'b', '99'), (3, 'c', '100'), (4, 'd', '101')")
+    whole = source().plan(None, context)
+    assert ids(events, whole.splits) == [1, 2, 3, 4]
+    assert source().verify(whole.splits, context).rows == 4
+    position, read = None, []
+    for _ in range(4):
+        one = source(max_rows=1).plan(position, context)
+        position = one.end
+        read.append(ids(events, one.splits))
+    assert read == [[1], [2], [3], [4]]
+
+
 def test_latest_begins_with_what_comes_after_the_first_look(context, events):
     events.run("INSERT INTO e VALUES (1, 'a')")
     beginning = source(start="latest").beginning(context)

@@ -54,7 +54,7 @@ class Servers:
     @cached_property
     def postgres(self) -> Server:
         settings = ("wal_level=logical", "fsync=off", "max_wal_senders=4", "max_replication_slots=8")
-        return self._running.enter_context(server(*settings, "wal_keep_size=64MB"))
+        return self._running.enter_context(server(*settings, "wal_keep_size=64MB", "autovacuum=off"))
 
     @cached_property
     def kafka(self) -> Broker:

@@ -322,7 +322,7 @@ class PostgresTable(Source):
         """Return what tells the last transaction of a range again: its id, and what its rows hold."""
         name = quoted_name(self.xid_column)
         cursor.execute(
-            f"SELECT {name}::text FROM {self.table_name.sql} WHERE {self._within(first, end, seen)} "
+            f"SELECT {name}::text AS found FROM {self.table_name.sql} WHERE {self._within(first, end, seen)} "
             f"ORDER BY {name} DESC LIMIT 1"
         )
         xid = int(cursor.fetchone()[0])
@@ -357,7 +357,7 @@ class PostgresTable(Source):
 
         def xid_at(place: int) -> int | None:
             cursor.execute(
-                f"SELECT {name}::text FROM {self.table_name.sql} WHERE {self._within(first, horizon, seen)} "
+                f"SELECT {name}::text AS found FROM {self.table_name.sql} WHERE {self._within(first, horizon, seen)} "
                 f"ORDER BY {name} OFFSET {place} LIMIT 1"
             )
             row = cursor.fetchone()
