@@ -112,7 +112,7 @@ PLANTED = {
     "A10": Planted(
         _an_older_copy_is_read_on,
         "postgres-table",
-        3,  # 25 transactions in the older copy: with two, one more id that a plan takes for a flush decides what is seen
+        3,  # 25 transactions in the older copy: with two, it depends on how many ids plans take
         ("copy_is_made", "transaction_is_rolled_back", "older_copy_is_put_back"),
         "was not read",
     ),
