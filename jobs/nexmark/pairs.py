@@ -19,8 +19,9 @@ def in_time(auction: Stream, bid: Stream) -> Stream:
 def winning(auction: Stream, bid: Stream) -> Stream:
     """Return each auction with the highest bid that it had while it was open, of such bids the first."""
     order = ["price desc", "bid_date_time asc", "bid_extra asc"]
-    first = in_time(auction, bid).top_n(1, by=["seller", "id"], order_by=order, uid="winning")
-    return first.select("* EXCEPT (rank, channel, url)")
+    offered = bid.select("* EXCEPT (channel, url)")
+    first = in_time(auction, offered).top_n(1, by=["seller", "id"], order_by=order, uid="winning")
+    return first.select("* EXCEPT (rank)")
 
 
 @query()
@@ -34,14 +35,16 @@ def q3(person: Stream, auction: Stream) -> Stream:
 @query(keys=["category"])
 def q4(auction: Stream, bid: Stream) -> Stream:
     """The average of the highest bids in each category."""
-    highest = in_time(auction, bid).aggregate(by=["id", "category"], final="max(price)", uid="highest")
+    open_for = auction.select("id", "category", "date_time", "expires")
+    pairs = in_time(open_for, bid.select("auction", "price", "date_time"))
+    highest = pairs.aggregate(by=["id", "category"], final="max(price)", uid="highest")
     return highest.aggregate(by="category", final="avg(final)", uid="averages")
 
 
 @query(keys=["seller"])
 def q6(auction: Stream, bid: Stream) -> Stream:
     """The average of the highest bids in the ten auctions of each seller that ended last."""
-    won = winning(auction, bid)
+    won = winning(auction.select("id", "seller", "date_time", "expires"), bid)
     last = won.top_n(10, by="seller", order_by=["expires desc", "id desc"], uid="last")
     return last.aggregate(by="seller", average="avg(price)", uid="averages")
 

@@ -22,9 +22,10 @@ def q5(bid: Stream) -> Stream:
 def q7(bid: Stream) -> Stream:
     """The highest bids of each ten seconds."""
     best = bid.window(tumbling="10 s", price="max(price)", uid="best")
+    offered = bid.select("auction", "price", "bidder", "date_time", "extra")
     times = ("date_time", "window_end")
-    found = bid.join(best, on="price", within=("0 s", "10 s"), event_time=times, uid="found")
-    return found.select("auction", "price", "bidder", "date_time", "extra")
+    found = offered.join(best, on="price", within=("0 s", "10 s"), event_time=times, uid="found")
+    return found.select("* EXCEPT (window_start, window_end)")
 
 
 @query()

@@ -122,7 +122,7 @@ def airflow(folder: Path) -> Iterator[Airflow]:
 
 def ended(processes: Processes) -> bool:
     for child in processes.children:
-        if child.ended is not None and child.name in COMPONENTS:
+        if child.ended and child.name in COMPONENTS:
             raise RuntimeError(child.log.read_text())
     return False
 
