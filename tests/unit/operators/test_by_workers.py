@@ -206,6 +206,8 @@ def test_rows_apart_are_those_that_plain_python_takes(
 
 # -- join ------------------------------------------------------------------------------------------------
 
+FAR_APART = 1 << 52
+"""Times so far apart that a key and a time do not fit into one number."""
 BOUNDS = st.tuples(st.integers(-3, 3), st.integers(-3, 3)).map(sorted)
 JOINED = [
     *(("_group", pa.int32()), ("k", pa.string()), ("_at", pa.int64()), ("_row", pa.string()), (FROM_RIGHT, pa.bool_())),
@@ -223,18 +225,25 @@ KEPT = [
     BOUNDS,
     st.integers(0, 3),
     st.sampled_from(["inner", "left", "full", "semi", "anti"]),
+    st.sampled_from([1, FAR_APART]),
 )
 def test_a_join_gives_what_plain_python_gives_however_its_rows_are_cut(
-    batches: list[list[tuple[Any, ...]]], bounds: list[int], delay: int, how: str
+    batches: list[list[tuple[Any, ...]]], bounds: list[int], delay: int, how: str, unit: int
 ) -> None:
-    low, high = bounds
+    low, high, delay = bounds[0] * unit, bounds[1] * unit, delay * unit
     states: list[dict[Any, dict[str, Any]]] = [{}, {}]
     everything: list[list[dict[str, Any]]] = [[], []]
     emitted = Counter[Any]()
     late = highest = None
     for batch in [*batches, [(True, "end", 1_000, 0), (False, "end", 1_000, 0)]]:
         rows = [
-            {FROM_RIGHT: right, "k": k, "_at": at, "_row": f"{k}{at}{v}", ("r0" if right else "l0"): v}
+            {
+                FROM_RIGHT: right,
+                "k": k,
+                "_at": None if at is None else at * unit,
+                "_row": f"{k}{at}{v}",
+                ("r0" if right else "l0"): v,
+            }
             for right, k, at, v in batch
         ]
         times = [row["_at"] for row in rows if row["_at"] is not None]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.operators.join.time_bounds import LATE_SIDES
 from tidegate.state.arrow.folding import Folded, Kernel
-from tidegate.state.arrow.keys_as_numbers import codes_of, integers
+from tidegate.state.arrow.keys_as_numbers import CODE_LIMIT, codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
@@ -88,23 +88,23 @@ class JoinInWorkers(Kernel):
         import pyarrow.compute as pc
 
         side = self.sides[place]
-        rows = arrived.filter(arrived[FROM_RIGHT] if place else pc.invert(arrived[FROM_RIGHT]))
-        timed = pc.is_valid(rows["_at"]).to_numpy()
-        late = np.zeros(rows.num_rows, bool)
+        mine = arrived[FROM_RIGHT].to_numpy() == bool(place)
+        timed = pc.is_valid(arrived["_at"]).to_numpy()
+        late = np.zeros(arrived.num_rows, bool)
         if self.late is not None:
-            late = timed & (integers(pc.fill_null(rows["_at"], 0)) < self.late)
-        counts["late"] += int(late.sum())
-        counts["without_time"] += int((~timed).sum())
-        keep = timed & ~late
-        others = rows.filter(pa.array(~keep))
+            late = timed & (integers(pc.fill_null(arrived["_at"], 0)) < self.late)
+        counts["late"] += int((mine & late).sum())
+        counts["without_time"] += int((mine & ~timed).sum())
+        others = arrived.filter(pa.array(mine & (late | ~timed)))
         here = {**{name: name for name in self.on}, **side.values}
         apart[LATE_SIDES[place]] = pa.table({name: others[column] for name, column in here.items()})
+        keep = mine & timed & ~late
         if not self.nulls_wait:
             for name in self.on:
-                keep &= pc.is_valid(rows[name]).to_numpy()
-        rows = rows.filter(pa.array(keep))
+                keep &= pc.is_valid(arrived[name]).to_numpy()
         own = [GROUP, *self.on, "_row", "_at"]
-        return rows.select([*own, *(side.values[name] for name in side.kept)]).rename_columns([*own, *side.kept])
+        rows = arrived.select([*own, *(side.values[name] for name in side.kept)]).filter(pa.array(keep))
+        return rows.rename_columns([*own, *side.kept])
 
     def _given(self, sides: Sequence[_Rows], pairs: Pairs, alone: Sequence[tuple[Any, Any]]) -> Iterator[pa.Table]:
         left, right = sides
@@ -292,12 +292,26 @@ def _near(join: JoinInWorkers, left: tuple[_Rows, Any, Any], right: tuple[_Rows,
     (left_rows, left_codes, left_places), (right_rows, right_codes, right_places) = left, right
     left_places = left_places[left_rows.may_match[left_places]]
     times = right_rows.at[right_places]
-    distinct = np.unique(times)
-    ranks = len(distinct) + 1  # a key and a time as one number: all of a key lie together, in the order of time
-    order = right_codes[right_places] * ranks + np.searchsorted(distinct, times)
+    least, greatest = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+    span = greatest - least + 1
+    keys = 1 + max(int(codes.max(initial=0)) for codes in (left_codes, right_codes))
+    if keys * (span + 1) >= CODE_LIMIT:
+        distinct = np.unique(times)
+        span = len(distinct)
+
+        def place(moments: Any) -> Any:
+            return np.searchsorted(distinct, moments)
+
+    else:
+
+        def place(moments: Any) -> Any:
+            return np.clip(moments, least, greatest + 1) - least
+
+    # A key and a time as one number: all of a key lie together, in the order of time.
+    order = right_codes[right_places] * (span + 1) + place(times)
     by_order = np.argsort(order, kind="stable")
     ordered = order[by_order]
-    codes, at = left_codes[left_places] * ranks, left_rows.at[left_places]
-    first = np.searchsorted(ordered, codes + np.searchsorted(distinct, at + join.low, side="left"))
-    last = np.searchsorted(ordered, codes + np.searchsorted(distinct, at + join.high, side="right"))
+    codes, at = left_codes[left_places] * (span + 1), left_rows.at[left_places]
+    first = np.searchsorted(ordered, codes + place(at + join.low))
+    last = np.searchsorted(ordered, codes + place(at + join.high + 1))
     return Ranges(left_places, right_places[by_order], first, np.maximum(last - first, 0))

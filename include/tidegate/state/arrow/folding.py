@@ -405,9 +405,12 @@ def _stored(plan: FoldPlan, arrived: pa.Table, brought: Sequence[pa.Table], held
     found = []
     for number, lookup in enumerate(plan.lookups):
         by = tuple(lookup.grouped_by)
-        if (meets := plan.work.meeting(arrived, number)) is not None:
-            own = arrived.filter(pc.invert(meets))
-            sought = Sought.of(arrived.filter(meets), by).with_copies(own, by, lookup.state.layout.keys[-1])
+        if not lookup.state.runs:
+            sought = Sought()
+        elif (meets := plan.work.meeting(arrived, number)) is not None:
+            key = lookup.state.layout.keys[-1]
+            keys = arrived.select([*by, key])
+            sought = Sought.of(keys.filter(meets), by).with_copies(keys.filter(pc.invert(meets)), by, key)
         elif lookup.moves:
             sought = Sought.of(pa.concat_tables([arrived.select(list(by)), *lookup.ending_keys(held.groups)]), by)
         else:
