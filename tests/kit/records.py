@@ -215,7 +215,7 @@ SAMPLES: dict[str, Record] = {
                     name="state totals",
                     after_s=0.375,
                     seconds=0.5,
-                    computed=Computed(spark=True, why=["a left join"], spilled=4096),
+                    computed=Computed(spark=True, why=["a left join"], spilled=4096, row_groups_read=3, row_groups=120),
                 ),
             ],
             between=SparkWork(queries=0, query_s=0.0),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,9 +90,10 @@ def test_it_is_told_who_computed_an_operator_and_why(
     monkeypatch.chdir(tmp_path)
     (step,) = (step for step in play.ack(id).stats.steps if step.name == "state it")
     assert step.computed is not None
-    assert step.computed.text == told
+    text = step.computed.text
+    assert re.sub(r", read \d of \d row groups", "", text) == told
     for command in ("profile", "show"):
-        assert any("state it" in line and line.rstrip().endswith(told) for line in said(command, "play", str(id)))
+        assert any("state it" in line and line.rstrip().endswith(text) for line in said(command, "play", str(id)))
     (span,) = (
         part
         for job in json.loads(whole("profile", "play", "--json"))["span"]["parts"]
@@ -103,7 +105,31 @@ def test_it_is_told_who_computed_an_operator_and_why(
         "spark": told != "workers",
         "why": step.computed.why,
         "spilled": 0,
+        "row_groups_read": step.computed.row_groups_read,
+        "row_groups": step.computed.row_groups,
     }
+
+
+@pytest.mark.parametrize("build", [deduplicated, summed, with_ttl])
+def test_it_is_told_how_many_row_groups_of_the_state_were_read(
+    spark: Any, tmp_path: Path, build: Callable[[Pipeline], None]
+) -> None:
+    """The first three checkpoints have keys of their own, and leave a file for each half of the key groups; 10 to 14
+    are all in one half. The last one has keys of the second."""
+    play, told = SmallPipeline(tmp_path, spark, build), []
+    for first in (0, 10, 20, 11):
+        play.feed([{"k": first + n, "d": n, "v": n, "at": f"2026-01-01T00:00:0{n}Z"} for n in range(5)])
+        told.append(read_of(play, play.checkpoint()))
+    assert told == [(0, 0), (0, 2), (0, 3), (1, 5)]
+
+
+def read_of(play: SmallPipeline, id: int) -> tuple[int, int]:
+    """How many row groups workers have read in a checkpoint, and of how many."""
+    (step,) = (step for step in play.ack(id).stats.steps if step.name == "state it")
+    assert step.computed is not None
+    told = f", read {step.computed.row_groups_read} of {step.computed.row_groups} row groups"
+    assert step.computed.text == "workers" + (told if step.computed.row_groups else "")
+    return step.computed.row_groups_read, step.computed.row_groups
 
 
 def whole(*arguments: str) -> str:

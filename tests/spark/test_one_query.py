@@ -76,7 +76,8 @@ def queries(ack: Any) -> int:
     """How many queries the operator has cost."""
     (step,) = (step for step in ack.stats.steps if step.name == "state it")
     assert step.computed is not None
-    assert step.computed.text == "workers"
+    assert step.computed.workers
+    assert not step.computed.spark
     found: int = step.spark.queries
     return found
 

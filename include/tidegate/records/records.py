@@ -423,13 +423,19 @@ class Computed(Struct, frozen=True, kw_only=True):
     """Why not by workers alone, as far as there is a reason beside the kind of the operator."""
     spilled: int = 0
     """The bytes that workers have written to local disk, because memory could not hold them."""
+    row_groups_read: int = 0
+    """The row groups of its state's files in which workers looked for rows."""
+    row_groups: int = 0
+    """All row groups of these files: the statistics of the others say that nothing in them is looked for. One that
+    several workers came upon counts for each."""
 
     @property
     def text(self) -> str:
         """The same for people."""
         ways = " and ".join(name for name, used in (("workers", self.workers), ("Spark", self.spark)) if used)
+        read = f", read {self.row_groups_read:,} of {self.row_groups:,} row groups" if self.row_groups else ""
         spilled = f", {max(self.spilled / 1e6, 0.1):,.1f} MB spilled to disk" if self.spilled else ""
-        return f"{ways}{spilled}: {'; '.join(self.why)}" if self.why else f"{ways}{spilled}"
+        return f"{ways}{read}{spilled}: {'; '.join(self.why)}" if self.why else f"{ways}{read}{spilled}"
 
 
 class StepStats(Struct, frozen=True, kw_only=True):

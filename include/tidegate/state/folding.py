@@ -37,6 +37,7 @@ from tidegate.state.arrow.folding import (
     COUNTED,
     COUNTS,
     HOT_KEY,
+    ROW_GROUPS,
     SPILLED,
     TIED,
     FoldPlan,
@@ -328,6 +329,7 @@ class _KernelRun:
             added, compacted = outcome.files(number, due[number])
             remembered.state.add_files(folders[number], self.schemas[number], added, compacted, due[number])
         first.computing.spilled += outcome.spilled
+        first.computing.add_row_groups(*outcome.row_groups)
         return FoldedRows(
             self.main.read(first, folder, outcome.given),
             outcome.counts,
@@ -543,6 +545,12 @@ class _Outcome:
     def spilled(self) -> int:
         """The bytes that workers have written to local disk."""
         return sum(line.size for line in self.lines if line.kind == SPILLED)
+
+    @property
+    def row_groups(self) -> tuple[int, int]:
+        """How many row groups of the states' files workers have read, and how many there were."""
+        lines = [line for line in self.lines if line.kind == ROW_GROUPS]
+        return sum(line.rows for line in lines), sum(line.size for line in lines)
 
     @property
     def given(self) -> dict[str, WrittenFile]:

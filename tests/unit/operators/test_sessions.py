@@ -86,7 +86,7 @@ class Kept:
                 self.counts[line.name] += line.rows
             elif line.rows and line.kind == GIVEN:
                 given += Counter(map(session, pq.read_table(f"{self.folder}/given/{line.name}").to_pylist()))
-            elif line.rows:
+            elif line.rows and line.kind > GIVEN:
                 self._refuse_twice(line.name)
                 added.append(SortedFile(f"{self.folder}/{line.name}", (0, 3)))
         self.files = added if compacts else self.files + added

@@ -15,7 +15,7 @@ from tidegate.operators.by_workers.windows import WEIGHT, MergedWindows
 from tidegate.state.arrow import sorted_files
 from tidegate.state.arrow.folding import COUNTED, IS_NOW, FoldPlan, Lookup, fold
 from tidegate.state.arrow.held import Arriving, Limits
-from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, Giving, MergePlan
+from tidegate.state.arrow.merging import GIVEN, REPLACED, Giving, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.lateness import Over, WindowLimits, closing_starts
@@ -69,7 +69,7 @@ class Story:
                     given += told(f"{self.folder}/aside/{line.name}")
                 elif line.rows and line.kind == REPLACED:
                     replaced += told(f"{self.folder}/before/{line.name}")
-                elif line.rows and (line.kind == ADDED or len(old) > 4):
+                elif line.rows and line.kind > GIVEN:
                     added.append(SortedFile(f"{self.folder}/{line.name}", (2 * split, 2 * split + 1)))
         self.files = added if len(old) > 4 else old + added
         again = {window: self.given[window] for window, _ in given if window in self.given}

@@ -32,9 +32,9 @@ def add_parser(subparsers: Any) -> None:
         description="Draw one checkpoint as a tree of spans: planning by the trigger, each job with its steps, "
         "deciding, publishing. Each with its start after the plan and its duration, to scale; queries and analyses "
         "that it asked Spark for and how long it waited for them, Spark's jobs, stages and tasks; and of an operator "
-        "whether workers computed it in one query, or Spark in several, and then why. The rest of a "
-        "step's time is Python and storage. An empty cell: not known, because of how Spark is reached, or the "
-        "checkpoint is of an earlier version. Also of one whose records are retired.",
+        "whether workers computed it in one query, or Spark in several, and then why, and how many row groups of its "
+        "state's files were read. The rest of a step's time is Python and storage. An empty cell: not known, because "
+        "of how Spark is reached, or the checkpoint is of an earlier version. Also of one whose records are retired.",
         epilog="examples:\n  tidegate profile orders\n  tidegate profile orders 5 --slowest\n"
         "  tidegate profile orders --json",
     )

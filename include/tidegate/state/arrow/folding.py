@@ -34,6 +34,7 @@ __all__ = [
     "COUNTED",
     "HOT_KEY",
     "IS_NOW",
+    "ROW_GROUPS",
     "SPILLED",
     "TIED",
     "FoldPlan",
@@ -60,6 +61,8 @@ IS_NOW: Final = "_new"
 """The column of rows to emit that says whether a row holds now, or is one that was emitted before and is replaced."""
 SPILLED: Final = -11
 """The kind of a line that says how many bytes have been written to local disk."""
+ROW_GROUPS: Final = -12
+"""The kind of a line that says how many row groups lookups have read (its rows), of how many (its size)."""
 
 
 class Tied(Exception):
@@ -139,6 +142,8 @@ class Lookup:
     """Rows whose `time` is below this have ended before, and no longer count. None: that is not known."""
     moves: bool = False
     """Whether a row's `time` may grow: so rows that seem to end are looked up by their keys, for newer ones."""
+    row_groups: dict[tuple[str, int], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """By file and place the row groups that a worker has come upon, and whether it has read them."""
 
     def rows(self, sought: Sought, groups: range, most_bytes: int, share: Share | None = None) -> pa.Table:
         """Return the newest living row of each key. Raise TooMany if they are more than that. share: of the keys that
@@ -174,6 +179,7 @@ class Lookup:
                 metadata = file.metadata.row_group(group)
                 near = sought.within(metadata, columns.get(self.grouped_by[0]))
                 ending = time is not None and time in columns and self._may_end(metadata, columns[time])
+                self._note(run, group, is_read=near is not None or ending)
                 if not (near or ending):
                     continue
                 keys = read(file, layout, looked_at, group)
@@ -216,8 +222,12 @@ class Lookup:
                 place = _places(file).get(time)  # a file of before there was the column has no row that ends
                 for group in range(file.num_row_groups if place is not None else 0):
                     if place is not None and self._may_end(file.metadata.row_group(group), place):
+                        self._note(run, group, is_read=True)
                         rows = read(file, layout, list(dict.fromkeys([*self.grouped_by, time])), group)
                         yield rows.filter(pa.array(self._ends(rows[time]))).select(list(self.grouped_by))
+
+    def _note(self, run: SortedFile, group: int, *, is_read: bool) -> None:
+        self.row_groups[run.path, group] = is_read or self.row_groups.get((run.path, group), False)
 
     @property
     def _ending(self) -> str | None:
@@ -350,6 +360,8 @@ def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: st
         refused = Line(hot.key, HOT_KEY, split, 0, size=hot.size)
     if refused is not None:
         return [refused]
+    seen = [is_read for lookup in plan.lookups for is_read in lookup.row_groups.values()]
+    lines += [Line("", ROW_GROUPS, split, sum(seen), size=len(seen))] if seen else []
     for number, lookup in enumerate(plan.lookups):
         lines += [compact(lookup.state, batch, split, name, number) for batch in range(len(lookup.state.batches))]
     return lines

@@ -344,9 +344,11 @@ const computedColumn = {
   cell: (row) => {
     const ways = ["workers", "spark"].filter((way) => row.computed.some((each) => each[way]));
     const why = [...new Set(row.computed.flatMap((each) => each.why))];
-    const spilled = sum(row.computed.map((each) => each.spilled ?? 0));
+    const total = (figure) => sum(row.computed.map((each) => each[figure] ?? 0));
+    const [read, there, spilled] = ["row_groups_read", "row_groups", "spilled"].map(total);
     const named =
       ways.map((way) => (way === "spark" ? "Spark" : way)).join(" and ") +
+      (there ? `, read ${count(read)} of ${count(there)} row groups` : "") +
       (spilled ? `, ${bytes(spilled)} spilled to disk` : "");
     return why.length ? `${named}: ${why.join("; ")}` : named;
   },
