@@ -30,6 +30,7 @@ pytestmark = in_turn(seconds=200)
 
 PREAMBLE = """
 import json, os, sys
+from dataclasses import replace
 from pathlib import Path
 from tidegate.spark.server.server import acquire
 from tidegate.spark.session import SparkSettings, session
@@ -59,6 +60,26 @@ def never_ends(batches):
 
 with session(settings) as spark:
     spark.range(0, 2, 1, 2).mapInArrow(never_ends, "id long").count()
+"""
+
+OWN_STAGE = """
+import os
+import pyarrow as pa
+from own_rates import RATE
+
+def rated(batches):
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"rate": [RATE] * batch.num_rows, "pid": [os.getpid()] * batch.num_rows})
+"""
+
+USING = """
+folder = Path(sys.argv[2])
+sys.path.insert(0, str(folder))
+from own_stage import rated
+
+with session(replace(settings, python_path=(folder,))) as spark:
+    rows = spark.range(0, 4, 1, 2).mapInArrow(rated, "rate long, pid long").collect()
+print(json.dumps([sorted({row.rate for row in rows}), sorted({row.pid for row in rows})]))
 """
 
 FORKING = """
@@ -204,6 +225,20 @@ def test_python_workers_are_there_for_the_next_session_and_none_is_left_for_each
             rows = spark.range(0, 4, 1, 2).mapInArrow(workers_parent, "id long").collect()
             parents |= {row.id for row in rows}
     assert len(parents) == 1
+
+
+def test_changed_modules_of_the_user_count_at_once_in_workers_that_are_warm(settings, tmp_path):
+    """Workers have them imported. Both modules: the one that a function is in, and one that it imports."""
+    own = replace(settings, python_path=(tmp_path,))
+    (tmp_path / "own_stage.py").write_text(OWN_STAGE)
+    told = []
+    for rate in (1, 2, 3):
+        (tmp_path / "own_rates.py").write_text(f"RATE = {rate}\n")
+        found = subprocess.run(script(USING, own, tmp_path), capture_output=True, text=True, timeout=120, check=True)
+        told.append(json.loads(found.stdout))
+    connect_server.stop(own.home, force=True)
+    assert [rates for rates, _ in told] == [[1], [2], [3]]
+    assert len({worker for _, workers in told for worker in workers}) <= 2, "the workers were warm"
 
 
 def test_functions_are_connects_while_a_session_is_open(settings):

@@ -60,6 +60,7 @@ _COMPILER = "org.codehaus.janino.SimpleCompiler"
 _SERVER = Path(__file__).with_name("ConnectServer.java")
 _COUNTING = (Path(__file__).parents[1] / "SparkWork.java", Path(__file__).with_name("SparkWorkStatus.java"))
 """What counts the server's work, in the order in which it is compiled."""
+_DAEMON = Path(__file__).parents[1] / "workers" / "daemon.py"
 # Environment variables that would change our Spark against its configuration.
 _NOT_INHERITED = frozenset(
     """
@@ -82,7 +83,7 @@ def identity(settings: SparkSettings) -> str:
     conf = server_conf(settings, Path("scratch"))
     made_of = {
         "conf": conf,
-        "server": [file_identity(file) for file in (_SERVER, *_COUNTING)],
+        "server": [file_identity(file) for file in (_SERVER, *_COUNTING, _DAEMON)],
         "jars": [name if ":" in name else file_identity(Path(name)) for name in conf["spark.jars"].split(",")],
         "java": file_identity(find_java()),
         "pyspark": spark_identity(),
@@ -126,8 +127,9 @@ def conf_in(place: ServerPlace, settings: SparkSettings) -> dict[str, str]:
     """Return what defines a server in this place. On a cluster its executors have folders of their own."""
     if settings.on_cluster:
         return server_conf(settings, place.scratch)
-    sockets = by_sockets(place.scratch, begins_there=not settings.master.startswith("local-cluster"))
-    return sockets | server_conf(settings, place.scratch)
+    starts_workers = not settings.master.startswith("local-cluster")
+    daemon = {"spark.python.daemon.module": "tidegate.spark.workers.daemon"} if starts_workers else {}
+    return by_sockets(place.scratch, begins_there=starts_workers) | daemon | server_conf(settings, place.scratch)
 
 
 def command(place: ServerPlace) -> tuple[str, ...]:
@@ -207,6 +209,7 @@ def environment(settings: SparkSettings) -> dict[str, str]:
             "SPARK_HOME": str(spark_home()),
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": _python_path(settings),
+            "TIDEGATE_PYTHON_PATH": os.pathsep.join(map(str, settings.python_path)),
             # Python workers turn timestamps into local time.
             "TZ": "UTC",
             "LOG4J_CONFIGURATION_FILE": str(Path(__file__).with_name("log4j2.properties")),
