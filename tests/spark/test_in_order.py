@@ -15,7 +15,9 @@ from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
 from tidegate.execution import editing
+from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.sinks import DeltaAppend
+from tidegate.spark.row_id import row_id
 
 pytestmark = in_turn(seconds=30)
 
@@ -146,3 +148,44 @@ def test_a_stream_gets_a_column_while_rows_of_two_wait(tmp_path: Path, spark: An
         "3: order 1 from None",
         "4: payment 2.0",
     ]
+
+
+def test_what_earlier_versions_have_left_waiting_is_read_on(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They put rows that wait into key groups by their whole key, and each state was written by Spark."""
+
+    def declare(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k string, v long, at timestamp", event_time="at")
+        versions = sources(pipeline, "k string, w long, at timestamp", "versions", event_time="at")
+        then = rows.join(versions, on="k", as_of=True, how="left", prefix="then_", uid="then")
+        then.sink("then", DeltaAppend("tables/then"))
+
+    def as_before(self: Any, inputs: Any, context: Any) -> Any:
+        """Its first checkpoint."""
+        for place, part in enumerate(("waiting", "versions")):
+            frame = inputs[place]
+            rows = frame.select("k", row_id(frame).alias("_row"), *frame.columns[1:])
+            rows = rows.selectExpr("*", "unix_micros(at) AS _at", *(["2L AS _n"] if part == "waiting" else []))
+            by = ["k"] if part == "versions" else []
+            state = context.state(["k", "_row"], part, grouped_by=by)
+            state.put(rows.selectExpr("*", "false AS _deleted"), deletes=True)
+        none = inputs[0].where("false")
+        return {"": none.selectExpr("*", "1L AS w", "at AS then_at"), "late": none}
+
+    def minute(number: int) -> str:
+        return (BEGIN + number * MINUTE).isoformat()
+
+    play = SmallPipeline(tmp_path, spark, declare)
+    play.feed([{"k": k, "v": v, "at": minute(5)} for v, k in enumerate(("a", "b", None))])
+    play.feed([{"k": "a", "w": w, "at": minute(w)} for w in (2, 3, 9)], "versions")
+    with monkeypatch.context() as patched:
+        patched.setattr(AsOfJoin, "run", as_before)
+        play.checkpoint()
+    assert play.state("then.waiting").grouped_by == []
+    play.feed([{"k": "b", "v": 1, "at": minute(5)}, {"k": "c", "v": 3, "at": minute(11)}])
+    play.feed([{"k": "b", "w": 4, "at": minute(4)}, {"k": "-", "w": 0, "at": minute(11)}], "versions")
+    play.checkpoint()
+    found = sorted((row["v"], row["k"], row["w"]) for row in play.rows("tables/then"))
+    assert found == [(0, "a", 3), (0, "a", 3), (1, "b", 4), (1, "b", 4), (1, "b", 4), (2, None, None), (2, None, None)]
+    assert play.state("then.waiting").grouped_by == ["k"]

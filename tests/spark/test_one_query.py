@@ -46,6 +46,10 @@ OPERATORS: dict[str, Build] = {
     "join of all rows": lambda rows, other, by: rows.join(other, on=by, prefix="o_", uid="it"),
     "join of all rows, left": lambda rows, other, by: rows.join(other, on=by, how="left", prefix="o_", uid="it"),
     "join of all rows, semi": lambda rows, other, by: rows.join(other, on=by, how="semi", uid="it"),
+    "join as of a time": lambda rows, other, by: rows.join(other, on=by, as_of=True, prefix="o_", uid="it"),
+    "join as of a time, left": lambda rows, other, by: rows.join(
+        other, on=by, as_of=True, how="left", state_ttl="1 day", prefix="o_", uid="it"
+    ),
     "join, forgotten": lambda rows, other, by: rows.join(other, on=by, state_ttl="1 day", prefix="o_", uid="it"),
 }
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -87,26 +87,37 @@ class Remembered:
     """Whether a row's `time` may grow from checkpoint to checkpoint."""
     over: Over | None = None
     """Rows that are over are left out when files are compacted."""
+    also_keys_of: int | None = None
+    """The number of a state before this one: what is found there is looked up here, too, by its keys."""
 
     def lookup(self, grouped_by: Sequence[str], merging: MergePlan) -> Lookup:
         """Return how workers look up its rows. merging: how they write it."""
-        merging = replace(merging, over=self.over)
-        return Lookup(merging, grouped_by, time=self.time, ends=self.ends, since=self.since, moves=self.moves)
+        return Lookup(
+            replace(merging, over=self.over),
+            grouped_by,
+            time=self.time,
+            ends=self.ends,
+            since=self.since,
+            moves=self.moves,
+            also_keys_of=self.also_keys_of,
+        )
 
     def looked_up_by_spark(
-        self, batch: DataFrame | None, grouped_by: Sequence[str], groups: int, *, with_ids: bool
+        self, sought: Sequence[DataFrame], grouped_by: Sequence[str], groups: int, *, with_ids: bool
     ) -> DataFrame | None:
         """Return the stored rows that workers would look up; some of them twice. None: there are none.
 
-        batch: None if it has no rows. groups: into how many key groups rows are put. with_ids: also their ids.
+        sought: frames whose keys are looked up. groups: into how many key groups rows are put. with_ids: also their
+        ids.
         """
         from pyspark.sql import functions as F
 
         state, frames = self.state, []
         if not state.is_kept or state.is_empty:
             return None
-        if batch is not None:
-            frames.append(state.of(batch.select(*map(quoted, grouped_by)), on=grouped_by))
+        keys = [frame.select(*map(quoted, grouped_by)) for frame in sought]
+        if keys:
+            frames.append(state.of(reduce(lambda one, other: one.unionAll(other), keys), on=grouped_by))
         if self.time is not None and self.ends is not None:
             frames.append(self._ending_by_spark(self.time, self.ends))
         kinds = {field.name: field.dataType for field in self.columns}
@@ -370,7 +381,11 @@ class _KernelRun:
         halves = [StructField(name, LongType()) for name in HALVES] if with_ids else []
         kinds: list[tuple[DataFrame | None, list[StructField]]] = [(batch, _nullable(self.fields))]
         for remembered in self.states:
-            found = remembered.looked_up_by_spark(batch, self.grouped_by, first.groups, with_ids=with_ids)
+            looked_at = [kinds[0][0]]
+            if remembered.also_keys_of is not None:
+                looked_at.append(kinds[1 + remembered.also_keys_of][0])
+            sought = [frame for frame in looked_at if frame is not None]
+            found = remembered.looked_up_by_spark(sought, self.grouped_by, first.groups, with_ids=with_ids)
             kinds.append((found, _nullable([group, *remembered.columns, *halves])))
         arriving, incoming = _side_by_side([fields for _, fields in kinds])
         changes = [_nullable([*each.columns, StructField(DELETED, BooleanType())]) for each in self.states]

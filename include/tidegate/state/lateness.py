@@ -22,9 +22,8 @@ checkpoints, as long as no row is later than the watermark's delay.
 **The forms.** For windows, all of them compare an end with a limit, and differ in where the end is: in Python
 (`ended`), in a timestamp column of Spark (`ended_sql`, `open_sql`, `closing_sql`), in microseconds in Spark
 (`ended_micros_sql`), in Arrow (`ended_mask`, `late_mask`, `closing_starts`). For rows: `passed_sql`, `on_time_sql`, and
-`passed_before_sql`, by which files can be skipped; in the statistics of files, `without_over`. Of any operator, from
-outside: `Lateness`. All times are
-microseconds since 1970 in UTC.
+`passed_before_sql`, by which files can be skipped; in Arrow `passed_mask` and `late_rows_mask`; in the statistics of
+files, `without_over`. Of any operator, from outside: `Lateness`. All times are microseconds since 1970 in UTC.
 tests/spark/test_lateness.py and tests/unit/state/test_lateness.py compare the forms.
 """
 
@@ -57,9 +56,11 @@ __all__ = [
     "ended_micros_sql",
     "ended_sql",
     "late_mask",
+    "late_rows_mask",
     "on_time_sql",
     "open_sql",
     "passed_before_sql",
+    "passed_mask",
     "passed_sql",
     "without_over",
 ]
@@ -220,6 +221,21 @@ def on_time_sql(time: str, watermark: int | None) -> str:
 def passed_before_sql(time: str, watermark: int) -> str:
     """Return `passed_sql` with a plain number in it, by which Spark can skip files. Its code is compiled anew."""
     return f"{time} < {watermark}"
+
+
+def passed_mask(times: pa.ChunkedArray, watermark: int | None) -> Any:
+    """Return `passed_sql` as a mask of a column that has no nulls."""
+    import numpy as np
+
+    return np.zeros(len(times), bool) if watermark is None else integers(times) < watermark
+
+
+def late_rows_mask(times: pa.ChunkedArray, watermark: int | None) -> tuple[Any, Any]:
+    """Return two masks of rows: they have a time, and they have ended by the watermark."""
+    import pyarrow.compute as pc
+
+    timed = pc.is_valid(times).to_numpy()
+    return timed, timed & passed_mask(pc.fill_null(times, 0), watermark)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.kit.kernels import apply, looked_up, stored, table
 from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
 from tidegate.operators.by_workers.greatest import GreatestRow
 from tidegate.operators.by_workers.merged import MergedPartials
@@ -22,27 +23,6 @@ from tidegate.state.arrow.folding import IS_NOW, Tied
 KEYS = st.sampled_from([None, "a", "b"])
 TIMES = st.one_of(st.none(), st.integers(0, 12))
 ARRIVED = [("_group", pa.int32()), ("k", pa.string()), ("_at", pa.int64()), ("_row", pa.string()), ("v", pa.string())]
-
-
-def table(rows: list[dict[str, Any]], fields: list[tuple[str, pa.DataType]]) -> pa.Table:
-    return pa.Table.from_pylist([{"_group": 0, **row} for row in rows], pa.schema(fields))
-
-
-def stored(state: dict[Any, dict[str, Any]], fields: list[tuple[str, pa.DataType]]) -> pa.Table:
-    return table(list(state.values()), fields)
-
-
-def apply(state: dict[Any, dict[str, Any]], changes: pa.Table, keys: list[str]) -> None:
-    """Carry out what a worker says has changed: each key at most once."""
-    seen = set()
-    for row in changes.to_pylist():
-        key = tuple(row[name] for name in keys)
-        assert key not in seen, "a key changes twice"
-        seen.add(key)
-        if row.pop("_deleted"):
-            assert state.pop(key, None) is not None, "what was not there is deleted"
-        else:
-            state[key] = row
 
 
 # -- deduplication ---------------------------------------------------------------------------------------
@@ -324,14 +304,6 @@ def test_a_join_of_current_rows_gives_what_plain_python_gives_for_those_that_hol
             apply(state, folded.changes[place], ["k", "_row"])
         shown = Counter({row: count for row, count in shown.items() if count})
         assert shown == joined(*(+rows for rows in held), how)
-
-
-def looked_up(state: dict[Any, dict[str, Any]], arrived: pa.Table, meets: Any) -> list[dict[str, Any]]:
-    """All that is stored under the keys of some rows; of those of others only copies."""
-    rows, whole = arrived.to_pylist(), meets.to_pylist()
-    keys = {row["k"] for row, is_so in zip(rows, whole, strict=True) if is_so}
-    copies = {(row["k"], row["_row"]) for row, is_so in zip(rows, whole, strict=True) if not is_so}
-    return [row for row in state.values() if row["k"] in keys or (row["k"], row["_row"]) in copies]
 
 
 def joined(left: Counter[tuple[Any, int]], right: Counter[tuple[Any, int]], how: str) -> Counter[Any]:

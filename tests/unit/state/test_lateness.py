@@ -18,6 +18,8 @@ from tidegate.state.lateness import (
     ended,
     ended_mask,
     late_mask,
+    late_rows_mask,
+    passed_mask,
     without_over,
 )
 from tidegate.state.record import StateFile, StateTable
@@ -93,6 +95,17 @@ def test_a_mask_of_starts_says_what_python_says_of_their_ends(limit: int | None,
     timed, late = late_mask(pa.array(starts, TIME), size, limit)
     assert timed.tolist() == [start is not None for start in starts]
     assert late.tolist() == [ended(None if start is None else start + size, limit) for start in starts]
+
+
+@pytest.mark.parametrize("watermark", [*MARKS, 1 << 62, -(1 << 62)])
+def test_masks_of_rows_say_of_each_time_what_python_says(watermark: int | None) -> None:
+    times = extremes(random.Random(f"{watermark}"))
+    passed = [last_moment_is_before(time, watermark) for time in times]
+    column = pa.chunked_array([pa.array(times[:7]), pa.array(times[7:])])
+    assert passed_mask(column, watermark).tolist() == passed
+    timed, late = late_rows_mask(pa.chunked_array([*column.chunks, pa.array([None, 4], pa.int64())]), watermark)
+    assert timed.tolist() == [True] * len(times) + [False, True], "what has no time is not late"
+    assert late.tolist() == [*passed, False, last_moment_is_before(4, watermark)]
 
 
 @pytest.mark.parametrize("now", MARKS)

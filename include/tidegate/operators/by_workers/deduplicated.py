@@ -10,6 +10,7 @@ from tidegate.operators.join.time_bounds import LATE
 from tidegate.state.arrow.folding import Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
+from tidegate.state.lateness import late_rows_mask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,14 +96,10 @@ class RowsApart(Kernel):
 
     def _on_time(self, arrived: pa.Table) -> tuple[pa.Table, pa.Table, dict[str, int]]:
         """Return the rows that are on time, the others, and the numbers of these."""
-        import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        timed = pc.is_valid(arrived["_at"]).to_numpy()
-        late = np.zeros(arrived.num_rows, bool)
-        if self.late is not None:
-            late = timed & (integers(pc.fill_null(arrived["_at"], 0)) < self.late)
+        timed, late = late_rows_mask(arrived["_at"], self.late)
         counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
         on_time = pa.array(timed & ~late)
         return arrived.filter(on_time), arrived.filter(pc.invert(on_time)), counts

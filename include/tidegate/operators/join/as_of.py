@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.inputs import recalled
+from tidegate.operators.join.folded import joined_as_of
 from tidegate.operators.join.join import How, join_problems
-from tidegate.operators.join.sides import On, check_sides, joined_columns, side_rows
+from tidegate.operators.join.sides import On, check_sides
 from tidegate.operators.join.time_bounds import LATE, need_time, side_time_problems, side_times
-from tidegate.operators.waiting import WAITING, ready_rows
-from tidegate.records.moments import AFTER_ALL_TIMES
-from tidegate.records.names import quoted
+from tidegate.operators.waiting import WAITING
 from tidegate.records.records import Json
-from tidegate.spark.event_time import moment, time_micros
+from tidegate.spark.known import is_known_empty
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
@@ -106,61 +104,11 @@ class AsOfJoin(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         times = [need_time(name, place, context) for place, name in enumerate(self.times)]
         times[1] = self.keys.renamed(inputs[1].columns).get(times[1], times[1])
-        left, right = inputs[0], self.keys.turned(inputs[1], context)
-        check_sides([left, right], self.on, self.prefix, context)
-        ready, late = ready_rows(left, self.on, times[0], context)
-        ready = context.persist(ready.drop("_row"))
-        versions = self._versions(right, times[1], ready, context)
-        return {"": self._met(ready, versions, [left, right]), LATE: late}
-
-    def _met(self, ready: DataFrame, versions: DataFrame, inputs: Sequence[DataFrame]) -> DataFrame:
-        """Return the left side's rows, each with the last version before it. inputs: both sides, for their columns."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
-        keys = [f"_aside{place}" for place in range(len(self.on))]
-        aliased = [F.col(quoted(name)).alias(key) for name, key in zip(self.on, keys, strict=True)]
-        left, right = (F.struct(*map(quoted, frame.columns)) for frame in inputs)
-        rows = ready.select(*aliased, "_at", F.lit("").alias("_row"), left.alias("l"))
-        held = versions.select(*aliased, "_at", "_row", right.alias("r"))
-        both = rows.unionByName(held, allowMissingColumns=True)
-        by_time = Window.partitionBy(*keys).orderBy("_at", F.col("l").isNotNull(), "_row")
-        newest = F.last("r", ignorenulls=True).over(by_time.rowsBetween(Window.unboundedPreceding, 0))
-        pairs = both.withColumn("r", newest).where("l IS NOT NULL").select("l", "r")
-        if self.how == "inner":
-            pairs = pairs.where("r IS NOT NULL")
-        columns = [[name for name in frame.columns if name not in self.on] for frame in inputs]
-        return joined_columns(pairs, self.on, columns, self.prefix)
-
-    def _versions(self, right: DataFrame, time: str, ready: DataFrame, context: OperatorContext) -> DataFrame:
-        """Return the versions of this checkpoint's keys, with `_at` and `_row`; store what rows to come may meet."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
-
-        timed = right.withColumn("_at", time_micros(right, time, f"operator {context.uid!r}"))
-        known = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in self.on)
-        arrived = context.persist(side_rows(timed.where(f"_at IS NOT NULL AND {known}"), right, self.on, ["_at"]))
-        arrived = arrived.drop("_n")
-        keys = list(map(quoted, self.on))
-        ttl = self.ttl(VERSIONS, context)
-        state = context.state([*self.on, "_row"], VERSIONS, grouped_by=self.on, ttl=ttl)
-        touched = arrived.select(*keys).unionAll(ready.select(*keys)).distinct()
-        versions = arrived.withColumn("_new", F.lit(True))
-        before = state.of(touched, on=self.on)
-        if before is not None:
-            stored = recalled(state, before, arrived, context).withColumn("_new", F.lit(False))
-            values = [name for name in arrived.columns if name not in (*self.on, "_row")]
-            grouped = versions.unionByName(stored).groupBy(*keys, "_row")
-            firsts = (F.first(quoted(name)).alias(name) for name in values)
-            versions = grouped.agg(*firsts, F.min("_new").alias("_new"))
-        by_time = Window.partitionBy(*keys).orderBy("_at", "_row")
-        versions = context.persist(versions.withColumn("_top", F.lead("_at").over(by_time)))
-        now = context.watermarks.now_micros
-        is_over = "false"
-        if now is not None:
-            limit = moment(min(now, AFTER_ALL_TIMES), "_top")
-            is_over = f"coalesce(_top <= {limit}, false)"  # a newer one holds for all rows to come
-        columns = [quoted(name) for name in arrived.columns]
-        changes = versions.where(f"_new <> ({is_over})").selectExpr(*columns, "NOT _new AS _deleted")
-        state.put(changes, deletes=True)
-        return versions.drop("_top", "_new")
+        is_empty = all(map(is_known_empty, inputs))
+        inputs = [inputs[0], self.keys.turned(inputs[1], context)]
+        check_sides(inputs, self.on, self.prefix, context)
+        states = [
+            context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
+            for part in self.parts
+        ]
+        return joined_as_of(inputs, self.on, self.prefix, states, times, context, is_empty=is_empty, how=self.how)

@@ -15,6 +15,7 @@ from tidegate.operators.join.time_bounds import LATE_SIDES
 from tidegate.state.arrow.folding import Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import CODE_LIMIT, codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
+from tidegate.state.lateness import late_rows_mask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,16 +84,12 @@ class JoinInWorkers(Kernel):
 
     def _arrived(self, arrived: pa.Table, place: int, counts: dict[str, int], apart: dict[str, pa.Table]) -> pa.Table:
         """Return the rows of a side that are on time; count the others, and put them apart."""
-        import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
         side = self.sides[place]
         mine = arrived[FROM_RIGHT].to_numpy() == bool(place)
-        timed = pc.is_valid(arrived["_at"]).to_numpy()
-        late = np.zeros(arrived.num_rows, bool)
-        if self.late is not None:
-            late = timed & (integers(pc.fill_null(arrived["_at"], 0)) < self.late)
+        timed, late = late_rows_mask(arrived["_at"], self.late)
         counts["late"] += int((mine & late).sum())
         counts["without_time"] += int((mine & ~timed).sum())
         others = arrived.filter(pa.array(mine & (late | ~timed)))

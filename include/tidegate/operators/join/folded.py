@@ -1,4 +1,4 @@
-"""A join of two streams by its kernel: the driver's part, for joins with and without bounds in time."""
+"""A join of two streams by its kernel: the driver's part, for joins with and without bounds in time, and as of it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidegate.operators.by_workers.waiting import WaitingRows
+from tidegate.operators.join.as_of_by_workers import AsOfInWorkers
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
 from tidegate.operators.join.current import CurrentRowsJoin
 from tidegate.operators.join.sides import LEFT_ONLY, names_from_right, refuse_missing
-from tidegate.operators.join.time_bounds import LATE_SIDES
+from tidegate.operators.join.time_bounds import LATE, LATE_SIDES
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import is_known_empty, select_sql
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from tidegate.operators.base import OperatorContext
     from tidegate.state.keyed import KeyedState
 
-__all__ = ["Nearness", "joined_near", "joined_now"]
+__all__ = ["Nearness", "joined_as_of", "joined_near", "joined_now"]
 
 
 class Nearness(NamedTuple):
@@ -128,6 +130,55 @@ def joined_now(
         wants_replaced=replaces and context.replaced_is_taken,
     )
     return {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
+
+
+def joined_as_of(
+    inputs: Sequence[DataFrame],
+    on: Sequence[str],
+    prefix: str | None,
+    states: Sequence[KeyedState],
+    times: Sequence[str],
+    context: OperatorContext,
+    *,
+    is_empty: bool,
+    how: str,
+) -> dict[str, DataFrame]:
+    """Return the streams of a join as of event time. states: of the rows that wait, and of versions. times: each side's
+    column with the time."""
+    from pyspark.sql import types as T
+
+    both = _BothSides.of(inputs, on, prefix, how, [])
+    at = T.StructField("_at", T.LongType())
+    micros = [
+        time_micros_sql(frame, time, f"operator {context.uid!r}") for frame, time in zip(inputs, times, strict=True)
+    ]
+    meets = " AND ".join(f"{text} IS NOT NULL" for text in (micros[1], *map(quoted, on)))
+    frames = [inputs[0], inputs[1].where(meets)]  # other versions hold for no row
+    marks = context.watermarks
+    now = marks.now_micros
+    waiting = Remembered(
+        states[0],
+        [*both.stored(0), at, T.StructField("_n", T.LongType())],
+        "_at",
+        None if is_empty and not marks.moved else now,
+    )
+    folded = fold_rows(
+        both.batch([(place, frame, f"{micros[place]} AS _at") for place, frame in enumerate(frames)]),
+        both.arriving(at),
+        on,
+        [waiting, Remembered(states[1], [*both.stored(1), at], also_keys_of=0)],
+        AsOfInWorkers(
+            on,
+            (both.side(0), both.side(1)),
+            WaitingRows(on, both.aliases[0], marks.before_micros, now),
+            outer=how == "left",
+        ),
+        both.given(),
+        is_empty=is_empty,
+        apart={LATE: both.all_columns(0)} if LATE in context.taken else {},
+    )
+    context.count(folded.counts)
+    return {"": folded.rows, **folded.apart}
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,8 @@ class Lookup:
     """Rows whose `time` is below this have ended before, and no longer count. None: that is not known."""
     moves: bool = False
     """Whether a row's `time` may grow: so rows that seem to end are looked up by their keys, for newer ones."""
+    also_keys_of: int | None = None
+    """The number of a lookup before this one: the keys that it has found are looked up, too."""
     row_groups: dict[tuple[str, int], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
     """By file and place the row groups that a worker has come upon, and whether it has read them."""
 
@@ -407,28 +409,37 @@ def _written(plan: FoldPlan, folded: Folded, split: int, name: str) -> list[Line
 def _stored(plan: FoldPlan, arrived: pa.Table, brought: Sequence[pa.Table], held: Held) -> list[pa.Table]:
     """Return each state's rows: those that Spark has brought, or what each lookup finds. Lookups by the same keys share
     their preparation, which sorts the batch."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     if not plan.lookups:
         pairs = zip(brought, plan.stored_by, strict=False)
         return [_once(rows, keys) for rows, keys in pairs] or [schema.empty_table() for schema in plan.stored]
     known: dict[tuple[str, ...], Sought] = {}
-    found = []
+    found: list[pa.Table] = []
     for number, lookup in enumerate(plan.lookups):
         by = tuple(lookup.grouped_by)
+        more = [] if lookup.also_keys_of is None else [found[lookup.also_keys_of]]
+        more += lookup.ending_keys(held.groups) if lookup.moves else []
         if not lookup.state.runs:
             sought = Sought()
         elif (meets := plan.work.meeting(arrived, number)) is not None:
             key = lookup.state.layout.keys[-1]
             keys = arrived.select([*by, key])
-            sought = Sought.of(keys.filter(meets), by).with_copies(keys.filter(pc.invert(meets)), by, key)
-        elif lookup.moves:
-            sought = Sought.of(pa.concat_tables([arrived.select(list(by)), *lookup.ending_keys(held.groups)]), by)
+            sought = Sought.of(_keys_together(keys.filter(meets), more, by), by)
+            sought = sought.with_copies(keys.filter(pc.invert(meets)), by, key)
+        elif more:
+            sought = Sought.of(_keys_together(arrived, more, by), by)
         else:
             sought = known[by] = known.get(by) or Sought.of(arrived, by)
         found.append(lookup.rows(sought, held.groups, held.limits.stored, held.share))
     return found
+
+
+def _keys_together(rows: pa.Table, more: Sequence[pa.Table], by: Sequence[str]) -> pa.Table:
+    import pyarrow as pa
+
+    keys = [table.select(list(by)) for table in (rows, *more)]
+    return pa.concat_tables(keys, promote_options="default") if more else keys[0]
 
 
 def _once(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
