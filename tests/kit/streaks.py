@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import date, timedelta
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidegate.operators import Clock, KeyedOperator, StepResult
 
-__all__ = ["Carts", "Streaks"]
+__all__ = ["Alerts", "Carts", "Streaks"]
 
 
 class Streaks(KeyedOperator):
@@ -70,3 +71,35 @@ class Carts(KeyedOperator):
             forgotten=pa.table({"cart": pa.array([cart for cart in over if cart in keys], pa.string())}),
             rows=pa.Table.from_pylist(abandoned, pa.schema([("cart", pa.string()), ("items", pa.list_(pa.string()))])),
         )
+
+
+class Alerts(KeyedOperator):
+    """Sensors that were above a limit for three readings in a row, and since when; shown until one is below it."""
+
+    by = ("sensor",)
+    state = "waiting array<struct<at timestamp, level double>>, in_a_row int, since timestamp, next timestamp"
+    emits = "sensor string, since timestamp"
+    event_time = "at"
+    due = "next"
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+
+    def step(self, arrived: pa.Table, stored: pa.Table, clock: Clock) -> StepResult:
+        sensors = {row["sensor"]: row for row in stored.to_pylist()}
+        for row in arrived.to_pylist():
+            sensor = sensors.setdefault(row["sensor"], {"sensor": row["sensor"], "waiting": [], "in_a_row": 0})
+            sensor["waiting"].append({"at": row["at"], "level": row["level"]})
+        for sensor in sensors.values():
+            waiting = sorted(sensor["waiting"], key=lambda reading: (reading["at"], reading["level"]))
+            ready = [reading for reading in waiting if clock.watermark is not None and reading["at"] < clock.watermark]
+            for reading in ready:
+                sensor["in_a_row"] = sensor["in_a_row"] + 1 if reading["level"] > self.limit else 0
+                if sensor["in_a_row"] == 3:
+                    sensor["since"] = reading["at"]
+            sensor["waiting"] = waiting[len(ready) :]
+            sensor["next"] = min((reading["at"] for reading in sensor["waiting"]), default=None)
+        return StepResult(state=pa.Table.from_pylist(list(sensors.values()), stored.schema))
+
+    def shows(self, state: pa.Table) -> pa.Table:
+        return state.filter(pc.greater_equal(state["in_a_row"], 3)).select(["sensor", "since"])

@@ -9,10 +9,11 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.kit.sampling import in_turn
-from tests.kit.streaks import Carts, Streaks
+from tests.kit.streaks import Alerts, Carts, Streaks
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
 from tidegate.errors import Invalid
@@ -94,20 +95,60 @@ def test_carts_are_given_once_time_has_passed_them_though_nothing_comes_for_them
     assert sorted(row["cart"] for row in play.rows("tables/carts")) == ["a", "b", "b", "c"]
 
 
-def test_another_version_does_not_misread_what_an_earlier_one_kept(tmp_path: Path, spark: Any) -> None:
+def alerts(pipeline: Pipeline) -> None:
+    schema = "sensor string, level double, at timestamp"
+    readings = sources(pipeline, schema, "readings", event_time="at", watermark="2 min")
+    shown = readings.apply(Alerts(limit=50.0), uid="alerts")
+    shown.sink("alerts", DeltaUpsert("tables/alerts", keys=["sensor"]))
+    shown.aggregate(by=[], alerts="count(*)", uid="number").sink(
+        "number", DeltaUpsert("tables/number", keys=["alerts"])
+    )
+
+
+def test_a_key_shows_a_row_for_some_time_and_then_none(tmp_path: Path, spark: Any) -> None:
+    play = SmallPipeline(tmp_path, spark, alerts)
+
+    def checkpoint(*readings: tuple[str, float, int]) -> list[str]:
+        rows = [
+            {"sensor": s, "level": level, "at": (HOUR + timedelta(minutes=m)).isoformat()} for s, level, m in readings
+        ]
+        play.feed(rows, "readings")
+        play.checkpoint()
+        shown = sorted(row["sensor"] for row in play.rows("tables/alerts"))
+        assert sum(row["alerts"] for row in play.rows("tables/number")) == len(shown)
+        return shown
+
+    assert checkpoint(("a", 60, 0), ("b", 60, 0), ("a", 60, 2), ("b", 60, 3)) == []
+    assert checkpoint(("a", 60, 1), ("b", 10, 2), ("c", 1, 6)) == ["a"], "b was below the limit in between"
+    assert checkpoint(("b", 60, 6), ("b", 60, 7), ("c", 1, 10)) == ["a", "b"]
+    assert checkpoint(("a", 10, 9), ("c", 1, 20)) == ["b"]
+
+
+class LaterStreaks(Streaks):
+    version = 2
+
+
+class OtherStreaks(Streaks):
+    def shows(self, state: pa.Table) -> pa.Table:
+        return super().shows(state).slice(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("operator", "told"), [(LaterStreaks(), "version is 2, and was 1"), (OtherStreaks(), "what it shows has changed")]
+)
+def test_another_version_does_not_misread_what_an_earlier_one_kept(
+    operator: Streaks, told: str, tmp_path: Path, spark: Any
+) -> None:
     play = SmallPipeline(tmp_path, spark, streaks)
     play.feed([{"customer": "a", "day": DAY}], "orders")
     play.checkpoint()
 
-    class Longer(Streaks):
-        version = 2
-
     def other(pipeline: Pipeline) -> None:
         orders = sources(pipeline, "customer string, day date", "orders")
-        longest = orders.apply(Longer(), uid="streaks")
+        longest = orders.apply(operator, uid="streaks")
         longest.sink("streaks", DeltaUpsert("tables/streaks", keys=["customer"]))
 
     play.build = other
     play.feed([{"customer": "a", "day": DAY}], "orders")
-    with pytest.raises(Invalid, match="version"):
+    with pytest.raises(Invalid, match=told):
         play.checkpoint()

@@ -200,6 +200,8 @@ class Operator(ABC):
     """The column with its event time. None: the one that its sources declare."""
     renews: ClassVar[bool] = False
     """Whether its rows have columns of its own instead of those of its inputs."""
+    meant_by_code: ClassVar[frozenset[str]] = frozenset()
+    """What of its `meaning` is a hash of code."""
     implied: ClassVar[bool] = False
     """Whether the graph itself puts it in front of a sink that needs it. It comes and goes with the sink."""
     instead: ClassVar[str] = "put it in front of that"

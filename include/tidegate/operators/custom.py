@@ -75,6 +75,7 @@ class KeyedOperator(Operator):
     """
 
     renews: ClassVar[bool] = True
+    meant_by_code: ClassVar[frozenset[str]] = frozenset({"what it shows"})
 
     by: Sequence[str]
     """The columns that make its keys."""
@@ -103,6 +104,7 @@ class KeyedOperator(Operator):
 
     def shows(self, state: pa.Table) -> pa.Table:
         """Return the row that each key shows, with the columns of `emits`, for an operator whose rows are replaced.
+        A key may show none.
 
         state: `by`, and the columns of `state`. tidegate emits what is shown now, and takes back what was shown before.
         """
@@ -364,10 +366,20 @@ class KeyedWork(Kernel):
         if step.rows is not None:
             raise self._wrong("step returned rows, and shows says what is shown", "one of both")
         for is_now, table in ((True, puts), (False, shown)):
-            rows = self._typed(self.operator.shows(table.select(list(self.kept))), self.emits, "what it shows")
-            if rows.num_rows != table.num_rows:
-                raise self._wrong(f"shows made {rows.num_rows} rows of {table.num_rows} keys", "a row for each key")
+            rows = self._typed(self.operator.shows(table.select(list(self.kept))), self.emits, "what it shows", "shows")
+            if rows.num_rows > table.num_rows or self._has_key_twice(rows):
+                said = f"shows made {rows.num_rows} rows of {table.num_rows} keys"
+                raise self._wrong(said, "one row for each key, or none", "shows")
             yield rows.append_column(IS_NOW, pa.array(np.repeat(is_now, rows.num_rows)))
+
+    def _has_key_twice(self, rows: pa.Table) -> bool:
+        import numpy as np
+
+        by = list(self.operator.by)
+        if not set(by) <= set(rows.column_names):
+            return False
+        (numbers,) = codes_of([rows.select(by)], by)
+        return len(np.unique(numbers)) < len(numbers)
 
     def _table(self, table: pa.Table | None, names: Sequence[str], what: str, like: pa.Table) -> pa.Table:
         """Return a table that the function has returned, with these columns and their types."""
@@ -376,14 +388,17 @@ class KeyedWork(Kernel):
         schema = pa.schema([like.schema.field(name) for name in names])
         return schema.empty_table() if table is None else self._typed(table, schema, what)
 
-    def _typed(self, table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
-        """Return the table's columns of these names, in these types. A text is no number, even if it looks like one."""
+    def _typed(self, table: pa.Table, schema: pa.Schema, what: str, method: str = "step") -> pa.Table:
+        """Return the table's columns of these names, in these types. A text is no number, even if it looks like one.
+
+        method: which one has made the table."""
         import pyarrow as pa
 
         if not isinstance(table, pa.Table):
-            raise self._wrong(f"{what} is a {type(table).__name__}", "a table of pyarrow's")
+            raise self._wrong(f"{what} is a {type(table).__name__}", "a table of pyarrow's", method)
         if missing := [name for name in schema.names if name not in table.column_names]:
-            raise self._wrong(f"{what} lacks {', '.join(map(repr, missing))}", f"the columns {', '.join(schema.names)}")
+            lacks = f"{what} lacks {', '.join(map(repr, missing))}"
+            raise self._wrong(lacks, f"the columns {', '.join(schema.names)}", method)
         table = table.select(schema.names)
         texts = [f.name for f in table.schema if pa.types.is_string(f.type) and not _is_text(schema.field(f.name).type)]
         try:
@@ -392,15 +407,15 @@ class KeyedWork(Kernel):
             cast = None
         if cast is None:
             kinds = ", ".join(f"{field.name} {field.type}" for field in table.schema)
-            raise self._wrong(f"{what} has other types: {kinds}", str(schema).replace("\n", ", "))
+            raise self._wrong(f"{what} has other types: {kinds}", str(schema).replace("\n", ", "), method)
         return cast
 
-    def _wrong(self, what: str, expected: str) -> Invalid:
+    def _wrong(self, what: str, expected: str, method: str = "step") -> Invalid:
         name = type(self.operator).__name__
         return Invalid(
             f"{name}: {what}",
             expected=expected,
-            help=f"correct {name}.step; tidegate.testing.OperatorContract finds such mistakes without Spark",
+            help=f"correct {name}.{method}; tidegate.testing.OperatorContract finds such mistakes without Spark",
             reason="BAD_STEP",
         )
 

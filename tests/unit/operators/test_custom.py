@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.kit.streaks import Carts, Streaks
+from tests.kit.streaks import Alerts, Carts, Streaks
 from tidegate.errors import Invalid
 from tidegate.operators import Clock, KeyedOperator, StepResult
 from tidegate.testing import OperatorContract
@@ -45,6 +45,52 @@ class TestCarts(OperatorContract):
             {"cart": dice.choice("abc"), "item": f"item {n}", "at": HOUR + timedelta(minutes=2 * n - dice.randrange(5))}
             for n in range(40)
         ]
+
+
+class TestAlerts(OperatorContract):
+    delay = timedelta(minutes=5)
+
+    def operator(self) -> KeyedOperator:
+        return Alerts(limit=50.0)
+
+    def schema(self) -> Any:
+        return pa.schema([("sensor", pa.string()), ("level", pa.float64()), ("at", pa.timestamp("us", "UTC"))])
+
+    def rows(self, dice: random.Random) -> list[dict[str, Any]]:
+        return readings(dice)
+
+
+def readings(dice: random.Random) -> list[dict[str, Any]]:
+    minutes = [n - dice.randrange(5) for n in range(40)]
+    return [
+        {"sensor": dice.choice("ab"), "level": dice.choice([40.0, 60.0]), "at": HOUR + timedelta(minutes=m)}
+        for m in minutes
+    ]
+
+
+class Hasty(Alerts):
+    """Does not wait for earlier readings, as one is tempted to write it."""
+
+    def step(self, arrived: pa.Table, stored: pa.Table, clock: Clock) -> StepResult:
+        return super().step(arrived, stored, Clock(clock.planned, HOUR + timedelta(days=1)))
+
+
+class TestOfHasty(TestAlerts):
+    __test__ = False
+
+    def operator(self) -> KeyedOperator:
+        return Hasty(limit=50.0)
+
+
+def test_an_operator_that_works_on_rows_as_they_come_does_not_keep_the_contract_and_is_told_why() -> None:
+    said = []
+    for seed in range(20):
+        try:
+            TestOfHasty().test_what_it_gives_does_not_depend_on_how_rows_are_cut_into_checkpoints(seed)
+        except AssertionError as error:
+            said.append(str(error))
+    assert len(said) >= 5
+    assert all("until the watermark has passed them" in text for text in said)
 
 
 class Wrong(KeyedOperator):
@@ -105,6 +151,33 @@ def test_what_a_function_returns_is_checked(how: str, said: str) -> None:
     with pytest.raises(Invalid, match=said) as refused:
         TestOfWrong(Wrong(how)).test_two_attempts_give_the_same(0)
     assert refused.value.reason == "BAD_STEP"
+
+
+class Shows(Wrong):
+    """Shows a row for the key "b" only, or what is wrong."""
+
+    def step(self, arrived: pa.Table, stored: pa.Table, clock: Clock) -> StepResult:
+        keys = sorted(set(arrived["k"].to_pylist()))
+        return StepResult(state=pa.table({"k": keys, "n": [1] * len(keys)}))
+
+    def shows(self, state: pa.Table) -> pa.Table:
+        rows = [row for row in state.to_pylist() if self.how != "some" or row["k"] == "b"]
+        rows = [rows[0]] * len(rows) if self.how == "twice" and rows else rows
+        rows = [*rows, *rows] if self.how == "more" else rows
+        return pa.Table.from_pylist(rows, pa.schema([("k", pa.string()), ("n", pa.int64())]))
+
+
+def test_a_key_may_show_no_row() -> None:
+    played = TestOfWrong(Shows("some"))._played([[{"k": k, "v": 1} for k in "abc"], [{"k": "b", "v": 1}]])
+    assert played.held == {"{'k': 'b', 'n': 1}": 1}
+    assert len(played.state) == 3
+
+
+@pytest.mark.parametrize("how", ["more", "twice"])
+def test_a_key_shows_one_row_at_most(how: str) -> None:
+    with pytest.raises(Invalid, match="rows of 3 keys") as refused:
+        TestOfWrong(Shows(how))._played([[{"k": k, "v": 1} for k in "abc"]])
+    assert "correct Shows.shows" in refused.value.help
 
 
 class Seen(Wrong):
@@ -177,7 +250,7 @@ def test_a_class_that_says_nothing_is_told_what_is_missing() -> None:
     assert problems == ["Silent does not say by", "Silent does not say state", "Silent does not say emits"]
 
 
-@pytest.mark.parametrize("operator", [Streaks, Carts])
+@pytest.mark.parametrize("operator", [Streaks, Carts, Alerts])
 def test_the_guide_shows_the_operators_that_are_tested_here(operator: type[KeyedOperator]) -> None:
     guide = Path("docs/guides/writing-an-operator.md").read_text(encoding="utf-8")
     source = inspect.getsource(operator)

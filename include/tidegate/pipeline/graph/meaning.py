@@ -197,11 +197,12 @@ def same_meaning(graph: Graph, stage: OperatorNode, uid: str, memory: Mapping[st
 def _differences(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) -> list[str]:
     was, now = memory.get(f"{stage.name}{_MEANING}", {}), _stage_meaning(graph, stage)
     subject = stage.title
-    problems = [
-        f"{subject}: {name} is {_text(now[name])}, and was {_text(was[name])}"
-        for name in was
-        if name in now and name not in (ROWS, BACK) and now[name] != was[name]
-    ]
+    problems = []
+    for name in was:
+        if name in now and name not in (ROWS, BACK) and now[name] != was[name]:
+            is_code = name in stage.operator.meant_by_code
+            how = "has changed" if is_code else f"is {_text(now[name])}, and was {_text(was[name])}"
+            problems.append(f"{subject}: {name} {how}")
     problems += [f"{subject}: {problem}" for problem in stage.operator.misread(was)]
     results = set(stage.operator.results)
     missing = sorted(set(was) - set(now))
