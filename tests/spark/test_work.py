@@ -26,6 +26,8 @@ def small(pipeline: Pipeline) -> None:
     rows.sink("raw", DeltaAppend("tables/raw"))
     totals = rows.aggregate(by="k", total="sum(v)", uid="totals")
     totals.sink("out", DeltaUpsert("tables/out", keys=["k"]))
+    most = rows.aggregate(by="k", most="max(v)", uid="most")  # at the same time as the totals
+    most.sink("most", DeltaUpsert("tables/most", keys=["k"]))
 
 
 def third_checkpoint(folder: Path, spark: Any) -> JobStats:
@@ -36,11 +38,12 @@ def third_checkpoint(folder: Path, spark: Any) -> JobStats:
 
 def check(stats: JobStats) -> None:
     queries = {step.name: step.spark.queries for step in stats.steps if step.spark is not None}
-    assert queries == {"read": 0, "share rows": 1, "state totals": 1, "stage raw": 1, "stage out": 0}
+    operators = {"state totals": 1, "state most": 1}
+    assert queries == {"read": 0, "share rows": 1, **operators, "stage raw": 1, "stage out": 0, "stage most": 0}
     assert stats.between is not None
     assert stats.between.queries == 0
     total = stats.spark
-    assert total.queries == 3
+    assert total.queries == 4
     jobs, stages, tasks = total.jobs, total.stages, total.tasks
     assert jobs is not None
     assert stages is not None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tidegate.history.details import JobDetails, seconds_between
 from tidegate.history.view import CheckpointView
 from tidegate.records.moments import moment_of
-from tidegate.records.records import Computed, SparkWork, work_of
+from tidegate.records.records import Computed, SparkWork, StepStats, work_of
 
 __all__ = ["Span", "span_tree"]
 
@@ -71,8 +72,18 @@ def _job(name: str, job: JobDetails) -> Span:
     steps = steps or [Span(step, None, seconds) for step, seconds in job.seconds.items()]
     seconds = seconds_between(job.started, job.acked)
     if seconds is not None and job.steps:
-        rest = round(max(seconds - sum(step.seconds for step in job.steps), 0.0), 3)
+        rest = round(max(seconds - _seconds_of_any(job.steps), 0.0), 3)
         steps.append(Span("between the steps", None, rest, job.between))
     if job.async_s:
         steps.append(Span("made durable, beside them", None, job.async_s))
     return Span(f"job {name}", job.delay, seconds, job.spark, steps)
+
+
+def _seconds_of_any(steps: Sequence[StepStats]) -> float:
+    """Return for how long at least one of the steps was at work."""
+    seconds, until = 0.0, 0.0
+    for step in sorted(steps, key=lambda step: step.after_s):
+        end = step.after_s + step.seconds
+        seconds += max(end - max(step.after_s, until), 0.0)
+        until = max(until, end)
+    return seconds

@@ -12,6 +12,7 @@ counts as another column.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -93,19 +94,25 @@ def _items(text: str) -> list[str]:
     return [*parts, text[begin:].strip()] if text.strip() else []
 
 
+_printing: Final = threading.Lock()
+"""Held while plans are printed with all columns: whoever changes a setting of the session back must have found it as it
+was."""
+
+
 def _analysed_plan(frame: DataFrame) -> str:
     """Return the plan as text, with all columns, however many there are. Empty: this pyspark does not tell."""
     spark = frame.sparkSession
-    before = spark.conf.get(_FIELDS, None)
-    spark.conf.set(_FIELDS, _ALL_FIELDS)
-    try:
-        if hasattr(frame, "_jdf"):
-            return str(frame._jdf.queryExecution().analyzed().toString())
-        explain: Callable[..., str] | None = getattr(frame, "_explain_string", None)
-        found = _ANALYSED.search(explain(extended=True)) if explain is not None else None
-        return found[1] if found is not None else ""
-    finally:
-        if before is None:
-            spark.conf.unset(_FIELDS)
-        else:
-            spark.conf.set(_FIELDS, before)
+    with _printing:
+        before = spark.conf.get(_FIELDS, None)
+        spark.conf.set(_FIELDS, _ALL_FIELDS)
+        try:
+            if hasattr(frame, "_jdf"):
+                return str(frame._jdf.queryExecution().analyzed().toString())
+            explain: Callable[..., str] | None = getattr(frame, "_explain_string", None)
+            found = _ANALYSED.search(explain(extended=True)) if explain is not None else None
+            return found[1] if found is not None else ""
+        finally:
+            if before is None:
+                spark.conf.unset(_FIELDS)
+            else:
+                spark.conf.set(_FIELDS, before)

@@ -25,7 +25,7 @@ from tidegate.spark.server.sockets import by_sockets
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["opened"]
+__all__ = ["opened", "use_in_thread"]
 
 _ASKED_FOR: Mapping[str, tuple[str, ...]] = {
     "PythonUtils": ("getBroadcastThreshold", "toSeq"),
@@ -70,6 +70,13 @@ def opened(settings: SparkSettings, conf: dict[str, str]) -> Iterator[SparkSessi
             if _users == 0:
                 root, _root, _root_settings = _root, None, None
                 _stop(root)
+
+
+def use_in_thread(spark: SparkSession) -> None:
+    """Let parts of pyspark that look for the session of their thread find this one. One on a server is passed on by
+    whoever has it."""
+    if hasattr(spark, "_jsparkSession"):
+        spark._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def _stop(root: SparkSession) -> None:

@@ -45,7 +45,7 @@ class SparkMeter(Protocol):
     """Counts what Spark does, by the step that is open."""
 
     def enter(self, step: int | None) -> None:
-        """Let all that follows count for this step; None: for none."""
+        """Let all that this thread asks for from now on count for this step; None: for none."""
 
     def taken(self) -> Steps:
         """Return what Spark has done by now, once. A step that is not there has had none; {}: nothing is known."""
@@ -110,18 +110,23 @@ def _client_metered(spark: Any) -> Iterator[SparkMeter]:
 
 
 class _ClientMeter:
-    """Counts the requests of one client, whichever thread sends them."""
+    """Counts the requests of one client, by the step of the thread that sends them."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._step: int | None = None
+        self._thread = threading.local()
         self._lock = threading.Lock()
         self._steps: dict[int | None, _Counted] = {None: _Counted()}
 
     def enter(self, step: int | None) -> None:
+        self._thread.step = step
         with self._lock:
-            self._step = step
             self._steps.setdefault(step, _Counted())
+
+    @property
+    def _counted(self) -> _Counted:
+        """The work of the step that is open in this thread."""
+        return self._steps[getattr(self._thread, "step", None)]
 
     def taken(self) -> Steps:
         told = _server_work(self._client)
@@ -132,7 +137,7 @@ class _ClientMeter:
         """Return the method with which the client asks about a plan, counted."""
 
         def analyse(*args: Any, **kwargs: Any) -> Any:
-            counted, began = self._steps[self._step], seams.monotonic()
+            counted, began = self._counted, seams.monotonic()
             try:
                 return send(*args, **kwargs)
             finally:
@@ -146,7 +151,7 @@ class _ClientMeter:
         """Return the method with which the client has a command executed, counted."""
 
         def execute(request: Any, *args: Any, **kwargs: Any) -> Any:
-            counted, began = self._steps[self._step], seams.monotonic()
+            counted, began = self._counted, seams.monotonic()
             try:
                 return send(request, *args, **kwargs)
             finally:
@@ -158,7 +163,7 @@ class _ClientMeter:
         """Return the method with which the client reads what a query returns, counted without the reader's own time."""
 
         def fetch(request: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
-            counted, seconds, began = self._steps[self._step], 0.0, seams.monotonic()
+            counted, seconds, began = self._counted, 0.0, seams.monotonic()
             responses = send(request, *args, **kwargs)
             try:
                 for response in responses:
@@ -247,29 +252,30 @@ def _jvm_metered(spark: Any) -> Iterator[SparkMeter]:
 
 
 class _JvmMeter:
-    """Gives all that this thread asks Spark for a tag of its step."""
+    """Gives all that a thread asks Spark for a tag of its step."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
         self._listener = _listener(context)
         self._job = f"{_TAG}{seams.new_id()}_"
-        self._tag = ""
+        self._thread = threading.local()
         self._steps: dict[str, int | None] = {}
 
     def enter(self, step: int | None) -> None:
         self.leave()
-        self._tag = f"{self._job}{'' if step is None else step}."
-        self._steps[self._tag] = step
+        tag = self._thread.tag = f"{self._job}{'' if step is None else step}."
+        self._steps[tag] = step
         with contextlib.suppress(Exception):  # whoever uses Spark next is told why it does not answer
-            self._context.addJobTag(self._tag)
+            self._context.addJobTag(tag)
 
     def leave(self) -> None:
         """Give no tag any more."""
-        if not self._tag:  # Spark refuses an empty one, and to bring its error here takes 12 ms
+        tag = getattr(self._thread, "tag", "")
+        if not tag:  # Spark refuses an empty one, and to bring its error here takes 12 ms
             return
         with contextlib.suppress(Exception):
-            self._context.removeJobTag(self._tag)
-        self._tag = ""
+            self._context.removeJobTag(tag)
+        self._thread.tag = ""
 
     def taken(self) -> Steps:
         with contextlib.suppress(Exception):

@@ -223,7 +223,7 @@ def fold_rows(
         return asked.through_spark(why, with_ids=work.may_tie)
     holding = [[each.state for each in states], *([[beside]] if beside is not None else [])]
     light = workers.are_light(asked.fields, *(_files(holding) if keeps_rows else ()))
-    folded = asked.by_files(light=light)
+    folded = asked.by_files(light=light and not first.shares_session)
     if folded is None:
         return asked.through_spark(TIES, with_ids=True)
     first.computing.by_workers()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -35,12 +36,14 @@ class JobMeter:
         self._steps: list[StepStats] = []
         self._spark: SparkMeter = Unmetered()
         self._began = seams.monotonic()
-        self._open: tuple[str, float] | None = None
-        """The phase that is open, and when it began."""
+        self._open: dict[int, tuple[str, float]] = {}
+        """The phases that are open, by their numbers, and when each began."""
+        self._lock = threading.Lock()
 
     def at_work(self) -> tuple[str, float]:
-        """Return the phase that is open, and for how many seconds by now; ("", 0): none is."""
-        opened = self._open
+        """Return the phase that has been open for longest, and for how many seconds by now; ("", 0): none is."""
+        with self._lock:
+            opened = next(iter(self._open.values()), None)
         return (opened[0], round(seams.monotonic() - opened[1], 3)) if opened is not None else ("", 0.0)
 
     @contextlib.contextmanager
@@ -49,25 +52,29 @@ class JobMeter:
         with metered(spark) as self._spark:
             yield
 
-    def note_computed(self, computed: Computed | None) -> None:
-        """Note how the operator of the phase that is open was computed."""
-        self._steps[-1] = msgspec.structs.replace(self._steps[-1], computed=computed)
+    def note_computed(self, number: int, computed: Computed | None) -> None:
+        """Note how the operator of the phase with this number was computed."""
+        with self._lock:
+            self._steps[number] = msgspec.structs.replace(self._steps[number], computed=computed)
 
     @contextlib.contextmanager
-    def timed(self, phase: str) -> Iterator[None]:
-        """Time one phase; they do not nest. The duration of a phase that occurs twice counts both."""
-        number = len(self._steps)
-        self._spark.enter(number)
+    def timed(self, phase: str) -> Iterator[int]:
+        """Time one phase, which gets a number. In one thread they do not nest; several threads may each have one open.
+        The duration of a phase that occurs twice counts both."""
         began = seams.monotonic()
-        self._steps.append(StepStats(name=phase, after_s=round(began - self._began, 3), seconds=0.0))
-        self._open = phase, began
+        with self._lock:
+            number = len(self._steps)
+            self._steps.append(StepStats(name=phase, after_s=round(began - self._began, 3), seconds=0.0))
+            self._open[number] = phase, began
+        self._spark.enter(number)
         try:
-            yield
+            yield number
         finally:
-            self._open = None
             took = seams.monotonic() - began
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + took
-            self._steps[number] = msgspec.structs.replace(self._steps[number], seconds=round(took, 3))
+            with self._lock:
+                del self._open[number]
+                self.seconds[phase] = self.seconds.get(phase, 0.0) + took
+                self._steps[number] = msgspec.structs.replace(self._steps[number], seconds=round(took, 3))
             self._spark.enter(None)
 
     def stats(

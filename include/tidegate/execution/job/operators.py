@@ -67,6 +67,8 @@ class OperatorRunner:
         self.prev = prev
         self.small = False
         """Whether the checkpoint is known to have little input."""
+        self.several = False
+        """Whether several operators are at work at once."""
         self.states: dict[str, KeyedState] = {}
         self.finished: dict[str, Payload] = {}
         """All keyed states as of this checkpoint, for the ack."""
@@ -221,6 +223,7 @@ class OperatorRunner:
             kind = self._kind_of_state(stage)
             state = self.states[name] = kind(spark, title, base, to, keys, groups, ttl, grouped_by)
             state.little_arrives = self.small
+            state.shares_session = self.several
             state.computing = self.computing[stage.name]
         return self.states[name]
 

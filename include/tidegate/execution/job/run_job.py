@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_by
 from tidegate.execution.analysis import analyse, declaration_error
+from tidegate.execution.at_once import all_at_once
 from tidegate.execution.by_hand import ByHand, no_rows_of
 from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
@@ -46,7 +47,7 @@ from tidegate.execution.job.upstream_view import key_to_send
 from tidegate.execution.runs import abandoned_reason
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode
+from tidegate.pipeline.graph.graph import Graph, Job, Node, OperatorNode, SinkNode, StageNode
 from tidegate.pipeline.graph.nodes import GateNode, SourceNode, replaced_rows_of
 from tidegate.pipeline.hooks import Preparing
 from tidegate.protocol import rules
@@ -61,6 +62,7 @@ from tidegate.spark.known import (
     no_rows_like,
     without_callers,
 )
+from tidegate.spark.local_session import use_in_thread
 from tidegate.spark.materialize import materialize, release
 from tidegate.spark.storage.same_disk import on_one_machine, refuse_other_disks
 
@@ -438,22 +440,12 @@ class Attempt:
             self.operating.event_times.begin(streams, self.exchange.timed, small=self.small)
             self._keep_costly(streams, cached)
             self.operating.small = self.gating.small = self.small
-            for stage in self.job.stages:
-                if self.by_hand is not None and self._run_by_hand(self.by_hand, stage, streams):
-                    pass
-                elif isinstance(stage, GateNode):
-                    self._gate(stage, streams)
-                    if self.gating.aborts:
-                        break  # nothing of this checkpoint can count: its ack says why, and names nothing
-                elif isinstance(stage, OperatorNode):
-                    self.step(f"state of {stage.name}")
-                    with self.measuring.timed(f"state {stage.name}"):
-                        streams |= self.operating.run(stage, streams, spark)
-                        self.measuring.note_computed(self.operating.computing[stage.name].recorded())
-                else:
-                    with self.measuring.timed("plan"):
-                        streams |= stage_results(stage, streams, self.graph)
-                self._keep(streams, stage.produces, cached)
+            for stages in self._in_turn(streams):
+                self._take_turn(stages, streams, spark)
+                if self.gating.aborts:
+                    break  # nothing of this checkpoint can count: its ack says why, and names nothing
+                for stage in stages:
+                    self._keep(streams, stage.produces, cached)
             self.operating.event_times.look(self.exchange.timed)
             yield
         finally:
@@ -462,12 +454,60 @@ class Attempt:
             for frame in cached:
                 release(frame)
 
+    def _in_turn(self, streams: Mapping[str, DataFrame]) -> Iterator[Sequence[Node]]:
+        """Yield the stages, each once all that it takes is there: one, or several operators that need not wait for each
+        other. What costs no query comes first, so that as many operators as possible come together."""
+        left = list(self.job.stages)
+        while left:
+            ready = left[:1]
+            if self.by_hand is None:
+                ready = [stage for stage in left if streams.keys() >= set(stage.inputs)]
+            plain = [stage for stage in ready if isinstance(stage, StageNode)]
+            gates = [stage for stage in ready if isinstance(stage, GateNode)]
+            turn: Sequence[Node] = plain[:1] or gates[:1] or ready
+            left = [stage for stage in left if stage not in turn]
+            yield turn
+
+    def _take_turn(self, stages: Sequence[Node], streams: dict[str, DataFrame], spark: SparkSession) -> None:
+        """Add the results of stages that do not wait for each other to the streams."""
+        first = stages[0]
+        if self.by_hand is not None and self._run_by_hand(self.by_hand, first, streams):
+            return
+        if isinstance(first, GateNode):
+            self._gate(first, streams)
+        elif isinstance(first, StageNode):
+            with self.measuring.timed("plan"):
+                streams |= stage_results(first, streams, self.graph)
+        else:
+            operators = [stage for stage in stages if isinstance(stage, OperatorNode)]
+            for stage in operators:
+                self.step(f"state of {stage.name}")
+            self.operating.several = len(operators) > 1
+            timed = [stage for stage in operators if stage.operator.uses_event_time]
+            if timed and self.operating.several:
+                with self.measuring.timed("event time"):  # one query finds what all of them need
+                    for stage in timed:
+                        self.operating.event_times.of(stage)
+            for results in all_at_once([partial(self._operate, stage, streams, spark) for stage in operators]):
+                streams |= results
+
+    def _operate(
+        self, stage: OperatorNode, streams: Mapping[str, DataFrame], spark: SparkSession
+    ) -> dict[str, DataFrame]:
+        """Return the streams of an operator."""
+        if self.operating.several:
+            use_in_thread(spark)
+        with self.measuring.timed(f"state {stage.name}") as step:
+            results = self.operating.run(stage, streams, spark)
+            self.measuring.note_computed(step, self.operating.computing[stage.name].recorded())
+        return results
+
     def _run_by_hand(self, by_hand: ByHand, stage: Node, streams: dict[str, DataFrame]) -> bool:
         """Handle a stage that works differently in a checkpoint made by hand. Return False if it runs as usual."""
         if stage.name == by_hand.stage.name:
-            with self.measuring.timed(f"state {stage.name}"):
+            with self.measuring.timed(f"state {stage.name}") as step:
                 results = by_hand.work(self.operating, streams)
-                self.measuring.note_computed(self.operating.computing[stage.name].recorded())
+                self.measuring.note_computed(step, self.operating.computing[stage.name].recorded())
             mine = (stage.name, replaced_rows_of(stage.name))
             if by_hand.gives:
                 streams |= {name: frame if name in mine else empty_like(frame) for name, frame in results.items()}
