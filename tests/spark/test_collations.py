@@ -25,9 +25,13 @@ OPERATORS: dict[str, Callable[[Any], Any]] = {
     "aggregate": lambda rows: rows.aggregate(by="name", total="sum(v)", uid="o"),
     "distinct keys": lambda rows: rows.aggregate(by="name", kinds="count(distinct v)", uid="o"),
     "distinct values": lambda rows: rows.aggregate(by="id", kinds="count(distinct name)", uid="o"),
+    "distinct values and more": lambda rows: rows.aggregate(
+        by="id", kinds="count(distinct v, name)", least="min(v)", state_ttl="1 day", uid="o"
+    ),
     "least": lambda rows: rows.aggregate(by="id", least="min(name)", uid="o"),
     "deduplicate": lambda rows: rows.deduplicate(by="name", uid="o"),
     "latest": lambda rows: rows.latest(by="name", order_by="v", uid="o"),
+    "top_n": lambda rows: rows.top_n(1, by="id", order_by="name", uid="o"),
     "latest by order": lambda rows: rows.latest(by="id", order_by="name", uid="o"),
     "join": lambda rows: rows.join(rows.select("name", "v AS w", name="other"), on="name", uid="o", state_ttl="1 day"),
 }
@@ -41,8 +45,11 @@ def run_with(tmp_path: Any, spark: Any, name: str, operator: Callable[[Any], Any
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_an_operator_that_would_remember_such_texts_is_refused_in_its_first_checkpoint(spark, tmp_path, operator):
+def test_an_operator_that_would_remember_such_texts_is_refused_by_check_and_in_its_first_checkpoint(
+    spark, tmp_path, operator
+):
     with run_with(tmp_path, spark, COLLATED, OPERATORS[operator]) as running:
+        assert any("operator 'o'" in error and "UTF8_LCASE" in error for error in running.errors())
         with pytest.raises(Invalid, match="UTF8_LCASE") as refused:
             running.checkpoint()
         assert "COLLATION" in f"{refused.value.reason}: {refused.value.what}", "beside what is wrong with the sink"

@@ -237,7 +237,7 @@ class Aggregate(ExpiringOperator):
         if has_lives and (ttl := self.expiry.ttl(context)) is not None:
             values = [self._values(part, of, context) for part, of in _distinct_parts(functions).items()]
             forget_values(state, values, self._keys, ttl, context)
-        if all(is_known_empty(frame) for frame in (rows, withdrawn) if frame is not None):
+        if all(is_known_empty(frame) for frame in (rows, withdrawn) if frame is not None) and not state.is_analysed:
             state.drop_expired()  # and no state takes or forgets a column: all of them do, or none
             nothing = self._nothing(rows, functions, results)
             return {"": nothing, "-": nothing}
