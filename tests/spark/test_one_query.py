@@ -43,6 +43,8 @@ OPERATORS: dict[str, Build] = {
     "join, full": lambda rows, other, by: rows.join(other, on=by, within="1 min", how="full", prefix="o_", uid="it"),
     "join, semi": lambda rows, other, by: rows.join(other, on=by, within="1 min", how="semi", uid="it"),
     "join, anti": lambda rows, other, by: rows.join(other, on=by, within="1 min", how="anti", uid="it"),
+    "every": lambda rows, _, by: rows.every(2, uid="it"),
+    "every, of what is replaced": lambda rows, _, by: rows.aggregate(by=by, n="count(*)").every(2, uid="it"),
     "join of all rows": lambda rows, other, by: rows.join(other, on=by, prefix="o_", uid="it"),
     "join of all rows, left": lambda rows, other, by: rows.join(other, on=by, how="left", prefix="o_", uid="it"),
     "join of all rows, semi": lambda rows, other, by: rows.join(other, on=by, how="semi", uid="it"),

@@ -11,10 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.inputs import recalled, refuse_own
-from tidegate.operators.join.sides import changed_rows, copies, refuse_missing
+from tidegate.operators.by_workers.net_changes import NetChanges
+from tidegate.operators.inputs import refuse_own
+from tidegate.operators.join.sides import refuse_missing
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
+from tidegate.spark.known import is_known_empty, select_sql
+from tidegate.spark.row_id import row_id
+from tidegate.state.arrow.folding import IS_NOW
+from tidegate.state.folding import Remembered, fold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,6 +31,8 @@ __all__ = ["EveryFew"]
 
 WAITED: Final = "waited"
 """What it remembers: for how many checkpoints, this one included, nothing has been given."""
+_ANY_COUNT: Final = 1 << 62
+"""More copies than there are of any row: all stored rows have fewer, so that all are looked up."""
 
 
 class EveryFew(Operator):
@@ -75,34 +82,38 @@ class EveryFew(Operator):
         return ["each interval is one checkpoint, and gives all that it has: leave it out"]
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-        from pyspark.sql import functions as F
+        from pyspark.sql import types as T
 
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
         refuse_own(rows, context)
-        state, columns = context.state(["_row"]), list(map(quoted, rows.columns))
-        waiting = changed_rows(rows, withdrawn, [], context)
         told = context.memory.get(WAITED)
         waited = (told if isinstance(told, int) else 0) + 1
         gives = waited >= self.checkpoints or context.watermarks.ends
         context.remember[WAITED] = 0 if gives else waited
-        stored = state.rows() if gives else state.of(waiting)
-        changes = waiting.withColumn("_new", F.lit(True))
-        if stored is not None:
-            if withdrawn is not None:
-                refuse_missing(stored.columns, waiting.columns, context)
-            before = recalled(state, stored, waiting, context)
-            firsts = (F.first(name).alias(column) for name, column in zip(columns, rows.columns, strict=True))
-            both = changes.unionByName(before.withColumn("_new", F.lit(False))).groupBy("_row")
-            changes = context.persist(both.agg(*firsts, F.sum("_n").alias("_n"), F.min("_new").alias("_new")))
-        if not gives:
-            kept = changes.where("_n <> 0 OR NOT _new")
-            state.put(kept.selectExpr("_row", *columns, "_n", "_n = 0 AS _deleted"), deletes=True)
-            none = rows.where("false")
-            return {"": none, "-": none} if withdrawn is not None else {"": none}
-        gone = changes.where("NOT _new")
-        state.put(gone.selectExpr("_row", *columns, "_n", "true AS _deleted"), deletes=True)
-        given = copies(changes.where("_n > 0"), "_n").select(*columns)
-        if withdrawn is None:
-            return {"": given}
-        back = copies(changes.where("_n < 0").withColumn("_n", -F.col("_n")), "_n").select(*columns)
-        return {"": given, "-": back}
+        state, fields = context.state(["_row"]), rows.schema.fields
+        stored = [T.StructField("_row", T.StringType()), *fields, T.StructField("_n", T.LongType())]
+        if withdrawn is not None and state.base is not None:
+            before = [field["name"] for field in state.base.columns["fields"]]
+            refuse_missing(before, [field.name for field in stored], context)
+        names, replaces = [field.name for field in fields], withdrawn is not None
+        batch = _with_ids(rows, rows, 1)
+        if withdrawn is not None:
+            batch = batch.unionByName(_with_ids(withdrawn, rows, -1))
+        folded = fold_rows(
+            batch,
+            stored,
+            ["_row"],
+            [Remembered(state, stored, time="_n", ends=_ANY_COUNT if gives else None)],
+            NetChanges(names, gives, replaces),
+            fields,
+            is_empty=is_known_empty(rows) and (withdrawn is None or is_known_empty(withdrawn)),
+            enters=IS_NOW if replaces else None,
+            wants_replaced=replaces and context.replaced_is_taken,
+        )
+        return {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
+
+
+def _with_ids(rows: DataFrame, like: DataFrame, copies: int) -> DataFrame:
+    """Return rows in the columns of `like`, each with its id and a number of copies."""
+    rows = rows.select(*map(quoted, like.columns)).withColumn("_row", row_id(like))
+    return select_sql(rows, ["_row", *map(quoted, like.columns), f"CAST({copies} AS BIGINT) AS _n"])
