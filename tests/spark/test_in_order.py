@@ -16,6 +16,7 @@ from tidegate import Pipeline, seams
 from tidegate.errors import Invalid
 from tidegate.execution import editing
 from tidegate.operators.join.as_of import AsOfJoin
+from tidegate.operators.over import OverRows
 from tidegate.sinks import DeltaAppend
 from tidegate.spark.row_id import row_id
 
@@ -150,31 +151,34 @@ def test_a_stream_gets_a_column_while_rows_of_two_wait(tmp_path: Path, spark: An
     ]
 
 
-def test_what_earlier_versions_have_left_waiting_is_read_on(
+def minute(number: int) -> str:
+    return (BEGIN + number * MINUTE).isoformat()
+
+
+def put_as_before(rows: Any, part: str, context: Any) -> None:
+    """Let rows wait as earlier versions did: in key groups by the whole key, and without anything computed of them."""
+    rows = rows.select("k", row_id(rows).alias("_row"), *rows.columns[1:])
+    rows = rows.selectExpr(
+        "*", "unix_micros(at) AS _at", *(["2L AS _n"] if part == "waiting" else []), "false _deleted"
+    )
+    grouped_by = [] if part == "waiting" else ["k"]
+    context.state(["k", "_row"], part, grouped_by=grouped_by).put(rows, deletes=True)
+
+
+def test_rows_and_versions_that_earlier_versions_have_kept_are_read_on(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They put rows that wait into key groups by their whole key, and each state was written by Spark."""
-
     def declare(pipeline: Pipeline) -> None:
         rows = sources(pipeline, "k string, v long, at timestamp", event_time="at")
         versions = sources(pipeline, "k string, w long, at timestamp", "versions", event_time="at")
         then = rows.join(versions, on="k", as_of=True, how="left", prefix="then_", uid="then")
         then.sink("then", DeltaAppend("tables/then"))
 
-    def as_before(self: Any, inputs: Any, context: Any) -> Any:
-        """Its first checkpoint."""
-        for place, part in enumerate(("waiting", "versions")):
-            frame = inputs[place]
-            rows = frame.select("k", row_id(frame).alias("_row"), *frame.columns[1:])
-            rows = rows.selectExpr("*", "unix_micros(at) AS _at", *(["2L AS _n"] if part == "waiting" else []))
-            by = ["k"] if part == "versions" else []
-            state = context.state(["k", "_row"], part, grouped_by=by)
-            state.put(rows.selectExpr("*", "false AS _deleted"), deletes=True)
+    def as_before(_: Any, inputs: Any, context: Any) -> Any:
+        for rows, part in zip(inputs, ("waiting", "versions"), strict=True):
+            put_as_before(rows, part, context)
         none = inputs[0].where("false")
         return {"": none.selectExpr("*", "1L AS w", "at AS then_at"), "late": none}
-
-    def minute(number: int) -> str:
-        return (BEGIN + number * MINUTE).isoformat()
 
     play = SmallPipeline(tmp_path, spark, declare)
     play.feed([{"k": k, "v": v, "at": minute(5)} for v, k in enumerate(("a", "b", None))])
@@ -189,3 +193,39 @@ def test_what_earlier_versions_have_left_waiting_is_read_on(
     found = sorted((row["v"], row["k"], row["w"]) for row in play.rows("tables/then"))
     assert found == [(0, "a", 3), (0, "a", 3), (1, "b", 4), (1, "b", 4), (1, "b", 4), (2, None, None), (2, None, None)]
     assert play.state("then.waiting").grouped_by == ["k"]
+
+
+@pytest.mark.parametrize("by", ["k", []])
+def test_what_earlier_versions_have_kept_of_the_rows_before_is_read_on(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, by: Any
+) -> None:
+    def declare(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, "k string, v long, at timestamp", event_time="at")
+        running = rows.over(by=by, s="sum(v * 2)", nth="row_number()", before="lag(v + 1, 2)", uid="running")
+        running.sink("running", DeltaAppend("tables/running"))
+
+    def as_before(_: Any, inputs: Any, context: Any) -> Any:
+        """It has given two rows, of which it keeps what is needed of them, and lets a third one wait."""
+        (rows,) = inputs
+        kept = rows.where("v < 3").select("k", row_id(rows).alias("_row"), *rows.columns[1:])
+        places = ["CAST(v % 2 AS INT) AS _place", "unix_micros(at) AS _at", "v * (v + 1) AS s", "v AS _number"]
+        state = context.state([*by, "_place"], "last", grouped_by=list(by))
+        state.put(kept.selectExpr(*kept.columns, *places))
+        waiting = rows.where("v = 3")
+        put_as_before(waiting, "waiting", context) if by else context.state(["_row"], "waiting").put(
+            waiting.select("*", row_id(waiting).alias("_row")).selectExpr("*", "unix_micros(at) AS _at", "2L AS _n")
+        )
+        none = rows.where("false")
+        return {"": none.selectExpr("*", "1L AS s", "1L AS nth", "1L AS before"), "late": none}
+
+    play = SmallPipeline(tmp_path, spark, declare)
+    play.feed([{"k": "a", "v": v, "at": minute(v)} for v in (1, 2, 3)])
+    with monkeypatch.context() as patched:
+        patched.setattr(OverRows, "run", as_before)
+        play.checkpoint()
+    play.feed([{"k": "a", "v": v, "at": minute(v)} for v in (4, 5)])
+    play.checkpoint()
+    play.feed([{"k": "a", "v": 6, "at": minute(6)}])
+    play.checkpoint()
+    found = sorted((row["nth"], row["v"], row["s"], row["before"]) for row in play.rows("tables/running"))
+    assert found == [(3, 3, 12, 2), (4, 3, 18, 3), (5, 4, 26, 4), (6, 5, 36, 4)]

@@ -21,10 +21,7 @@ from tidegate.state.lateness import (
     ended_micros_sql,
     ended_sql,
     late_mask,
-    on_time_sql,
     open_sql,
-    passed_before_sql,
-    passed_sql,
 )
 
 pytestmark = in_turn(seconds=30)
@@ -78,19 +75,6 @@ def test_windows_have_ended_whoever_is_asked(
     starts_now = closing_starts(limits, SIZE)
     starts = integers(pa.array([value - SIZE for value in known], TIME))
     assert (starts_now.mask(starts).tolist() if starts_now else [False] * len(known)) == closing
-
-
-@pytest.mark.parametrize("watermark", [None, -1, 0, NOON])
-def test_rows_have_ended_as_windows_of_one_microsecond(spark: Any, watermark: int | None) -> None:
-    values = moments((watermark, watermark), 0)
-    limit = WindowLimits.at(None, watermark).closed
-    late = [ended(None if value is None else value + 1, limit) for value in values]
-    passed, on_time = judged(spark, values, passed_sql("at", watermark), on_time_sql("at", watermark))
-    assert [bool(value) for value in passed] == late
-    assert on_time == [value is not None and not is_late for value, is_late in zip(values, late, strict=True)]
-    if watermark is not None:
-        [before] = judged(spark, values, passed_before_sql("at", watermark))
-        assert [bool(value) for value in before] == late
 
 
 @pytest.mark.parametrize(

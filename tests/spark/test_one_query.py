@@ -39,6 +39,12 @@ OPERATORS: dict[str, Build] = {
     "session, of late rows": lambda rows, _, by: rows.window(
         session="1 min", by=by, total="sum(v)", allowed_lateness="1 min", uid="it"
     ),
+    "over": lambda rows, _, by: rows.over(
+        by=by, total="sum(v)", mean="avg(v + 1)", before="lag(v * 2)", nth="row_number()", uid="it"
+    ),
+    "over a few rows": lambda rows, _, by: rows.over(
+        by=by, rows=2, most="max(at)", n="count(*)", state_ttl="1 day", uid="it"
+    ),
     "join": lambda rows, other, by: rows.join(other, on=by, within="1 min", prefix="o_", uid="it"),
     "join, full": lambda rows, other, by: rows.join(other, on=by, within="1 min", how="full", prefix="o_", uid="it"),
     "join, semi": lambda rows, other, by: rows.join(other, on=by, within="1 min", how="semi", uid="it"),

@@ -19,25 +19,35 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.errors import Invalid
 from tidegate.operators.base import OperatorContext
+from tidegate.operators.by_workers.over import NUMBER, PLACE, RowsInOrder, of_one_row
 from tidegate.operators.calls import parse_call
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.functions import Function, merges_of, parse, partials_of_rows
-from tidegate.operators.inputs import Types, analysed, key_problems, need_keys, recalled, refuse_own, types_of
-from tidegate.operators.join.time_bounds import LATE, need_time
-from tidegate.operators.waiting import WAITING, InOrderOperator, ready_rows
+from tidegate.operators.functions import (
+    Function,
+    clashes,
+    given_by_workers,
+    merges_of,
+    parse,
+    partials_of_rows,
+    row_partials,
+)
+from tidegate.operators.inputs import Types, analysed, key_problems, need_keys, refuse_own, types_of
+from tidegate.operators.join.time_bounds import need_time
+from tidegate.operators.waiting import WAITING, InOrderOperator, WaitingStream
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
+from tidegate.spark.known import fields_before, select_sql
+from tidegate.state.folding import Remembered
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
 
-    from tidegate.state.keyed import KeyedState
     from tidegate.state.record import Ttl
 
 __all__ = ["OverRows"]
 
 LAST: Final = "last"
-PLACE, NUMBER, OLD, CARRIED = "_place", "_number", "_old", "_carried"
 MOST_ROWS: Final = 10_000
 """The most rows that a frame or `lag` may look back: each of them is a row of state."""
 
@@ -127,6 +137,10 @@ class OverRows(InOrderOperator):
                 problems.append(f"{name!r} is a key or one of tidegate's own names, and a result")
             problem = self._problem(name, text)
             problems += [problem] if problem is not None else []
+        if not problems:
+            aggregates = {function.name for function in self._aggregates}
+            others = {name.casefold(): f"result {name!r}" for name in self.functions if name not in aggregates}
+            problems += clashes(self._aggregates, others)
         return problems + self.expiry.problems()
 
     def _problem(self, name: str, text: object) -> str | None:
@@ -163,24 +177,70 @@ class OverRows(InOrderOperator):
     # -- one checkpoint --------------------------------------------------------------------------------
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
-
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
         refuse_own(rows, context)
-        refuse_own(rows, context, [PLACE, NUMBER, OLD, CARRIED, *(f"_lag_{n}" for n in range(len(self._lags)))])
+        names = [PLACE, NUMBER, *map(of_one_row, self.functions), *map(of_one_row, self._ops)]
+        refuse_own(rows, context, names)
         self._refuse_taken(rows, context)
-        ready, late = ready_rows(rows, self.by, need_time(self.event_time, 0, context), context)
-        ready = context.persist(ready)
-        types = self._types(rows, context)
+        types = types_of(self._aggregates, rows, context) if self._aggregates else Types({}, {})
         aggregates = [function.typed(types.results[function.name]) for function in self._aggregates]
-        partials = self._partials(aggregates, types.partials)
-        numbered = context.persist(self._along(ready, rows, aggregates, partials, context))
-        self._put(numbered, rows, list(partials), context)
-        results = {function.name: function.result(types.results[function.name]) for function in aggregates}
-        results |= {name: f"{NUMBER} AS {quoted(name)}" for name, text in self.functions.items() if _is_number(text)}
-        results |= {lag.name: f"_lag_{place} AS {quoted(lag.name)}" for place, lag in enumerate(self._lags)}
-        columns = [*map(quoted, rows.columns), *(results[name] for name in self.functions)]
-        return {"": numbered.where(f"NOT {OLD}").selectExpr(*columns), LATE: late}
+        texts = {of_one_row(lag.name): lag.argument for lag in self._lags} | self._partials(aggregates, types.partials)
+        computed = analysed(lambda: _fields_of(rows, texts), rows, context)
+        waiting = WaitingStream(rows, self.by, need_time(self.event_time, 0, context), context, texts, computed)
+        partials = [_renamed(field, name) for field in computed for name in self._ops if field.name == of_one_row(name)]
+        work = RowsInOrder(
+            self.by,
+            waiting.kernel(),
+            [field.name for field in waiting.values],
+            self._ops,
+            {lag.name: lag.back for lag in self._lags},
+            [name for name, text in self.functions.items() if _is_number(text)],
+            self.rows,
+            self._looks_back,
+            together=self.expiry != NEVER,
+        )
+        last = self._last(waiting, work, partials, texts)
+        results = self._given(waiting, work, partials)
+        made = given_by_workers(aggregates, types.results, [field.name for field in results.others], results.all)
+        if made is not None:
+            of = {field.name: field for field in made.fields}
+            given = [of[name] for name in (*rows.columns, *self.functions)]
+            return waiting.folded(work, [last], given, made.made)
+        streams = waiting.folded(work, [last], results.all)
+        columns = {function.name: function.result(types.results[function.name]) for function in aggregates}
+        chosen = (columns.get(name, quoted(name)) for name in self.functions)
+        return streams | {"": select_sql(streams[""], [*map(quoted, rows.columns), *chosen])}
+
+    def _last(
+        self, waiting: WaitingStream, work: RowsInOrder, partials: Sequence[StructField], texts: Mapping[str, str]
+    ) -> Remembered:
+        """Return the state with the last rows of each key."""
+        from pyspark.sql import types as T
+
+        kept = [field for field in waiting.computed_fields if field.name in work.kept]
+        columns = [
+            *waiting.keys,
+            T.StructField(PLACE, T.IntegerType()),
+            *waiting.values,
+            T.StructField("_at", T.LongType()),
+            T.StructField("_row", T.StringType()),
+            *partials,
+            T.StructField(NUMBER, T.LongType()),
+            *kept,
+        ]
+        ttl = self.ttl(LAST, waiting.context)
+        state = waiting.context.state([*self.by, PLACE], LAST, grouped_by=self.by, ttl=ttl)
+        return Remembered(state, columns, also_keys_of=0, computed={field.name: texts[field.name] for field in kept})
+
+    def _given(self, waiting: WaitingStream, work: RowsInOrder, partials: Sequence[StructField]) -> _GivenRows:
+        """Return the columns of the rows that the kernel gives."""
+        from pyspark.sql import types as T
+
+        of = {field.name: field for field in waiting.computed_fields}
+        numbers = [T.StructField(name, T.LongType()) for name in work.numbers]
+        lags = [_renamed(of[of_one_row(name)], name) for name in work.lags]
+        return _GivenRows([*waiting.fields, *numbers, *lags], partials)
 
     def _refuse_taken(self, rows: DataFrame, context: OperatorContext) -> None:
         """Raise Invalid if the input has a column of a result's name, or of one that a result is computed from."""
@@ -196,78 +256,45 @@ class OverRows(InOrderOperator):
                     reason="RESERVED_COLUMN",
                 )
 
-    def _types(self, rows: DataFrame, context: OperatorContext) -> Types:
-        """Return the types of the aggregates. Raise Invalid if an expression is not one of the input's columns."""
-        earlier = [lag.argument for lag in self._lags]
-        analysed(lambda: rows.selectExpr(*earlier).schema, rows, context)
-        return types_of(self._aggregates, rows, context) if self._aggregates else Types({}, {})
+    @cached_property
+    def _ops(self) -> dict[str, str]:
+        """The columns of partial values, each with how two are merged."""
+        return merges_of(self._aggregates) or {}
 
     def _partials(self, aggregates: Sequence[Function], types: Mapping[str, str]) -> dict[str, str]:
-        """Return the SQL of each partial value of a single row, by column, in its type."""
-        found: dict[str, str] = {}
-        for function in aggregates:
-            sql = {name: types[text] for name, text in function.partials_sql.items()}
-            found |= {name: f"CAST({text} AS {sql[name]})" for name, text in (partials_of_rows(function) or {}).items()}
-        return found
+        """Return the SQL of each partial value of a single row, in its type, by the column that the kernel gets it
+        in."""
+        known = row_partials(aggregates, types)
+        return {of_one_row(name): text for name, text in known[0].items()} if known is not None else {}
 
-    def _along(
-        self,
-        ready: DataFrame,
-        rows: DataFrame,
-        aggregates: Sequence[Function],
-        partials: Mapping[str, str],
-        context: OperatorContext,
-    ) -> DataFrame:
-        """Return the new rows, and the stored ones of their keys (`_old`), with numbers, running values and lags."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
 
-        keys = list(map(quoted, self.by))
-        fresh = ready.withColumns({name: F.expr(text) for name, text in partials.items()})
-        fresh = fresh.withColumns({NUMBER: F.lit(None).cast("long"), OLD: F.lit(False)})
-        both, state = fresh, self._last(context)
-        stored = state.of(ready.select(*keys).distinct(), on=self.by) if keys else state.rows()
-        if stored is not None:
-            like = fresh.drop(OLD).withColumn(PLACE, F.lit(0))
-            kept = recalled(state, stored, like, context).drop(PLACE).withColumn(OLD, F.lit(True))
-            if self.rows is not None:  # the frame is made of rows
-                kept = kept.withColumns({name: F.expr(text) for name, text in partials.items()})
-            both = fresh.unionByName(kept)
-        by_time = Window.partitionBy(*keys).orderBy("_at", "_row", F.col(NUMBER).asc_nulls_last())
-        so_far = by_time.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-        first = F.max(F.when(F.col(OLD), F.col(NUMBER))).over(Window.partitionBy(*keys))
-        both = both.withColumn(CARRIED, F.coalesce(first, F.lit(0)))
-        ahead = F.sum((~F.col(OLD)).cast("long")).over(so_far)
-        lags = {f"_lag_{n}": F.lag(F.expr(lag.argument), lag.back).over(by_time) for n, lag in enumerate(self._lags)}
-        both = both.withColumns(lags)
-        if self.rows is None:  # the last of the stored rows stands for all before it
-            carries = F.expr(f"NOT {OLD} OR {NUMBER} = {CARRIED}")
-            both = both.withColumns({name: F.when(carries, F.col(quoted(name))) for name in partials})
-        frame = so_far if self.rows is None else by_time.rowsBetween(1 - self.rows, 0)
-        kinds = {name: both.schema[name].dataType for name in partials}
-        ops = merges_of(aggregates) or {}
-        running: dict[str, Column] = {
-            name: F.expr(f"{op}({quoted(name)})").over(frame).cast(kinds[name]) for name, op in ops.items()
-        }
-        both = both.withColumns(running)
-        return both.withColumn(NUMBER, F.when(F.col(OLD), F.col(NUMBER)).otherwise(F.col(CARRIED) + ahead))
+@dataclass(frozen=True)
+class _GivenRows:
+    """The columns of the rows that the kernel gives."""
 
-    def _last(self, context: OperatorContext) -> KeyedState:
-        return context.state([*self.by, PLACE], LAST, grouped_by=self.by, ttl=self.ttl(LAST, context))
+    others: Sequence[StructField]
+    """Those that are given as they are."""
+    partials: Sequence[StructField]
 
-    def _put(self, numbered: DataFrame, rows: DataFrame, partials: Sequence[str], context: OperatorContext) -> None:
-        """Store the last rows of each key, each in the place of the one that is that many rows before it."""
-        from pyspark.sql import Window
-        from pyspark.sql import functions as F
+    @property
+    def all(self) -> list[StructField]:
+        return [*self.others, *self.partials]
 
-        keys, back = list(map(quoted, self.by)), self._looks_back
-        newest = F.max(F.when(~F.col(OLD), F.col(NUMBER))).over(Window.partitionBy(*keys))
-        again = f"NOT {OLD} AND " if self.expiry == NEVER else ""  # else all of a key's rows expire together
-        kept = numbered.withColumn(CARRIED, newest).where(f"{again}{NUMBER} > {CARRIED} - {back}")
-        values = [quoted(name) for name in rows.columns if name not in self.by]
-        place = f"CAST({NUMBER} % {back} AS INT) AS {PLACE}"
-        columns = [*keys, place, *values, "_at", "_row", *map(quoted, partials), NUMBER]
-        self._last(context).put(kept.selectExpr(*columns))
+
+def _fields_of(rows: DataFrame, texts: Mapping[str, str]) -> list[StructField]:
+    """Return the columns that SQL gives."""
+    if not texts:
+        return []
+    columns = [f"{text} AS {quoted(name)}" for name, text in texts.items()]
+    shape = repr((rows.schema.json(), columns))
+    fields = fields_before(rows.sparkSession, shape, lambda: rows.selectExpr(*columns))
+    return [_renamed(field, field.name) for field in fields]
+
+
+def _renamed(field: StructField, name: str) -> StructField:
+    from pyspark.sql.types import StructField
+
+    return StructField(name, field.dataType)
 
 
 def _is_number(text: object) -> bool:

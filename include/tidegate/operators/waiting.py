@@ -5,25 +5,31 @@ What it does with them then cannot depend on how the input was cut into checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.base import Operator
+from tidegate.operators.by_workers.waiting import ReadyRows, WaitingRows
 from tidegate.operators.expiry import ExpiringOperator
-from tidegate.operators.inputs import recalled
-from tidegate.operators.join.sides import copies, side_rows
-from tidegate.operators.join.time_bounds import LATE, split_late
+from tidegate.operators.join.time_bounds import LATE
+from tidegate.records.moments import AFTER_ALL_TIMES
 from tidegate.records.names import quoted
-from tidegate.spark.event_time import time_problems
-from tidegate.state.columns import DELETED
-from tidegate.state.lateness import Lateness, passed_sql
+from tidegate.spark.event_time import time_micros_sql, time_problems
+from tidegate.spark.known import empty_like, is_known_empty, select_sql
+from tidegate.spark.row_id import half_fields, row_halves
+from tidegate.state.arrow.folding import Kernel
+from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["WAITING", "EventTimeOperator", "InOrderOperator", "ready_rows"]
+__all__ = ["WAITING", "EventTimeOperator", "InOrderOperator", "WaitingStream", "ready_rows"]
 
 WAITING: Final = "waiting"
 """The state with the rows that wait."""
@@ -63,30 +69,125 @@ class InOrderOperator(EventTimeOperator, ExpiringOperator):
         return True
 
 
-def ready_rows(rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
+@dataclass(frozen=True)
+class WaitingStream:
+    """The rows of a stream that wait, for an operator's kernel: the driver's part."""
+
+    rows: DataFrame
+    by: Sequence[str]
+    time: str
+    context: OperatorContext
+    computed: Mapping[str, str] = field(default_factory=dict)
+    """What Spark computes of each row for the kernel when it arrives, with its SQL. It waits with the row."""
+    computed_fields: Sequence[StructField] = ()
+
+    @property
+    def fields(self) -> list[StructField]:
+        """The rows' own columns."""
+        return self.rows.schema.fields
+
+    @property
+    def keys(self) -> list[StructField]:
+        """Those that are keys, in the order in which these are declared."""
+        of = {field.name: field for field in self.fields}
+        return [of[name] for name in self.by]
+
+    @property
+    def values(self) -> list[StructField]:
+        """The others."""
+        return [field for field in self.fields if field.name not in self.by]
+
+    @property
+    def _aliases(self) -> dict[str, str]:
+        return {field.name: f"_tidegate_{place}" for place, field in enumerate(self.values)}
+
+    @property
+    def now(self) -> int | None:
+        """Rows before this time are ready. Of history all are."""
+        return AFTER_ALL_TIMES if self.context.history else self.context.watermarks.now_micros
+
+    def kernel(self) -> WaitingRows:
+        """Return the part of the kernel that lets rows wait."""
+        late = None if self.context.history else self.context.watermarks.before_micros
+        computed = {field.name: field.name for field in self.computed_fields}
+        return WaitingRows(self.by, self._aliases | computed, late, self.now, list(computed))
+
+    def remembered(self) -> Remembered:
+        """Return the state of the rows that wait."""
+        is_still = is_known_empty(self.rows) and not self.context.watermarks.moved
+        return Remembered(
+            self.context.state([*self.by, "_row"], WAITING, grouped_by=self.by),
+            [*self.keys, _field("_row", "string"), *self.values, *self._own, *self.computed_fields],
+            "_at",
+            None if is_still else self.now,
+            computed=self.computed,
+        )
+
+    @property
+    def _own(self) -> list[StructField]:
+        return [_field("_at", "long"), _field("_n", "long")]
+
+    def folded(
+        self,
+        work: Kernel,
+        others: Sequence[Remembered],
+        given: Sequence[StructField],
+        made: Callable[[pa.Table], pa.Table] | None = None,
+        late: Sequence[str] = (LATE,),
+    ) -> dict[str, DataFrame]:
+        """Let workers do `work` on the rows, and return the operator's streams. others: its other states. late: the
+        outputs for which late rows are needed."""
+        from pyspark.sql.types import StructField
+
+        context, aliases = self.context, self._aliases
+        at = time_micros_sql(self.rows, self.time, f"operator {context.uid!r}")
+        batch = select_sql(
+            self.rows,
+            [
+                *map(quoted, self.by),
+                *(f"{quoted(name)} AS {alias}" for name, alias in aliases.items()),
+                f"{at} AS _at",
+                *(f"{text} AS {quoted(name)}" for name, text in self.computed.items()),
+                *row_halves(self.rows),
+            ],
+        )
+        arriving = [
+            *self.keys,
+            *(StructField(aliases[field.name], field.dataType) for field in self.values),
+            _field("_at", "long"),
+            *self.computed_fields,
+            *half_fields(),
+        ]
+        folded = fold_rows(
+            batch,
+            arriving,
+            self.by,
+            [self.remembered(), *others],
+            work,
+            given,
+            is_empty=is_known_empty(self.rows),
+            made=made,
+            apart={LATE: self.fields} if context.taken.intersection(late) else {},
+        )
+        context.count(folded.counts)
+        return {"": folded.rows, **folded.apart}
+
+
+def _field(name: str, kind: str) -> StructField:
+    from pyspark.sql.types import LongType, StringType, StructField
+
+    return StructField(name, {"long": LongType, "string": StringType}[kind]())
+
+
+def ready_rows(
+    rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext, late: Sequence[str] = (LATE,)
+) -> tuple[DataFrame, DataFrame]:
     """Return the rows that the watermark has passed, with `_at` and `_row`; and those that are late, unchanged.
 
     Rows of the watermark's own moment wait: more of them may come. Of history, no row is late, and none waits.
+    late: the outputs with late rows. If nobody takes any of them, there are none.
     """
-    from pyspark.sql import functions as F
-
-    on_time, late = split_late(rows, time, context)
-    state = context.state([*by, "_row"], WAITING)
-    arrived = context.persist(side_rows(on_time, rows, by, extra=["_at"]))
-    columns = list(map(quoted, arrived.columns))
-    is_ready = passed_sql("_at", context.watermarks.now_micros) if not context.history else "true"
-    ready, waiting = arrived.where(is_ready), arrived.where(f"NOT ({is_ready})")
-    same = state.of(waiting)
-    if same is not None:  # copies of rows that wait already
-        both = waiting.unionByName(recalled(state, same, arrived, context))
-        firsts = (F.first(name).alias(column) for name, column in zip(columns, arrived.columns, strict=True)
-                  if column not in (*by, "_row", "_n"))  # fmt: skip
-        waiting = both.groupBy(*map(quoted, by), "_row").agg(*firsts, F.sum("_n").alias("_n")).select(*columns)
-    changes = waiting.withColumn(DELETED, F.lit(False))
-    waiting_before = state.rows(is_ready)
-    if waiting_before is not None:
-        waiting_before = context.persist(recalled(state, waiting_before, arrived, context))
-        ready = ready.unionByName(waiting_before)
-        changes = changes.unionByName(waiting_before.withColumn(DELETED, F.lit(True)))
-    state.put(changes, deletes=True)
-    return copies(ready, "_n").select(*map(quoted, rows.columns), "_at", "_row"), late
+    waiting = WaitingStream(rows, by, time, context)
+    given = [*waiting.fields, _field("_at", "long"), _field("_row", "string")]
+    streams = waiting.folded(ReadyRows(waiting.kernel()), [], given, late=late)
+    return streams[""], streams[LATE] if LATE in streams else empty_like(rows)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FoldedRows", "Remembered", "fold_rows"]
 
-_NOTHING_APART: Mapping[str, Sequence[StructField]] = MappingProxyType({})
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_BYTES: Final = 256 << 20
 """The most that a worker holds of a state, and four times what it holds of a batch, of which a kernel makes several
 copies. More goes to local disk, and is worked on in parts."""
@@ -89,6 +89,9 @@ class Remembered:
     """Rows that are over are left out when files are compacted."""
     also_keys_of: int | None = None
     """The number of a state before this one: what is found there is looked up here, too, by its keys."""
+    computed: Mapping[str, str] = field(default_factory=dict)
+    """Columns that Spark computes of a row's others, with their SQL: rows that came before there was such a column get
+    it, once."""
 
     def lookup(self, grouped_by: Sequence[str], merging: MergePlan) -> Lookup:
         """Return how workers look up its rows. merging: how they write it."""
@@ -116,7 +119,9 @@ class Remembered:
         if not state.is_kept or state.is_empty:
             return None
         keys = [frame.select(*map(quoted, grouped_by)) for frame in sought]
-        if keys:
+        if keys and not grouped_by:
+            frames.append(state.rows())
+        elif keys:
             frames.append(state.of(reduce(lambda one, other: one.unionAll(other), keys), on=grouped_by))
         if self.time is not None and self.ends is not None:
             frames.append(self._ending_by_spark(self.time, self.ends))
@@ -179,7 +184,7 @@ def fold_rows(
     enters: str | None = None,
     wants_replaced: bool = False,
     made: Callable[[pa.Table], pa.Table] | None = None,
-    apart: Mapping[str, Sequence[StructField]] = _NOTHING_APART,
+    apart: Mapping[str, Sequence[StructField]] = _NOTHING,
 ) -> FoldedRows:
     """Let workers do `work`.
 
@@ -214,7 +219,10 @@ def fold_rows(
     idle = is_empty and not any(_has_work(remembered) for remembered in states)
     if first.is_analysed or (asked.keeps and not idle):
         for remembered, schema in zip(states, asked.schemas, strict=True):
+            lacking = remembered.state.lacks(remembered.computed)
             remembered.state.checked(schema)
+            if lacking:
+                remembered.state.fill(schema, {name: remembered.computed[name] for name in lacking})
     if idle:  # nor does it take new columns: the operator's other states do not, either
         return asked.nothing()
     for remembered in states if asked.keeps else ():
@@ -270,6 +278,8 @@ class _KernelRun:
 
     def why_not_by_files(self) -> str | None:
         """Return why workers cannot read and write the files themselves, if they cannot."""
+        if not self.grouped_by:
+            return "it has no key"
         if not all(workers.usable(each.state.spark, each.state.to.location) for each in self.states):
             return workers.OUT_OF_REACH
         if len({remembered.state.groups for remembered in self.states}) > 1:

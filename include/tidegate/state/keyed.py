@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -344,7 +344,8 @@ class KeyedState:
             self._rewrite(self.base.columns, only)
 
     def _rewrite(self, schema: Json, only: Callable[[DataFrame], DataFrame] | None = None) -> None:
-        """Write all of the state once more, in this schema and these key groups."""
+        """Write all of the state once more, in this schema and these key groups. only: makes of its rows those that are
+        written."""
         if self.base is None or (rows := self.versions) is None:
             return
         anew = versions.rewritten(rows, self.keys, self._limit, schema, self._group)
@@ -352,6 +353,18 @@ class KeyedState:
         files = self._write(anew, schema, "rewritten")
         self.base = msgspec.structs.replace(self.base, columns=schema, files=files, grouped_by=self.grouped_by)
         self._files, self._columns = list(files), schema
+
+    def lacks(self, names: Iterable[str]) -> list[str]:
+        """Return which of these columns its rows do not have yet."""
+        there = {field["name"] for field in self.base.columns["fields"]} if self.base is not None else set(names)
+        return [name for name in names if name not in there]
+
+    def fill(self, schema: Json, texts: Mapping[str, str]) -> None:
+        """Write all of the state once more, in this schema, with columns that SQL computes of its rows' others."""
+        from pyspark.sql import functions as F
+
+        filled = {name: F.expr(text) for name, text in texts.items()}
+        self._rewrite(schema, lambda rows: rows.withColumns(filled))
 
     # -- files ---------------------------------------------------------------------------------------
 
@@ -590,4 +603,6 @@ def sums_that_do_not_fit_fail(spark: SparkSession) -> bool:
 
 def key_group(keys: Sequence[str], groups: int) -> str:
     """Return SQL for the group, of `groups`, of each key: the same in every checkpoint, whatever the parallelism."""
+    if not keys:
+        return "0"
     return f"CAST(pmod(xxhash64({', '.join(map(quoted, keys))}), {groups}) AS INT)"

@@ -21,9 +21,9 @@ checkpoints, as long as no row is later than the watermark's delay.
 
 **The forms.** For windows, all of them compare an end with a limit, and differ in where the end is: in Python
 (`ended`), in a timestamp column of Spark (`ended_sql`, `open_sql`, `closing_sql`), in microseconds in Spark
-(`ended_micros_sql`), in Arrow (`ended_mask`, `late_mask`, `closing_starts`). For rows: `passed_sql`, `on_time_sql`, and
-`passed_before_sql`, by which files can be skipped; in Arrow `passed_mask` and `late_rows_mask`; in the statistics of
-files, `without_over`. Of any operator, from outside: `Lateness`. All times are microseconds since 1970 in UTC.
+(`ended_micros_sql`), in Arrow (`ended_mask`, `late_mask`, `closing_starts`). For rows, in Arrow:
+`passed_mask` and `late_rows_mask`; in the statistics of files, `without_over`. Of any operator, from outside:
+`Lateness`. All times are microseconds since 1970 in UTC.
 tests/spark/test_lateness.py and tests/unit/state/test_lateness.py compare the forms.
 """
 
@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tidegate.records.moments import micros_of
-from tidegate.spark.event_time import moment
 from tidegate.state.arrow.keys_as_numbers import integers
 from tidegate.state.record import StateFile, StateTable
 from tidegate.versions.python import parse_time
@@ -57,11 +56,8 @@ __all__ = [
     "ended_sql",
     "late_mask",
     "late_rows_mask",
-    "on_time_sql",
     "open_sql",
-    "passed_before_sql",
     "passed_mask",
-    "passed_sql",
     "without_over",
 ]
 
@@ -208,23 +204,8 @@ class Lateness:
 # -- rows: a time in microseconds, and a watermark -------------------------------------------------------
 
 
-def passed_sql(time: str, watermark: int | None) -> str:
-    """Return SQL on a column: the row has ended by the watermark."""
-    return "false" if watermark is None else f"{time} < {moment(watermark, time)}"
-
-
-def on_time_sql(time: str, watermark: int | None) -> str:
-    """Return SQL on a column: the row has a time, and has not ended by the watermark. It is never null."""
-    return f"{time} IS NOT NULL" if watermark is None else f"coalesce({time} >= {moment(watermark, time)}, false)"
-
-
-def passed_before_sql(time: str, watermark: int) -> str:
-    """Return `passed_sql` with a plain number in it, by which Spark can skip files. Its code is compiled anew."""
-    return f"{time} < {watermark}"
-
-
 def passed_mask(times: pa.ChunkedArray, watermark: int | None) -> Any:
-    """Return `passed_sql` as a mask of a column that has no nulls."""
+    """Return a mask of a column that has no nulls: the row has ended by the watermark."""
     import numpy as np
 
     return np.zeros(len(times), bool) if watermark is None else integers(times) < watermark

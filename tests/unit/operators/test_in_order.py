@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.kernels import State, apply, looked_up, table
+from tidegate.operators.by_workers.over import NUMBER, PLACE, RowsInOrder, of_one_row
 from tidegate.operators.by_workers.waiting import WaitingRows
 from tidegate.operators.join.as_of_by_workers import AsOfInWorkers
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide
@@ -106,3 +107,70 @@ def test_a_version_is_forgotten_when_a_newer_one_holds_for_all_rows_to_come() ->
         apply(state, folded.changes[1], ["k", "_row"])
         kept.append(sorted(row["_at"] for row in state.values()))
     assert kept == [[1, 3, 6], [3, 6], [6]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(KEYS, TIMES, st.one_of(st.none(), st.integers(0, 3))), max_size=10), max_size=4),
+    MARKS,
+    st.one_of(st.none(), st.integers(1, 4)),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_each_row_comes_once_with_what_the_rows_up_to_it_come_to_however_they_were_cut(
+    batches: list[list[tuple[Any, ...]]], marks: list[int], frame: int | None, back: int, together: bool
+) -> None:
+    long = pa.int64()
+    computed = {of_one_row(name): long for name in ("total", "most", "before")}
+    arriving = [*KEYED, ("_at", long), ("v0", long), *computed.items()]
+    waits = [*KEYED, ("v", long), *ENDING, *computed.items()]
+    last = [
+        *(("_group", pa.int32()), ("k", pa.string()), (PLACE, pa.int32()), ("v", long), ("_at", long)),
+        *(("_row", pa.string()), ("total", long), ("most", long), (NUMBER, long), *computed.items()),
+    ]
+    states: list[State] = [{}, {}]
+    rows_of: dict[Any, list[tuple[int, str, int | None]]] = {}
+    wanted: Counter[Any] = Counter()
+    shown: Counter[Any] = Counter()
+    before: int | None = None
+    for batch, now in zip(batches, marks, strict=False):
+        for k, at, v in batch:
+            if at is not None and not is_late(at, before):
+                rows_of.setdefault(k, []).append((at, f"{at} {v}", v))
+        work = RowsInOrder(
+            ["k"],
+            WaitingRows(["k"], {"v": "v0", **{name: name for name in computed}}, before, now, list(computed)),
+            ["v"],
+            {"total": "sum", "most": "max"},
+            {"before": back},
+            ["nth"],
+            frame,
+            max(back, (frame or 1) - 1),
+            together,
+        )
+        arrived = table(
+            [{"k": k, "_at": at, "_row": f"{at} {v}", "v0": v, **dict.fromkeys(computed, v)} for k, at, v in batch],
+            arriving,
+        )
+        ready = found(states[0], arrived, now)
+        keys = {row["k"] for row in ready}
+        keys |= {row["k"] for row in looked_up(states[1], arrived, work.meeting(arrived, 1))} if batch else set()
+        of_keys = [row for row in states[1].values() if row["k"] in keys]
+        folded = work(arrived, [table(ready, waits), table(of_keys, last)])
+        assert set(folded.apart["late"].column_names) == {"k", "v"}, "nothing that was computed of them"
+        for row in (row for some in folded.given for row in some.to_pylist()):
+            shown[row["k"], row["v"], row["total"], row["most"], row["before"], row["nth"]] += 1
+        for state, changes, by in zip(states, folded.changes, (["k", "_row"], ["k", PLACE]), strict=True):
+            apply(state, changes, by)
+        before = now
+    for k, rows in rows_of.items():
+        rows.sort()
+        for place, (at, _, v) in enumerate(rows):
+            if before is not None and at < before:
+                framed = rows[max(0, place + 1 - frame) if frame else 0 : place + 1]
+                known = [value for *_, value in framed if value is not None]
+                earlier = rows[place - back][2] if place >= back else None
+                total, most = (sum(known), max(known)) if known else (None, None)
+                wanted[k, v, total, most, earlier, place + 1] += 1
+    assert shown == wanted
+    assert all(sum(row["k"] == k for row in states[1].values()) <= max(back, (frame or 1) - 1) for k in rows_of)

@@ -54,6 +54,10 @@ def looked_up(rows: Any, table: Any) -> Any:
         (lambda rows, _: rows.over(by="k", n="count(distinct v)"), "n='count(distinct v)' cannot run along rows"),
         (lambda rows, _: rows.over(by="k", n="median(v)"), "n='median(v)': median cannot be kept; these can: "),
         (lambda rows, _: rows.over(by="k", k="count(*)"), "'k' is a key or one of tidegate's own names, and a result"),
+        (
+            lambda rows, _: rows.over(by="k", mean="avg(v)", mean_sum="sum(v + 1)"),
+            "'mean_sum' needs a column 'mean_sum', which is of 'mean': name it differently",
+        ),
         (lambda rows, _: rows.over(by="k", n="count(*)", state_ttl="soon"), "state_ttl is 'soon': write a duration"),
         (lambda rows, _: rows.window(count=0, by="k", n="count(*)"), "count=0: expected a number of rows"),
         (lambda rows, _: rows.window(count=3, by="k"), 'it computes nothing: name at least one, such as orders="count'),

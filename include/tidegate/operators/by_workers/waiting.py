@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tidegate.operators.join.by_workers import one_by_one
+from tidegate.operators.join.time_bounds import LATE
+from tidegate.state.arrow.folding import Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import late_rows_mask, passed_mask
@@ -13,7 +16,7 @@ from tidegate.state.lateness import late_rows_mask, passed_mask
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Waited", "WaitingRows"]
+__all__ = ["ReadyRows", "Waited", "WaitingRows"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class WaitingRows:
     """Rows before this time are late."""
     now: int | None
     """Rows before this time are ready. Those of the very moment wait: more of them may come."""
+    computed: Sequence[str] = ()
+    """Those of the columns that late rows come without: what is computed of a row, and no part of it."""
 
     def __call__(self, arrived: pa.Table, stored: pa.Table) -> Waited:
         """stored: the rows that have been waiting and are ready, and those of which copies have arrived."""
@@ -51,7 +56,8 @@ class WaitingRows:
         counts = {"late": int(late.sum()), "without_time": int((~timed).sum())}
         rows = self._named(arrived.filter(pa.array(on_time)))
         others = arrived.filter(pa.array(~on_time))
-        names = {**{name: name for name in self.by}, **self.values}
+        own = {name: column for name, column in self.values.items() if name not in self.computed}
+        names = {**{name: name for name in self.by}, **own}
         lost = others.select(list(names.values())).rename_columns(list(names))
 
         stored = stored.select([*rows.column_names, "_n"])
@@ -68,6 +74,21 @@ class WaitingRows:
             lost,
             counts,
         )
+
+    def none(self, arrived: pa.Table) -> pa.Array:
+        """Return a mask of no rows: of rows that wait, copies alone are looked up (`Kernel.meeting`)."""
+        import numpy as np
+        import pyarrow as pa
+
+        return pa.array(np.zeros(arrived.num_rows, bool))
+
+    def are_ready(self, arrived: pa.Table) -> pa.Array:
+        """Return a mask of the rows that need not wait."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        timed, late = late_rows_mask(arrived["_at"], self.late)
+        return pa.array(timed & ~late & passed_mask(pc.fill_null(arrived["_at"], 0), self.now))
 
     def _named(self, arrived: pa.Table) -> pa.Table:
         own = [GROUP, *self.by, "_row"]
@@ -86,3 +107,26 @@ class WaitingRows:
         _, here, there = np.intersect1d(distinct, known, assume_unique=True, return_indices=True)
         copies[here] += stored["_n"].to_numpy()[there]
         return rows.take(pa.array(first)).append_column("_n", pa.array(copies, pa.int64()))
+
+
+@dataclass(frozen=True)
+class ReadyRows(Kernel):
+    """Gives rows once they are ready, and does nothing else."""
+
+    waiting: WaitingRows
+
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+        waited = self.waiting(arrived, stored[0])
+        return Folded([waited.changes], repeated(waited.ready), waited.counts, {LATE: waited.late})
+
+    def meeting(self, arrived: pa.Table, place: int) -> Any:
+        """Of rows that wait only copies are needed."""
+        return self.waiting.none(arrived)
+
+
+def repeated(ready: pa.Table) -> Iterator[pa.Table]:
+    """Yield each row as often as it has come, some at a time."""
+    import pyarrow as pa
+
+    for places, _ in one_by_one(ready["_n"].to_numpy()):
+        yield ready.take(pa.array(places))

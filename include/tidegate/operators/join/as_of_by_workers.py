@@ -13,7 +13,6 @@ from tidegate.records.moments import AFTER_ALL_TIMES
 from tidegate.state.arrow.folding import Folded, Kernel
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, ranks_and_values
 from tidegate.state.columns import DELETED, GROUP
-from tidegate.state.lateness import late_rows_mask, passed_mask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,15 +48,11 @@ class AsOfInWorkers(Kernel):
     def meeting(self, arrived: pa.Table, place: int) -> Any:
         """Of rows that wait only copies are needed; of versions all of the key, by versions and by rows that are
         ready."""
-        import numpy as np
-        import pyarrow as pa
         import pyarrow.compute as pc
 
         if place == 0:
-            return pa.array(np.zeros(arrived.num_rows, bool))
-        timed, late = late_rows_mask(arrived["_at"], self.waiting.late)
-        ready = timed & ~late & passed_mask(pc.fill_null(arrived["_at"], 0), self.waiting.now)
-        return pc.or_(arrived[FROM_RIGHT], pa.array(ready))
+            return self.waiting.none(arrived)
+        return pc.or_(arrived[FROM_RIGHT], self.waiting.are_ready(arrived))
 
     def _side(self, arrived: pa.Table, place: int) -> pa.Table:
         """Return the rows of a side, with its columns of the batch."""

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.config.keys import seconds_in
 from tidegate.errors import Invalid
-from tidegate.spark.event_time import time_micros, time_problems
-from tidegate.state.lateness import on_time_sql
+from tidegate.spark.event_time import time_problems
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["LATE", "LATE_SIDES", "bounds_in", "need_time", "side_time_problems", "side_times", "split_late"]
+__all__ = ["LATE", "LATE_SIDES", "bounds_in", "need_time", "side_time_problems", "side_times"]
 
 LATE: Final = "late"
 """The output with rows that are late, or have no time."""
@@ -80,14 +77,3 @@ def need_time(name: str | None, place: int, context: OperatorContext) -> str:
             reason="NO_EVENT_TIME",
         )
     return column
-
-
-def split_late(rows: DataFrame, name: str, context: OperatorContext) -> tuple[DataFrame, DataFrame]:
-    """Split rows into those on time, with their time in `_at`, and, unchanged, those late or without a time; count
-    these."""
-    timed = context.persist(rows.withColumn("_at", time_micros(rows, name, f"operator {context.uid!r}")))
-    on_time = on_time_sql("_at", context.watermarks.before_micros if not context.history else None)
-    counts = timed.selectExpr(f"count_if(NOT ({on_time}) AND _at IS NOT NULL)", "count_if(_at IS NULL)").first()
-    assert counts is not None
-    context.count(dict(zip(("late", "without_time"), counts, strict=True)))
-    return timed.where(on_time), timed.where(f"NOT ({on_time})").drop("_at")

@@ -330,7 +330,7 @@ class Process(Operator):
         late = {}
         if self.in_order:
             time = need_time(self.event_time, 0, context) if self.inputs == 1 else MOMENT
-            ready, late[LATE] = ready_rows(rows, self.by, time, context)
+            ready, late[LATE] = ready_rows(rows, self.by, time, context, self._late_outputs)
             if self.inputs > 1:
                 late = {
                     output: late[LATE].where(f"{STREAM} = {place}").select(*self._own_columns(place, inputs[place]))

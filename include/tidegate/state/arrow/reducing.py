@@ -12,7 +12,7 @@ from tidegate.state.arrow.keys_as_numbers import integers, is_whole, order_and_f
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["combined", "reduced"]
+__all__ = ["combined", "reduced", "sum_does_not_fit"]
 
 
 def reduced(batches: Iterable[pa.RecordBatch], keys: Sequence[str], ops: Mapping[str, str]) -> pa.Table | None:
@@ -107,9 +107,14 @@ def _fitting(kind: pa.DataType) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
-        raise Invalid(
-            f"overflow: a sum is more than its type {kind} holds", help="Sum a wider type, such as decimal(38,0)."
-        ) from error
+        raise sum_does_not_fit(kind) from error
+
+
+def sum_does_not_fit(kind: pa.DataType) -> Invalid:
+    """Return the error for a sum that is too large."""
+    return Invalid(
+        f"overflow: a sum is more than its type {kind} holds", help="Sum a wider type, such as decimal(38,0)."
+    )
 
 
 def _may_overflow(plain: Any) -> bool:
