@@ -114,7 +114,7 @@ def test_an_operator_is_one_query_by_whatever_key_and_whoever_takes_late_rows(
     assert cost == dict.fromkeys(cost, 1)
 
 
-BY_DAY = ["deduplicate within", "window", "session", "join, full", "top_n of a window"]
+BY_DAY = ["deduplicate within", "window", "session", "join, full", "over", "top_n of a window"]
 
 
 @pytest.mark.parametrize("name", turn_of(BY_DAY, 4))
