@@ -91,14 +91,14 @@ class On:
         return right.select(*map(quoted, self.left)) if how in LEFT_ONLY else right
 
 
-def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str], extra: Sequence[str] = ()) -> DataFrame:
+def side_rows(rows: DataFrame, like: DataFrame, on: Sequence[str]) -> DataFrame:
     """Return rows in a side's form: keys, an id made of the columns of `like`, values, and the number of copies."""
     from pyspark.sql import functions as F
 
     values = [name for name in like.columns if name not in on]
     named = rows.withColumn("_row", row_id(like))
     grouped = named.groupBy(*map(quoted, on), "_row")
-    firsts = (F.first(quoted(name)).alias(name) for name in [*values, *extra])
+    firsts = (F.first(quoted(name)).alias(name) for name in values)
     return grouped.agg(*firsts, F.count("*").alias("_n"))
 
 
