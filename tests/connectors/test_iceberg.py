@@ -154,6 +154,35 @@ def test_a_column_that_the_table_has_lost_since_is_not_added_by_publishing(lake)
     assert lake.keys == [1]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "timestamp_micros(-62135596800000001)",
+        "timestamp_micros(253402300800000000)",
+        "timestamp_ntz'-0044-03-15 12:00:00'",
+        "timestamp_ntz'+10000-01-01 00:00:00'",
+        "date'0000-12-31'",
+        "date'+10000-01-01'",
+    ],
+)
+def test_a_moment_that_pyiceberg_cannot_write_is_refused_before_the_decision(lake, value):
+    with pytest.raises(Invalid, match="'odd one' is outside of the years 1 to 9999") as refused:
+        lake.stage(1, frame=lake.frame(1, 2).selectExpr("k", f"if(k = 2, {value}, NULL) AS `odd one`"))
+    assert refused.value.reason == "BAD_ROWS"
+    good = lake.frame(1).selectExpr("k", "day AS `odd one`")
+    assert lake.publish(1, lake.stage(1, frame=good, attempt="b")) is not None
+
+
+def test_the_first_and_the_last_moment_that_are_left_are_written(lake):
+    first = "timestamp_micros(-62135596800000000) AS a, timestamp_ntz'0001-01-01 00:00:00' AS b, date'0001-01-01' AS c"
+    last = "timestamp_micros(253402300799999999), timestamp_ntz'9999-12-31 23:59:59.999999', date'9999-12-31'"
+    frame = lake.spark.sql(f"SELECT 1 AS k, {first} UNION ALL SELECT 2, {last} UNION ALL SELECT 3, NULL, NULL, NULL")
+    assert lake.publish(1, lake.stage(1, frame=frame)) is not None
+    rows = lake.table.scan().to_arrow().sort_by("k").to_pylist()
+    assert [(row["a"].year, row["b"].year, row["c"].year) for row in rows[:2]] == [(1, 1, 1), (9999, 9999, 9999)]
+    assert (rows[2]["a"], rows[2]["b"], rows[2]["c"]) == (None, None, None)
+
+
 def test_new_columns_are_added_if_that_is_declared(tmp_path, spark):
     lake = Lake(tmp_path, spark, schema_evolution="add")
     lake.publish(1, lake.stage(1, 1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -175,6 +176,8 @@ FAR_AWAY = "'p' is outside of the years 1 to 9999"
         (DeltaAppend, "'__HIVE_DEFAULT_PARTITION__'", "stands for null in the name of a folder"),
         (FileExport, "'__HIVE_DEFAULT_PARTITION__'", "stands for null in the name of a folder"),
         (DeltaAppend, "cast(unhex('61FF') AS string)", "'p' is not valid UTF-8"),
+        (DeltaAppend, "cast(-0.5 AS decimal(9,2))", "'p' is below zero, and no whole number: -0.50"),
+        (DeltaUpsert, "cast(-0.000000001 AS decimal(38,9))", "'p' is below zero, and no whole number: -0.000000001"),
         (DeltaUpsert, "''", "is empty text, which is stored as null where it names a folder"),
     ],
 )
@@ -188,6 +191,14 @@ def test_a_value_that_cannot_name_a_folder_is_refused_before_anything_is_decided
     why, _, quoted = why.partition(": ")
     assert why in refused.value.what
     assert refused.value.quoted == quoted, "for whoever may read rows"
+
+
+def test_decimals_below_zero_that_are_whole_name_a_folder(spark, tmp_path):
+    frame = spark.sql("SELECT * FROM VALUES (1, -2), (2, 0.5), (3, -0) AS t(n, p)")
+    world = Published(tmp_path, DeltaAppend("t", partition_by=["p"]))
+    frame = frame.selectExpr("n", "cast(p AS decimal(9,3)) AS p")
+    world.publish(1, world.sink.prepare(frame, world.context, Staging(1, "a")).committable or {})
+    assert sorted(world.rows()) == [(1, Decimal(-2)), (2, Decimal("0.5")), (3, Decimal(0))]
 
 
 def test_empty_text_is_null_where_it_names_a_folder_as_is_said_of_the_sinks(spark, tmp_path):

@@ -14,19 +14,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tidegate.delta import from_spark
 from tidegate.delta.arrow_types import arrow_schema
+from tidegate.delta.files.partitions import refuse_rows
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.records.masking import without_logins
+from tidegate.records.names import quoted
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sinks.base import SinkContext
 from tidegate.sinks.transactional import StagedRows, TransactionalSink
+from tidegate.spark.known import empty_if
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 __all__ = ["IcebergAppend"]
 
 _RETRIES = "commit.retry.num-retries"
+_OUTSIDE = {
+    "timestamp": "unix_micros({0}) NOT BETWEEN -62135596800000000 AND 253402300799999999",
+    "timestamp_ntz": "{0} < TIMESTAMP_NTZ'0001-01-01 00:00:00' OR {0} >= TIMESTAMP_NTZ'+10000-01-01 00:00:00'",
+    "date": "{0} < DATE'0001-01-01' OR {0} > DATE'9999-12-31'",
+}
+"""By type, whether a value is outside of the years 1 to 9999."""
 
 
 class IcebergAppend(TransactionalSink):
@@ -137,6 +147,21 @@ class IcebergAppend(TransactionalSink):
             )
         text = properties.get(_property(context))
         return int(text) if text is not None else None
+
+    def staged_form(self, frame: DataFrame, context: SinkContext) -> DataFrame:
+        """Return the rows. One with a moment or a day that pyiceberg cannot write the bounds of fails the write: once
+        it is decided, nothing could be published."""
+        from pyspark.sql import functions as F
+
+        columns, refuses = [], False
+        for field in frame.schema.fields:
+            column, condition = F.col(quoted(field.name)), _OUTSIDE.get(field.dataType.typeName())
+            if condition is not None:
+                why = f"column {field.name!r} is outside of the years 1 to 9999, which pyiceberg does not write"
+                column = refuse_rows(column, F.expr(condition.format(quoted(field.name))), why).alias(field.name)
+                refuses = True
+            columns.append(column)
+        return empty_if(frame, frame.select(*columns)) if refuses else frame
 
     def load(self, rows: StagedRows, context: SinkContext) -> bool:
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, TableAlreadyExistsError

@@ -7,7 +7,7 @@ means two instants in one night each autumn. Timestamps are therefore written as
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,14 @@ from tidegate.records.records import Json
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["folder_of", "partition_values", "refuse_rows", "refused_row", "with_plain_partition_text"]
+__all__ = [
+    "folder_of",
+    "partition_values",
+    "refuse_rows",
+    "refuse_unreadable",
+    "refused_row",
+    "with_plain_partition_text",
+]
 
 _ESCAPED = re.compile("%([0-9A-Fa-f]{2})")
 _SPECIAL = re.compile(r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
@@ -110,6 +117,18 @@ def _value(name: str, text: str, kind: str) -> str | None:
         moment = f"{text} microseconds since 1970" if kind == "timestamp" else text
         raise _unfit(f"partition column {name!r} is outside of the years 1 to 9999", quoted=moment)
     return decimal_text(Decimal(text)) if kind.startswith("decimal") else text
+
+
+def refuse_unreadable(partitions: Iterable[Mapping[str, str | None]], schema: Json) -> None:
+    """Raise Invalid for a decimal such as -0.5 in the partition values of a Delta table: delta-rs 1.6 takes it for
+    "0.-5", and then no longer reads the table."""
+    kinds = {name: field["type"] for name, field in columns(schema).items()}
+    for partition in partitions:
+        for name, text in partition.items():
+            if text is None or not str(kinds.get(name)).startswith("decimal"):
+                continue
+            if text.startswith("-") and Decimal(text) % 1 != 0:
+                raise _unfit(f"partition column {name!r} is below zero, and no whole number", quoted=text)
 
 
 def _escape(text: str) -> str:

@@ -23,6 +23,7 @@ from tidegate.delta import (
     sync_and_list,
 )
 from tidegate.delta.arrow_types import arrow_schema
+from tidegate.delta.files.partitions import refuse_unreadable
 from tidegate.delta.rewrite import Table, write_parquet
 from tidegate.records.interval import Interval
 from tidegate.records.records import Json
@@ -54,7 +55,8 @@ class DeltaAppend(DeltaSink):
 
     path: the table's folder, relative to the pipeline's base, or a URL.
     partition_by: columns whose values become folders. Empty text is stored as null there, as Delta does. Text that is
-        not valid UTF-8, or __HIVE_DEFAULT_PARTITION__, and times outside of the years 1 to 9999 are refused.
+        not valid UTF-8, or __HIVE_DEFAULT_PARTITION__, times outside of the years 1 to 9999, and decimals below zero
+        that are no whole numbers, are refused.
     schema_evolution: "refuse" any difference from the table, or "add" new columns to it; columns of the table that
         the output lacks are then null. Types never change.
     properties: table properties that are set when this sink creates the table.
@@ -113,6 +115,7 @@ class DeltaAppend(DeltaSink):
         folder = staging.data_folder(context)
         written = write_files(frame, schema, location, folder, self.partition_by)
         files = sync_and_list(location, folder, schema, self.partition_by, written=written)
+        refuse_unreadable((file.partition for file in files), schema)
         return self._prepared(frame, schema, snapshot, files, context, staging)
 
     def ahead(

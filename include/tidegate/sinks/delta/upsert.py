@@ -34,7 +34,7 @@ from tidegate.delta import (
 )
 from tidegate.delta.arrow_types import arrow_schema
 from tidegate.delta.duplicates import outdated_rows
-from tidegate.delta.files.partitions import refuse_rows
+from tidegate.delta.files.partitions import refuse_rows, refuse_unreadable
 from tidegate.delta.keys import Keys
 from tidegate.delta.log.commits import find_commit
 from tidegate.delta.log.schema import columns
@@ -362,9 +362,9 @@ class DeltaUpsert(DeltaSink):
         frame = self._refusing_empty_keys(frame, schema)
         if self.delete_when is None and withdrawn is None:
             written = write_files(self._without_omitted(frame), schema, location, folder, self.partition_by)
-            return StagedBatch(
-                columns=schema, files=sync_and_list(location, folder, schema, self.partition_by, written=written)
-            )
+            files = sync_and_list(location, folder, schema, self.partition_by, written=written)
+            refuse_unreadable((file.partition for file in files), schema)
+            return StagedBatch(columns=schema, files=files)
         mark = {"name": _DELETED, "type": "boolean", "nullable": True, "metadata": {}}
         marked = {"type": "struct", "fields": [*schema["fields"], mark]}
         names = list(map(quoted, columns(schema)))
@@ -374,6 +374,7 @@ class DeltaUpsert(DeltaSink):
             rows = rows.unionByName(_without(deletes, frame, self.keys))
         written = write_files(rows, marked, location, folder, (_DELETED, *self.partition_by))
         files = sync_and_list(location, folder, marked, (_DELETED, *self.partition_by), written=written)
+        refuse_unreadable((file.partition for file in files), schema)
         files_by_mark: dict[str | None, list[StagedFile]] = {"false": [], "true": []}
         for file in files:
             files_by_mark[file.partition[_DELETED]].append(file.without_partition(_DELETED))
