@@ -55,6 +55,7 @@ def test_an_operator_that_would_remember_such_texts_is_refused_by_check_and_in_i
         assert "COLLATION" in f"{refused.value.reason}: {refused.value.what}", "beside what is wrong with the sink"
         assert "operator 'o'" in refused.value.what
         assert "COLLATE UTF8_BINARY" in refused.value.help
+        assert "_value" not in str(refused.value), "only names that the user has given"
         assert running.rows("sink") == []
 
 

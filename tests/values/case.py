@@ -38,7 +38,10 @@ SINKS = ("delta", *FILES, "iceberg", "postgres")
 OF_VALUES = frozenset({"BAD_ROWS"})
 """Reasons of refusals that depend on rows."""
 
-RESULTS = ("before", "closing", "every", "first", "holder", "least", "most", "opening", "renamed", "set", "value")
+RESULTS = (
+    *("before", "closing", "every", "first", "holder", "least", "most", "opening", "renamed", "set", "value"),
+    *("window_start", "window_end"),
+)
 """Columns that roles make of it."""
 
 _MOST_TRIES = 8

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from tidegate.errors import Invalid
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.by_workers.merged import MergedPartials
 from tidegate.operators.distinct.by_workers import SINCE
@@ -54,7 +55,7 @@ from tidegate.spark.known import empty_if, empty_like, is_known_empty, select_sq
 from tidegate.state.arrow.folding import IS_NOW
 from tidegate.state.columns import DELETED, OWN
 from tidegate.state.folding import Remembered, fold_rows
-from tidegate.state.keyed import sums_that_do_not_fit_fail
+from tidegate.state.keyed import collated_names, sums_that_do_not_fit_fail
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -233,6 +234,8 @@ class Aggregate(ExpiringOperator):
         withdrawn = withdrawn if withdrawn is None else self._with_key(withdrawn)
         state = context.state(self._keys, ttl=self.ttl("", context))
         remember_reducing(context)
+        if state.is_empty or state.is_analysed:
+            _refuse_collations(rows, functions, context)
         declared, has_lives = functions, self._has_lives(functions, state)
         if has_lives and (ttl := self.expiry.ttl(context)) is not None:
             values = [self._values(part, of, context) for part, of in _distinct_parts(functions).items()]
@@ -513,6 +516,27 @@ class Aggregate(ExpiringOperator):
 def _say_since(functions: Sequence[Function]) -> bool:
     """Return whether rows say in which checkpoint the life of their key began."""
     return any(function.name == SINCE for function in functions)
+
+
+def _refuse_collations(rows: DataFrame, functions: Sequence[Function], context: OperatorContext) -> None:
+    """Raise Invalid if texts that are counted have a collation: by the names that the user knows. Their states would
+    refuse them, too."""
+    from pyspark.sql import functions as F
+
+    texts = [text for members in _distinct_parts(functions).values() for text in members[0].distinct_arguments]
+    if not texts:
+        return
+    fields = rows.select(*(F.expr(text).alias(f"_value{place}") for place, text in enumerate(texts))).schema.fields
+    for text, field in zip(texts, fields, strict=True):
+        if collated_names([field]):
+            raise Invalid(
+                f"operator {context.uid!r}: count(distinct …) names texts with a collation: {text} is "
+                f"{field.dataType.simpleString()}",
+                expected="texts that are equal only if they are the same: plain strings, of the collation UTF8_BINARY",
+                help="make equal texts the same in a stage before, as lower(…) COLLATE UTF8_BINARY does for "
+                "UTF8_LCASE; or write COLLATE UTF8_BINARY alone to tell them apart",
+                reason="COLLATION",
+            )
 
 
 def _distinct_parts(functions: Sequence[Function]) -> dict[str, list[Function]]:
