@@ -180,7 +180,7 @@ class KeyedOperator(Operator):
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"operator": self.kind, "by": list(self.by), "version": self.version}
         meaning |= {"event_time": [self.event_time]} if self._is_timed else {}
-        return meaning | ({"what it shows": _syntax_of(type(self).shows)} if self.updates else {})
+        return meaning | ({"what it shows": _syntax_of(type(self).shows, self.parameters)} if self.updates else {})
 
     def code(self) -> object:
         return type(self).step
@@ -426,13 +426,15 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
-def _syntax_of(function: Callable[..., object]) -> str:
-    """Return a hash of a function's syntax: comments and layout do not count."""
+def _syntax_of(function: Callable[..., object], parameters: Json) -> str:
+    """Return a hash of a function's syntax, and of the parameters that it uses: comments and layout do not count."""
     try:
-        source = textwrap.dedent(inspect.getsource(function))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     except OSError:
         return ""
-    return sha256(ast.dump(ast.parse(source)).encode())[:16]
+    used = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    values = [f"{name}={text}" for name, text in parameters.items() if name in used]
+    return sha256("\n".join([ast.dump(tree), *values]).encode())[:16]
 
 
 def _ranks(rows: pa.Table, by: Sequence[str]) -> Any:

@@ -167,6 +167,11 @@ class Shows(Wrong):
         return pa.Table.from_pylist(rows, pa.schema([("k", pa.string()), ("n", pa.int64())]))
 
 
+def test_an_attribute_that_shows_uses_is_part_of_what_the_state_means() -> None:
+    assert Shows("some").meaning(False) != Shows("twice").meaning(False), "rows would be taken back that were not given"
+    assert Alerts(50.0).meaning(False) == Alerts(5.0).meaning(False), "only step uses it: what is stored goes on"
+
+
 def test_a_key_may_show_no_row() -> None:
     played = TestOfWrong(Shows("some"))._played([[{"k": k, "v": 1} for k in "abc"], [{"k": "b", "v": 1}]])
     assert played.held == {"{'k': 'b', 'n': 1}": 1}
