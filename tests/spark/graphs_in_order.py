@@ -1,7 +1,7 @@
 """What waits for the watermark and takes rows in the order of event time, and what plain Python and Spark say of it.
 
-ordered   rows over those before them (running values, the last three, lag, numbers); windows of three rows; the first
-          rows of each half hour; a union
+ordered   rows over those before them (running values, the last three, lag, numbers); windows of two and of three rows;
+          the first rows of each half hour; a union
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def ordered(pipeline: Pipeline) -> None:
     both.sink("both", DeltaAppend("tables/both"))
     threes = both.window(count=3, by="k", uid="threes", n="count(*)", s="sum(v)", d="count(distinct v)", m="avg(id)")
     threes.sink("threes", DeltaAppend("tables/threes"))
+    pairs = both.window(count=2, by="k", uid="pairs", n="count(*)", s="sum(v)", most="max(id)", m="avg(v)")
+    pairs.sink("pairs", DeltaAppend("tables/pairs"))
     tops = both.top_n(2, tumbling="30 min", by="k", order_by="v desc", rank="rank", uid="tops")
     tops.sink("tops", DeltaAppend("tables/tops"))
 
@@ -55,7 +57,7 @@ def ordered_events(dice: random.Random) -> list[Event]:
 
 def ordered_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
     orders, both = rows_of(events, "orders"), rows_of(events, "orders") + rows_of(events, "returns")
-    running, recent, threes = [], [], []
+    running, recent, threes, pairs = [], [], [], []
     for rows in grouped(orders, lambda row: row["k"]).values():
         rows.sort(key=lambda row: row["at"])
         for place, row in enumerate(rows):
@@ -82,13 +84,19 @@ def ordered_expected(events: Sequence[Event]) -> dict[str, Counter[Any]]:
             ends = {"window_start": window[0]["at"], "window_end": window[-1]["at"], "k": k}
             ids = [row["id"] for row in window]
             threes.append(ends | {"n": 3, "s": sum(values), "d": len(set(values)), "m": sum(ids) / 3})
+        for begin in range(0, len(rows) - 1, 2):
+            window = rows[begin : begin + 2]
+            values = [row["v"] for row in window]
+            ends = {"window_start": window[0]["at"], "window_end": window[1]["at"], "k": k}
+            most = max(row["id"] for row in window)
+            pairs.append(ends | {"n": 2, "s": sum(values), "most": most, "m": sum(values) / 2})
     tops = [
         row | {"window_start": start, "window_end": start + HALF_HOUR, "rank": place}
         for (_, start), rows in grouped(both, lambda row: (row["k"], half_hour(row["at"]))).items()
         for row in rows
         if (place := 1 + sum(other["v"] > row["v"] for other in rows)) <= 2
     ]
-    found = {"running": running, "recent": recent, "both": both, "threes": threes, "tops": tops}
+    found = {"running": running, "recent": recent, "both": both, "threes": threes, "pairs": pairs, "tops": tops}
     return {name: counted(rows) for name, rows in found.items()}
 
 

@@ -45,6 +45,7 @@ OPERATORS: dict[str, Build] = {
     "over a few rows": lambda rows, _, by: rows.over(
         by=by, rows=2, most="max(at)", n="count(*)", state_ttl="1 day", uid="it"
     ),
+    "window by count": lambda rows, _, by: rows.window(count=2, by=by, n="count(*)", mean="avg(v * 2)", uid="it"),
     "join": lambda rows, other, by: rows.join(other, on=by, within="1 min", prefix="o_", uid="it"),
     "join, full": lambda rows, other, by: rows.join(other, on=by, within="1 min", how="full", prefix="o_", uid="it"),
     "join, semi": lambda rows, other, by: rows.join(other, on=by, within="1 min", how="semi", uid="it"),
@@ -114,7 +115,7 @@ def test_an_operator_is_one_query_by_whatever_key_and_whoever_takes_late_rows(
     assert cost == dict.fromkeys(cost, 1)
 
 
-BY_DAY = ["deduplicate within", "window", "session", "join, full", "over", "top_n of a window"]
+BY_DAY = ["deduplicate within", "window", "session", "join, full", "over", "window by count", "top_n of a window"]
 
 
 @pytest.mark.parametrize("name", turn_of(BY_DAY, 4))

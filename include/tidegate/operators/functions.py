@@ -40,6 +40,7 @@ __all__ = [
     "partials_of_rows",
     "reduced",
     "row_partials",
+    "why_columns_are_not_merged",
     "why_not_merged",
 ]
 
@@ -466,9 +467,14 @@ def lift(
 def why_not_merged(partials: RowPartials) -> str | None:
     """Return why workers do not merge such partial values, if they do not: they would add or compare otherwise."""
     fields = [field for field in partials.rows.schema.fields if field.name in partials.ops]
+    return why_columns_are_not_merged(fields, partials.ops)
+
+
+def why_columns_are_not_merged(fields: Sequence[StructField], ops: Mapping[str, str]) -> str | None:
+    """Return the same of the columns with partial values."""
     if collated := collated_names(fields):
         return f"column {collated[0]} has a collation"
-    return workers.why_not_merged(schema_of(fields), (), partials.ops)
+    return workers.why_not_merged(schema_of(fields), (), ops)
 
 
 def reduced(partials: RowPartials, keys: Sequence[str], weight: str | None = None) -> RowPartials:

@@ -31,12 +31,12 @@ from tidegate.operators.functions import (
     partials_of_rows,
     row_partials,
 )
-from tidegate.operators.inputs import Types, analysed, key_problems, need_keys, refuse_own, types_of
+from tidegate.operators.inputs import Types, key_problems, need_keys, refuse_own, types_of
 from tidegate.operators.join.time_bounds import need_time
-from tidegate.operators.waiting import WAITING, InOrderOperator, WaitingStream
+from tidegate.operators.waiting import WAITING, InOrderOperator, WaitingStream, computed_fields
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
-from tidegate.spark.known import fields_before, select_sql
+from tidegate.spark.known import select_sql
 from tidegate.state.folding import Remembered
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class OverRows(InOrderOperator):
         types = types_of(self._aggregates, rows, context) if self._aggregates else Types({}, {})
         aggregates = [function.typed(types.results[function.name]) for function in self._aggregates]
         texts = {of_one_row(lag.name): lag.argument for lag in self._lags} | self._partials(aggregates, types.partials)
-        computed = analysed(lambda: _fields_of(rows, texts), rows, context)
+        computed = computed_fields(rows, texts, context)
         waiting = WaitingStream(rows, self.by, need_time(self.event_time, 0, context), context, texts, computed)
         partials = [_renamed(field, name) for field in computed for name in self._ops if field.name == of_one_row(name)]
         work = RowsInOrder(
@@ -279,16 +279,6 @@ class _GivenRows:
     @property
     def all(self) -> list[StructField]:
         return [*self.others, *self.partials]
-
-
-def _fields_of(rows: DataFrame, texts: Mapping[str, str]) -> list[StructField]:
-    """Return the columns that SQL gives."""
-    if not texts:
-        return []
-    columns = [f"{text} AS {quoted(name)}" for name, text in texts.items()]
-    shape = repr((rows.schema.json(), columns))
-    fields = fields_before(rows.sparkSession, shape, lambda: rows.selectExpr(*columns))
-    return [_renamed(field, field.name) for field in fields]
 
 
 def _renamed(field: StructField, name: str) -> StructField:

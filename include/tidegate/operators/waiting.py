@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 from tidegate.operators.base import Operator
 from tidegate.operators.by_workers.waiting import ReadyRows, WaitingRows
 from tidegate.operators.expiry import ExpiringOperator
+from tidegate.operators.inputs import analysed
 from tidegate.operators.join.time_bounds import LATE
 from tidegate.records.moments import AFTER_ALL_TIMES
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql, time_problems
-from tidegate.spark.known import empty_like, is_known_empty, select_sql
+from tidegate.spark.known import empty_like, fields_before, is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.folding import Kernel
 from tidegate.state.folding import Remembered, fold_rows
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["WAITING", "EventTimeOperator", "InOrderOperator", "WaitingStream", "ready_rows"]
+__all__ = ["WAITING", "EventTimeOperator", "InOrderOperator", "WaitingStream", "computed_fields", "ready_rows"]
 
 WAITING: Final = "waiting"
 """The state with the rows that wait."""
@@ -171,6 +172,21 @@ class WaitingStream:
         )
         context.count(folded.counts)
         return {"": folded.rows, **folded.apart}
+
+
+def computed_fields(rows: DataFrame, texts: Mapping[str, str], context: OperatorContext) -> list[StructField]:
+    """Return the columns that SQL makes of the rows. Raise Invalid if Spark refuses it."""
+    from pyspark.sql.types import StructField
+
+    if not texts:
+        return []
+    columns = [f"{text} AS {quoted(name)}" for name, text in texts.items()]
+    shape = repr((rows.schema.json(), columns))
+
+    def fields() -> Sequence[StructField]:
+        return fields_before(rows.sparkSession, shape, lambda: rows.selectExpr(*columns))
+
+    return [StructField(field.name, field.dataType) for field in analysed(fields, rows, context)]
 
 
 def _field(name: str, kind: str) -> StructField:

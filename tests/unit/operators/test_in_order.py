@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.kernels import State, apply, looked_up, table
+from tidegate.operators.by_workers.counted import ROWS, CountedWindows
 from tidegate.operators.by_workers.over import NUMBER, PLACE, RowsInOrder, of_one_row
 from tidegate.operators.by_workers.waiting import WaitingRows
 from tidegate.operators.join.as_of_by_workers import AsOfInWorkers
@@ -174,3 +175,63 @@ def test_each_row_comes_once_with_what_the_rows_up_to_it_come_to_however_they_we
                 wanted[k, v, total, most, earlier, place + 1] += 1
     assert shown == wanted
     assert all(sum(row["k"] == k for row in states[1].values()) <= max(back, (frame or 1) - 1) for k in rows_of)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.lists(st.tuples(KEYS, TIMES, st.one_of(st.none(), st.integers(0, 3))), max_size=10), max_size=4),
+    MARKS,
+    st.integers(1, 4),
+)
+def test_a_window_is_given_once_it_has_so_many_rows_which_they_are_in_the_order_of_time(
+    batches: list[list[tuple[Any, ...]]], marks: list[int], count: int
+) -> None:
+    long, moment = pa.int64(), pa.timestamp("us", "UTC")
+    single = {of_one_row(name): long for name in ("total", "least")}
+    arriving = [*KEYED, ("_at", long), ("v0", long), *single.items()]
+    waits = [*KEYED, ("v", long), *ENDING, *single.items()]
+    window = [
+        *(("_group", pa.int32()), ("k", pa.string()), ("start", moment), ("end", moment), (ROWS, long)),
+        *(("total", long), ("least", long)),
+    ]
+    states: list[State] = [{}, {}]
+    rows_of: dict[Any, list[tuple[int, str, int | None]]] = {}
+    shown: Counter[Any] = Counter()
+    before: int | None = None
+    for batch, now in zip(batches, marks, strict=False):
+        for k, at, v in batch:
+            if at is not None and not is_late(at, before):
+                rows_of.setdefault(k, []).append((at, f"{at} {v}", v))
+        waiting = WaitingRows(["k"], {"v": "v0", **{name: name for name in single}}, before, now, list(single))
+        work = CountedWindows(["k"], waiting, "start", "end", {"total": "sum", "least": "min"}, count)
+        arrived = table(
+            [{"k": k, "_at": at, "_row": f"{at} {v}", "v0": v, **dict.fromkeys(single, v)} for k, at, v in batch],
+            arriving,
+        )
+        ready = found(states[0], arrived, now)
+        keys = {row["k"] for row in ready}
+        keys |= {
+            row["k"]
+            for row, is_so in zip(arrived.to_pylist(), work.meeting(arrived, 1).to_pylist(), strict=True)
+            if is_so
+        }
+        open_windows = [row for row in states[1].values() if row["k"] in keys]
+        folded = work(arrived, [table(ready, waits), table(open_windows, window)])
+        for some in folded.given:
+            times = [some[name].cast(long).to_pylist() for name in ("start", "end")]
+            results = [some[name].to_pylist() for name in ("total", "least")]
+            shown.update(zip(some["k"].to_pylist(), *times, *results, strict=True))
+        for state, changes, by in zip(states, folded.changes, (["k", "_row"], ["k"]), strict=True):
+            apply(state, changes, by)
+        before = now
+    wanted: Counter[Any] = Counter()
+    for k, rows in rows_of.items():
+        passed = sorted(row for row in rows if before is not None and row[0] < before)
+        for begin in range(0, len(passed), count):
+            some = passed[begin : begin + count]
+            known = [v for *_, v in some if v is not None]
+            total, least = (sum(known), min(known)) if known else (None, None)
+            if len(some) == count:
+                wanted[k, some[0][0], some[-1][0], total, least] += 1
+        assert ((k,) in states[1]) == (len(passed) % count > 0), "only windows that are not full are kept"
+    assert shown == wanted

@@ -8,17 +8,30 @@ when event time ends is never given. With `state_ttl` a window that gets no rows
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import OperatorContext
+from tidegate.operators.by_workers.counted import PLACE, ROWS, CountedWindows
+from tidegate.operators.by_workers.over import of_one_row
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.functions import Function, arguments, meanings, parsed_functions
-from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own, same, types_of
+from tidegate.operators.functions import (
+    NOT_MERGED,
+    Function,
+    arguments,
+    given_by_workers,
+    meanings,
+    parsed_functions,
+    row_partials,
+    why_columns_are_not_merged,
+)
+from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, same, types_of
 from tidegate.operators.join.time_bounds import LATE, need_time
-from tidegate.operators.waiting import WAITING, InOrderOperator, ready_rows
+from tidegate.operators.waiting import WAITING, InOrderOperator, WaitingStream, computed_fields, ready_rows
 from tidegate.operators.window.closing import END, START, TAKEN, result_problems
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
+from tidegate.spark.known import select_sql
+from tidegate.state.folding import Remembered
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,10 +39,6 @@ if TYPE_CHECKING:
     from tidegate.state.record import Ttl
 
 __all__ = ["CountWindow"]
-
-ROWS: Final = "_rows"
-PLACE: Final = "_place"
-"""Of a row, the number of its window, from the one that is open."""
 
 
 class CountWindow(InOrderOperator):
@@ -112,7 +121,12 @@ class CountWindow(InOrderOperator):
         refuse_own(rows, context, TAKEN)
         types = types_of(parsed_functions(self.functions), rows, context)
         parsed = [f.in_windows().typed(types.results[f.name]) for f in parsed_functions(self.functions)]
-        ready, late = ready_rows(rows, self.by, need_time(self.event_time, 0, context), context)
+        time = need_time(self.event_time, 0, context)
+        streams, why = self._by_kernel(rows, time, parsed, types, context)
+        if streams is not None:
+            return streams
+        context.computing.by_spark(why)
+        ready, late = ready_rows(rows, self.by, time, context)
         ready, keys = context.persist(ready), list(map(quoted, self.by))
         state = context.state(self.by, ttl=self.ttl("", context))
         like = self._pieces(ready, None, parsed)
@@ -132,6 +146,37 @@ class CountWindow(InOrderOperator):
         state.put(changes, deletes=True)
         results = [function.result(types.results[function.name]) for function in parsed]
         return {"": windows.where(full).selectExpr(START, END, *keys, *results), LATE: late}
+
+    def _by_kernel(
+        self, rows: DataFrame, time: str, parsed: Sequence[Function], types: Types, context: OperatorContext
+    ) -> tuple[Mapping[str, DataFrame] | None, str | None]:
+        """Return the streams, as workers merge partial values; or None, and why they do not."""
+        from pyspark.sql import types as T
+
+        known = row_partials(parsed, types.partials)
+        if known is None:
+            return None, NOT_MERGED
+        texts, ops = {of_one_row(name): text for name, text in known[0].items()}, known[1]
+        refuse_own(rows, context, texts)
+        computed = computed_fields(rows, texts, context)
+        partials = [T.StructField(name, field.dataType) for name, field in zip(ops, computed, strict=True)]
+        if (why := why_columns_are_not_merged(partials, ops)) is not None:
+            return None, why
+        waiting = WaitingStream(rows, self.by, time, context, texts, computed)
+        bounds = [T.StructField(name, T.TimestampType()) for name in (START, END)]
+        open_window = Remembered(
+            context.state(self.by, ttl=self.ttl("", context)),
+            [*waiting.keys, *bounds, T.StructField(ROWS, T.LongType()), *partials],
+            also_keys_of=0,
+        )
+        work = CountedWindows(self.by, waiting.kernel(), START, END, ops, self.count)
+        given = [*bounds, *waiting.keys, *partials]
+        made = given_by_workers(parsed, types.results, [field.name for field in given if field not in partials], given)
+        if made is not None:
+            return waiting.folded(work, [open_window], made.fields, made.made), None
+        streams = waiting.folded(work, [open_window], given)
+        results = [function.result(types.results[function.name]) for function in parsed]
+        return streams | {"": select_sql(streams[""], [START, END, *map(quoted, self.by), *results])}, None
 
     def _pieces(self, ready: DataFrame, stored: DataFrame | None, parsed: Sequence[Function]) -> DataFrame:
         """Return this checkpoint's rows as partial results per window: `_place` 0 continues the stored one."""

@@ -124,7 +124,8 @@ class Kernel(ABC):
 
     def meeting(self, arrived: pa.Table, place: int) -> Any:
         """Return a mask of the rows for which all rows of a state under their keys are needed; of others only copies of
-        themselves are, if the batch has all of the state's keys. It may get more. None: of all."""
+        themselves are, if the state has a key beside those of groups, and the batch has it. It may get more. None: of
+        all."""
         return None
 
 
@@ -424,9 +425,10 @@ def _stored(plan: FoldPlan, arrived: pa.Table, brought: Sequence[pa.Table], held
             sought = Sought()
         elif (meets := plan.work.meeting(arrived, number)) is not None:
             key = lookup.state.layout.keys[-1]
-            keys = arrived.select([*by, *(name for name in (key,) if name in arrived.column_names)])
+            tells_copies = key in arrived.column_names and key not in by
+            keys = arrived.select([*by, key] if tells_copies else list(by))
             sought = Sought.of(_keys_together(keys.filter(meets), more, by), by)
-            if key in keys.column_names:
+            if tells_copies:
                 sought = sought.with_copies(keys.filter(pc.invert(meets)), by, key)
         elif more:
             sought = Sought.of(_keys_together(arrived, more, by), by)
