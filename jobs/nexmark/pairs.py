@@ -19,9 +19,8 @@ def in_time(auction: Stream, bid: Stream) -> Stream:
 def winning(auction: Stream, bid: Stream) -> Stream:
     """Return each auction with the highest bid that it had while it was open, of such bids the first."""
     order = ["price desc", "bid_date_time asc", "bid_extra asc"]
-    offered = bid.select("* EXCEPT (channel, url)")
-    first = in_time(auction, offered).top_n(1, by=["seller", "id"], order_by=order, uid="winning")
-    return first.select("* EXCEPT (rank)")
+    pairs = in_time(auction, bid.select("* EXCEPT (channel, url)"))
+    return pairs.top_n(1, by=["seller", "id"], order_by=order, uid="winning").select("* EXCEPT (rank)")
 
 
 @query()
