@@ -43,7 +43,7 @@ def q4(auction: Stream, bid: Stream) -> Stream:
 @query(keys=["seller"])
 def q6(auction: Stream, bid: Stream) -> Stream:
     """The average of the highest bids in the ten auctions of each seller that ended last."""
-    won = winning(auction.select("id", "seller", "date_time", "expires"), bid)
+    won = winning(auction.select("id", "seller", "date_time", "expires", "extra"), bid)
     last = won.top_n(10, by="seller", order_by=["expires desc", "id desc"], uid="last")
     return last.aggregate(by="seller", average="avg(price)", uid="averages")
 
