@@ -382,7 +382,7 @@ def titles(document: Path) -> set[str]:
 
 @each_document()
 def test_every_name_in_a_file_that_is_named_exists(document):
-    """`protocol/rules.py: on_trigger`, `control.refuse_for_good`, `Ack.memory`, `delta/rewrite.py`."""
+    """`protocol/rules.py: on_trigger`, `control.refuse_after_final_cancel`, `Ack.memory`, `delta/rewrite.py`."""
     wrong = []
     for code in inline_code(document):
         if match := re.fullmatch(r"([\w/]+\.py): (\w+)", code):

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate import seams
 from tidegate.checkpoint import approvals, control, intervals, skipping, source_notices
-from tidegate.checkpoint.context import GiveUp, PipelineContext, decision
+from tidegate.checkpoint.context import AbandonCheck, PipelineContext, decision
 from tidegate.checkpoint.intervals import AlreadyCovered
 from tidegate.checkpoint.manifests import all_below, lacking, manifest_of, passed_by, sync_acks
 from tidegate.checkpoint.planning import CheckpointOptions, Plans
@@ -56,18 +56,18 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _TriggerRequest:
     """What a run asks for."""
 
     run: str
     kind: str
-    give_up: GiveUp
+    give_up: AbandonCheck
     only_if_new: bool
     wanted: rules.WantedInterval | None
     options: CheckpointOptions
 
 
-def _nobody_is_gone(plan: Plan) -> str | None:
+def _never_abandon(plan: Plan) -> str | None:
     return None
 
 
@@ -81,7 +81,7 @@ class Coordinator(PipelineContext):
         run: str,
         *,
         kind: str = "manual",
-        give_up: GiveUp = _nobody_is_gone,
+        give_up: AbandonCheck = _never_abandon,
         only_if_new: bool = False,
         interval: tuple[datetime, datetime] | None = None,
         reprocess: bool = False,
@@ -104,11 +104,13 @@ class Coordinator(PipelineContext):
         wanted = intervals.wanted_by(self.graph, interval, reprocess)
         # In an interval pipeline runs wait for intervals, and not for their turn.
         turns = Turns(self.ledger, run, rank if not self.graph.by_interval else None)
-        asked = _Asked(run, kind, give_up, only_if_new, wanted, CheckpointOptions(standing, drain, aligned, by_hand))
+        asked = _TriggerRequest(
+            run, kind, give_up, only_if_new, wanted, CheckpointOptions(standing, drain, aligned, by_hand)
+        )
         with turns.noted():
             return self._triggered(asked, turns)
 
-    def _triggered(self, asked: _Asked, turns: Turns) -> Triggered | AlreadyCovered | None:
+    def _triggered(self, asked: _TriggerRequest, turns: Turns) -> Triggered | AlreadyCovered | None:
         began = seams.monotonic()
         run, wanted = asked.run, asked.wanted
         uid = self.ledger.start().uid
@@ -125,14 +127,14 @@ class Coordinator(PipelineContext):
             elif isinstance(answer, rules.Abort):
                 self.decide(self._abort(answer))
             elif not isinstance(answer, rules.CreateEntry):
-                return self._no_plan(answer, view, wanted)
+                return self._handle_no_plan(answer, view, wanted)
             else:
                 cancel.resume_cleanup(self, view)
                 control.refuse(self, view, asked.kind)
                 completed = view.last_completed.id if view.last_completed else 0
                 if published != completed:  # publish first: a source may read a table with pending entries
                     published = completed
-                    if not self._needs_no_look(view, uid):
+                    if not self._may_skip_tables(view, uid):
                         report = publish.publish_or_wait(self, wanted.interval if wanted else None, view, uid)
                         continue  # that took time: plan on the log as it is now
                     report = publish.Report(needless=True)
@@ -143,7 +145,7 @@ class Coordinator(PipelineContext):
                     if answer.base is None or self.ledger.is_retained(answer.base):
                         raise
                     continue  # the log moved on, and retention removed files that the base's positions name
-                if asked.only_if_new and self.adds_nothing(plan, view):
+                if asked.only_if_new and self.has_no_new_input(plan, view):
                     turns.over()
                     return None
                 plan = msgspec.structs.replace(plan, planning_s=round(seams.monotonic() - began, 3))
@@ -152,12 +154,12 @@ class Coordinator(PipelineContext):
                     return Triggered(plan, adopted=False)
                 reach = plan.id  # it exists now, even if listings do not show it yet
 
-    def adds_nothing(self, plan: Plan, view: View) -> bool:
+    def has_no_new_input(self, plan: Plan, view: View) -> bool:
         """Return whether a plan has nothing to read and nothing to report."""
         nothing_new = all(part.empty for part in plan.sources.values())
         return nothing_new and plan.drain is None and not skipping.is_news(plan, view)
 
-    def _needs_no_look(self, view: View, uid: str) -> bool:
+    def _may_skip_tables(self, view: View, uid: str) -> bool:
         """Return whether the tables need not be looked at before planning.
 
         In a bucket each look is a request. If all is published as recorded, and neither code nor settings have changed
@@ -170,7 +172,9 @@ class Coordinator(PipelineContext):
         same_settings = last.plan.config_fingerprint == fingerprint(self.settings.record())
         return same_code and same_settings and self.all_in_buckets(uid)
 
-    def _ask(self, view: View, run: str, give_up: GiveUp, wanted: rules.WantedInterval | None) -> rules.Triggering:
+    def _ask(
+        self, view: View, run: str, give_up: AbandonCheck, wanted: rules.WantedInterval | None
+    ) -> rules.Triggering:
         intervals.refuse_other_kind(self.graph, view)
         reasons = self._reasons(view, run, give_up)
         indexed = intervals.with_index(wanted, self.ledger)
@@ -200,7 +204,7 @@ class Coordinator(PipelineContext):
         self.ledger.index_run(plan)
         return True
 
-    def _no_plan(
+    def _handle_no_plan(
         self,
         answer: rules.Covered | rules.Misfit | rules.Wait,
         view: View,
@@ -243,7 +247,7 @@ class Coordinator(PipelineContext):
         self.ledger.index_run(entry.plan)
         return Triggered(entry.plan, adopted=True)
 
-    def _reasons(self, view: View, run: str, give_up: GiveUp) -> dict[int, str]:
+    def _reasons(self, view: View, run: str, give_up: AbandonCheck) -> dict[int, str]:
         """Return open entries of other runs that may be aborted, with reasons. Hints: a wrong one only costs time."""
         reasons = {}
         for entry in view.still_open():
@@ -323,7 +327,7 @@ class Coordinator(PipelineContext):
         """Return positions, state and outputs to checkpoint `to`, and publish that: see lifecycle/rollback.py."""
         return rollback.roll_back(self, to, run=run, by=by, choices=choices or {}, reason=reason)
 
-    def suspended(self) -> control.Suspended | None:
+    def suspended(self) -> control.SuspensionState | None:
         """Return why no checkpoint may be planned now, or None."""
         return control.suspended(self.ledger.view(), self.settings.tolerable_failed_checkpoints)
 
@@ -335,7 +339,7 @@ class Coordinator(PipelineContext):
     def publish(self) -> publish.Report:
         """Bring every table up to the last completed checkpoint. Any process may call this, at any time."""
         report = publish.publish_pending(self)
-        source_notices.tell_completed(self)
+        source_notices.notify_sources(self)
         return report
 
     def retire(self) -> list[int]:

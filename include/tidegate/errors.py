@@ -26,7 +26,7 @@ __all__ = [
     "TidegateError",
     "Unavailable",
     "name_of",
-    "quoted_by",
+    "quoted_text",
     "reported_error",
     "trace_without_values",
 ]
@@ -162,7 +162,7 @@ def name_of(error: BaseException) -> str:
     return f"{type(error).__name__}{': ' if message else ''}{message}{place}"
 
 
-def quoted_by(error: BaseException) -> str:
+def quoted_text(error: BaseException) -> str:
     """Return what an exception says, for those who may read rows."""
     if isinstance(error, TidegateError):
         return error.quoted

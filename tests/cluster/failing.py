@@ -166,7 +166,7 @@ def failing(home: Path) -> Iterator[Failing]:
         suites.mkdir(parents=True)
         (suites / "amounts.yaml").write_text(SUITE)
         patch.chdir(where.driver)
-        patch.setattr(rewritten_ahead, "LEAST_BYTES", 0)
+        patch.setattr(rewritten_ahead, "MIN_BYTES", 0)
         for name, value in where.environment(where.driver).items():
             patch.setenv(name, value)
         settings = where.spark("connect", executorEnv_PYTHONPATH=str(hook), **SPECULATION)

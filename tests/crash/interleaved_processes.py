@@ -24,7 +24,7 @@ from tests.kit.limits import Limits
 from tidegate import seams
 from tidegate.coordinator import Triggered
 from tidegate.errors import Fenced, Rejected, Unavailable
-from tidegate.execution.finish import end_lower, finish
+from tidegate.execution.finish import decide_earlier, finish
 from tidegate.execution.job.run_job import run_job
 from tidegate.records.records import Plan
 
@@ -209,7 +209,7 @@ class Theatre:
                 run_job(coordinator, plan.id, job, None, step, self.at_work)  # type: ignore[arg-type]
             except Rejected as error:
                 if error.reason == "BASE_IN_PROGRESS":
-                    end_lower(coordinator, plan.id, self.give_up)
+                    decide_earlier(coordinator, plan.id, self.give_up)
                 raise
 
         try:

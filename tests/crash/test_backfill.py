@@ -18,7 +18,7 @@ from tests.crash.thirty_days import Story, a_process
 from tests.kit.sampling import ALL, in_turn
 from tests.spark.mended_shop import DAYS, MODULE, OneSession, Shop, Shown, always_right, never
 from tidegate import backfill
-from tidegate.backfill import discard, hold_pipeline, release_pipeline, swap
+from tidegate.backfill import discard, pause_pipeline, release_pipeline, swap
 from tidegate.cli.main import main
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule, run_checkpoints
@@ -198,9 +198,9 @@ def test_a_pipeline_that_somebody_has_suspended_stays_so(tmp_path: Path, caught_
     shop = caught_up.copied(tmp_path / "shop")
     shop.coordinator().suspend("bob", "looks at something")
     line = shop.reopened("fix")
-    hold_pipeline(line, never)
+    pause_pipeline(line, never)
     release_pipeline(line, "not now")
-    hold_pipeline(line, never)
+    pause_pipeline(line, never)
     swap(line, by="ann", choices={}, wait=never)
     assert shop.shown() == right
     suspension = shop.coordinator().suspended()

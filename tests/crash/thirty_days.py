@@ -28,7 +28,7 @@ from jobs import orders_feed
 from tests.kit.example import two_files_each_time
 from tests.spark.mended_shop import OneSession
 from tidegate import offline
-from tidegate.backfill import begin, discard, hold_pipeline, open_line, replay, swap
+from tidegate.backfill import begin, discard, open_line, pause_pipeline, replay, swap
 from tidegate.config import load_settings
 from tidegate.coordinator import Coordinator, Outcome
 from tidegate.execution import runs
@@ -118,7 +118,7 @@ class Example:
         if not swapped:
             line.own.larger = LARGER
             replay(line, sessions, Schedule(), Observer())
-            hold_pipeline(line, nothing_to_wait_for)
+            pause_pipeline(line, nothing_to_wait_for)
             replay(line, sessions, Schedule(), Observer())
         done = swap(line, by="ann", choices={}, wait=nothing_to_wait_for)
         assert done.error is None, done.error

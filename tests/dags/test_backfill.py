@@ -12,7 +12,7 @@ from typing import Any
 from tests.dags.server import Airflow
 from tests.kit.sampling import in_turn
 from tests.kit.waiting import eventually
-from tidegate.history.lines import line_statuses
+from tidegate.history.lines import backfill_statuses
 from tidegate.ledger.ledger import open_ledger
 from tidegate.lifecycle import savepoint
 
@@ -98,7 +98,7 @@ def test_a_backfill_by_dates_of_a_pipeline_that_reads_whatever_is_new_is_one_rep
     assert all("has read all that the pipeline had completed by then" in each for each in told)
     assert {state for run in ended for state in run.tasks().values()} == {"skipped"}, "they make no checkpoint"
     airflow.call("PATCH", "/dags/continuous", {"is_paused": True})
-    (line,) = line_statuses(made.ledger, {})
+    (line,) = backfill_statuses(made.ledger, {})
     assert (line.record.origin, line.refused, line.head is not None) == (2, "", True)
     made.check(6)
 

@@ -11,7 +11,7 @@ from tests.dags.in_process import GREEN, run
 from tests.dags.project import MULTIPLIES, Made, Project
 from tests.kit.sampling import in_turn
 from tidegate.checkpoint import control
-from tidegate.history.lines import line_statuses
+from tidegate.history.lines import backfill_statuses
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle.savepoint import savepoints
 from tidegate.records.records import Act
@@ -68,10 +68,10 @@ def test_a_run_computes_beside_the_pipeline_and_only_a_request_swaps_it_in(shop:
     assert shop.ledger.store.names("lines") == [], "a form cannot ask for it, and a dry run writes nothing"
 
     assert backfill(shop, 1, **{"from": "1", "diff": "latest", "to": "2", "cuts": "recorded"}) == ("success", LOOKED)
-    assert line_statuses(shop.ledger, {})[0].compared is None, "it was a look at a part"
-    assert line_statuses(shop.ledger, {})[0].record.cuts == "recorded"
+    assert backfill_statuses(shop.ledger, {})[0].compared is None, "it was a look at a part"
+    assert backfill_statuses(shop.ledger, {})[0].record.cuts == "recorded"
     assert backfill(shop, 1, **{"from": "1", "diff": "latest"}) == ("success", LOOKED)
-    (line,) = line_statuses(shop.ledger, {})
+    (line,) = backfill_statuses(shop.ledger, {})
     assert (line.state, line.record.origin, line.reached, line.pending) == ("caught up", 1, 2, ())
     assert line.compared is not None
     assert line.compared.tables["every"].taken_away == line.compared.tables["every"].brought == Made.ROWS
@@ -79,9 +79,9 @@ def test_a_run_computes_beside_the_pipeline_and_only_a_request_swaps_it_in(shop:
 
     shop.feed()
     assert run(shop, 3) == GREEN, "the pipeline goes its way"
-    assert line_statuses(shop.ledger, {})[0].pending == (3,)
+    assert backfill_statuses(shop.ledger, {})[0].pending == (3,)
     assert backfill(shop, 1, **{"from": "1"}) == ("success", LOOKED), "cleared, it reads what is new"
-    assert line_statuses(shop.ledger, {})[0].pending == ()
+    assert backfill_statuses(shop.ledger, {})[0].pending == ()
 
     swap = {"action": "swap", "asked": {"name": line.record.name, "note": "prices"}}
     assert backfill(shop, 2, swap) == ("success", LOOKED | {"swap": "success"})

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from tests.dags.server import Airflow
 from tests.kit.postgres import Server, server
 from tests.kit.sampling import only_with_all
-from tidegate.history.lines import line_statuses
+from tidegate.history.lines import backfill_statuses
 from tidegate.ledger.ledger import open_ledger
 
 pytestmark = only_with_all
@@ -189,7 +189,7 @@ seconds.sink("seconds", DeltaAppend("clocked/seconds"))
     assert len(before["seconds"]) > 2, "windows have closed on the way"
     tasks = life.run("clocked__backfill", **{"from": "1", "diff": "seconds", "cuts": "recorded"})
     assert (tasks["replay"], tasks["compare"]) == ("success", "success")
-    (line,) = line_statuses(life.ledger, {})
+    (line,) = backfill_statuses(life.ledger, {})
     assert line.compared is not None
     changed = {name: (table.taken_away, table.brought) for name, table in line.compared.tables.items()}
     assert set(changed.values()) == {(0, 0)}, changed

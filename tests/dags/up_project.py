@@ -74,9 +74,9 @@ class Project:
 
     def clean_up(self) -> None:
         """End whatever a test that failed has left."""
-        from tidegate.cli.up.processes import end_left_over
+        from tidegate.cli.up.processes import end_leftover_processes
 
-        end_left_over(self.home)
+        end_leftover_processes(self.home)
         self.tidegate("spark", "stop", "--force")
 
     def left_running(self) -> list[str]:

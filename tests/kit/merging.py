@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.operators.by_workers.merged import MergedPartials
+from tidegate.operators.by_workers.merged import MergeAggregates
 from tidegate.spark.known import is_known_empty
-from tidegate.state.arrow.folding import IS_NOW
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.arrow.folding import IS_CURRENT
+from tidegate.state.folding import Remembered, run_kernel
 from tidegate.state.keyed import KeyedState
 
 __all__ = ["merged"]
@@ -18,7 +18,7 @@ def merged(state: KeyedState, rows: Any, ops: Mapping[str, str]) -> Any:
     """Merge rows with the stored ones of their keys, and return each key's row."""
     rows = rows.select(*(f"`{name}`" for name in (*state.keys, *ops)))
     fields = list(rows.schema.fields)
-    work = MergedPartials(state.keys, ops)
+    work = MergeAggregates(state.keys, ops)
     is_empty = is_known_empty(rows)
     stored = [Remembered(state, fields)]
-    return fold_rows(rows, fields, state.keys, stored, work, fields, is_empty=is_empty, enters=IS_NOW).rows
+    return run_kernel(rows, fields, state.keys, stored, work, fields, is_empty=is_empty, enters=IS_CURRENT).rows

@@ -50,7 +50,7 @@ from tidegate.records.records import (
     Rollback,
     SparkWork,
     StepStats,
-    SwappedLine,
+    SwappedBackfill,
     TablePart,
     Timed,
     Told,
@@ -154,7 +154,7 @@ SAMPLES: dict[str, Record] = {
         rollback=Rollback(
             target=30,
             manifest="cd" * 32,
-            line=SwappedLine(name="new-prices", uid="c1b2c3d4e5f60718", head=35, manifest="ef" * 32),
+            line=SwappedBackfill(name="new-prices", uid="c1b2c3d4e5f60718", head=35, manifest="ef" * 32),
             by="ann on host",
             tables={
                 "orders": Restored(how="restore", to=PublishedTable(uri="/t/orders", version=7, log_hash="ab" * 32))
@@ -502,7 +502,7 @@ RECORDS: dict[str, st.SearchStrategy[Record]] = {
             Rollback,
             target=ids,
             manifest=shas,
-            line=st.builds(SwappedLine, name=texts, uid=texts, head=ids, manifest=shas),
+            line=st.builds(SwappedBackfill, name=texts, uid=texts, head=ids, manifest=shas),
             by=texts,
             tables=by_name(restored),
         ),

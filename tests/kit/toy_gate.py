@@ -121,7 +121,7 @@ class ToyQuarantine(ToySink, QuarantineSink):
         released: Any = ToyReleasedRows(waiting.by_name, requests)
         return released  # type: ignore[no-any-return]
 
-    def returning_again(self, rows: DataFrame, asked: ReleasedRows, since: int, *_: Any) -> ReleasedRows:
+    def select_released_again(self, rows: DataFrame, asked: ReleasedRows, since: int, *_: Any) -> ReleasedRows:
         """No row of a line is as it was."""
         released: Any = ToyReleasedRows({}, [])
         return released  # type: ignore[no-any-return]

@@ -55,7 +55,7 @@ class Upserted:
         batch = StagedBatch(columns=self.columns, files=files, deletes=deletes)
         if ahead:
             folder = f"{staging.folder(self.context)}/ahead"
-            done = self.sink._rewrite_ahead(head(self.location), batch, staging, folder, in_turn)
+            done = self.sink._prerewrite(head(self.location), batch, staging, folder, in_turn)
             assert done is not None
             batch = msgspec.structs.replace(batch, ahead=done)
         return staged_result(batch, len(changed) + len(deleted)).committable or {}

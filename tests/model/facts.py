@@ -25,7 +25,7 @@ from tidegate.records.records import (
     Range,
     Restored,
     Rollback,
-    SwappedLine,
+    SwappedBackfill,
     TablePart,
     Verdict,
 )
@@ -296,7 +296,7 @@ def _rollback_record(shape: Shape, fact: Fact) -> Rollback:
     tables = {table_name(table): BACK for table in range(shape.tables)}
     line = None
     if fact.swap is not None:
-        line = SwappedLine(name=f"line{fact.swap.line}", uid="u", head=1, manifest="sha")
+        line = SwappedBackfill(name=f"line{fact.swap.line}", uid="u", head=1, manifest="sha")
     assert fact.rollback is not None
     return Rollback(target=fact.rollback, manifest="sha", line=line, by="a person", tables=tables)
 

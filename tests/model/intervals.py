@@ -46,11 +46,11 @@ def obey(
     settled = first if at.state.hint else 0
     held = frozenset(commit.id for commit in commits)
     answer = at.world.remembered(ask_publish, facts, first, settled, table, _highest(commits), held)
-    if at.broken("publish a lower id of an interval") and isinstance(answer, rules.Nothing):
+    if at.broken("publish a lower id of an interval") and isinstance(answer, rules.NothingToPublish):
         answer = _lowest_owed(at, facts, first, held) or answer
     if isinstance(answer, rules.Damaged):
         yield from _doubt(at, table, head, contradicted, upto, answer.why)
-    elif isinstance(answer, rules.Nothing):
+    elif isinstance(answer, rules.NothingToPublish):
         done = frozenset(first + n for n, fact in enumerate(facts) if fact.made is not None)
         upto = done if upto is None else done & upto  # type: ignore[operator]
         if table + 1 < at.world.shape.tables:

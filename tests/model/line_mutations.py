@@ -38,10 +38,10 @@ from tests.model.worlds import (
 from tidegate.protocol import lines, rules
 from tidegate.protocol.lines import (
     Approved,
+    BackfillProgress,
     CaughtUp,
-    FillUp,
+    FillGap,
     JudgedHold,
-    LineProgress,
     Refuse,
     Replay,
     ReplayCut,
@@ -52,7 +52,7 @@ from tidegate.records.records import Plan
 
 Rollbacks = Iterable[tuple[int, int]]
 Swaps = Collection[int]
-GiveUp = Mapping[int, str]
+AbandonCheck = Mapping[int, str]
 
 
 def _create(view: View) -> rules.CreateEntry:
@@ -60,28 +60,36 @@ def _create(view: View) -> rules.CreateEntry:
     return rules.CreateEntry(id=view.last_id + 1, base=base.id if base else None, generation=1)
 
 
-def _whatever_is_open(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp) -> object:
+def _whatever_is_open(
+    view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
+) -> object:
     answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
     return _create(view) if isinstance(answer, rules.Wait) else answer
 
 
-def _whatever_is_left(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp) -> object:
+def _whatever_is_left(
+    view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
+) -> object:
     answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
     return _create(view) if isinstance(answer, Replay) else answer
 
 
-def _whatever_the_number(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp) -> object:
+def _whatever_the_number(
+    view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
+) -> object:
     answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
-    return _create(view) if isinstance(answer, FillUp) else answer
+    return _create(view) if isinstance(answer, FillGap) else answer
 
 
-def _whatever_was_undone(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp) -> object:
+def _whatever_was_undone(
+    view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
+) -> object:
     """What the line has replayed is taken to count for ever."""
     with mock.patch.object(lines, "rolled_back_by", return_value=None):
         return lines.on_swap(view, line, rollbacks, swaps, give_up)
 
 
-def _only_what_counts(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
+def _only_what_counts(view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
     """What a swap has undone is not replayed."""
     answer = lines.on_replay(view, line, rollbacks, swaps)
     if not isinstance(answer, Replay):
@@ -90,7 +98,7 @@ def _only_what_counts(view: View, line: LineProgress, rollbacks: Rollbacks, swap
     return Replay(ids) if ids else answer
 
 
-def _no_rollback_stands_for_anything(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
+def _no_rollback_stands_for_anything(view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
     """A line from the beginning has nothing to replay where all that is left is a rollback to what is gone."""
     answer = lines.on_replay(view, line, rollbacks, swaps)
     if not isinstance(answer, Replay):
@@ -100,21 +108,21 @@ def _no_rollback_stands_for_anything(view: View, line: LineProgress, rollbacks: 
 
 
 def _no_rollback_is_missed(
-    view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp
+    view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck
 ) -> object:
     answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
     by_rollback = isinstance(answer, Replay) and answer.ids[0] in {id for id, _ in rollbacks}
     return _create(view) if by_rollback and not list(view.still_open()) else answer
 
 
-def _a_swap_is_a_rollback(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
+def _a_swap_is_a_rollback(view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps) -> object:
     """What a swap has undone is taken for input that does not count."""
     answer = lines.on_replay(view, line, rollbacks, swaps)
     undone = tuple(id for id in line.replayed if rolled_back_by(id, list(rollbacks)) is not None)
     return Refuse("it was undone", undone) if undone and not isinstance(answer, Swapped) else answer
 
 
-def _again(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: GiveUp) -> object:
+def _again(view: View, line: BackfillProgress, rollbacks: Rollbacks, swaps: Swaps, give_up: AbandonCheck) -> object:
     """A swap that was rolled back is taken for none."""
     answer = lines.on_swap(view, line, rollbacks, swaps, give_up)
     if isinstance(answer, Swapped) and rolled_back_by(answer.id, list(rollbacks)) is not None:
@@ -125,7 +133,7 @@ def _again(view: View, line: LineProgress, rollbacks: Rollbacks, swaps: Swaps, g
 def _deaf(view: View, run: str) -> object:
     """An open swap is somebody else's affair."""
     answer = lines.on_discard(view, run)
-    return lines.RemoveLine(None) if isinstance(answer, rules.Abort) else answer
+    return lines.RemoveBackfill(None) if isinstance(answer, rules.Abort) else answer
 
 
 def _clock_of_now(now: str, base: Plan | None, *, by_hand: bool) -> str:

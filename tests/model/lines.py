@@ -25,7 +25,16 @@ from tests.model.world import (
     held_live,
 )
 from tidegate.protocol import rules
-from tidegate.protocol.lines import ChangedByHand, FillUp, LineProgress, Refuse, RemoveLine, Replay, ReplayCut, Swapped
+from tidegate.protocol.lines import (
+    BackfillProgress,
+    ChangedByHand,
+    FillGap,
+    Refuse,
+    RemoveBackfill,
+    Replay,
+    ReplayCut,
+    Swapped,
+)
 from tidegate.protocol.view import rolled_back_by
 
 
@@ -40,11 +49,11 @@ def changed(at: Stepper, line: int, **made: object) -> tuple[LineFact, ...]:
     return (*lines[:line], lines[line]._replace(**made), *lines[line + 1 :])
 
 
-def progress(world: World, fact: LineFact, line: int) -> LineProgress:
+def progress(world: World, fact: LineFact, line: int) -> BackfillProgress:
     """What the protocol asks a line."""
     assert fact.origin is not None
     head = fact.checkpoints[-1][0] if fact.checkpoints else fact.origin
-    return LineProgress(run_of(line), fact.origin, head, fact.replayed, fact.lowest)
+    return BackfillProgress(run_of(line), fact.origin, head, fact.replayed, fact.lowest)
 
 
 def rollbacks(log: Log) -> tuple[tuple[int, int], ...]:
@@ -278,7 +287,7 @@ def _obeyed(at: Stepper, line: int, fact: LineFact, answer: object) -> Iterator[
         adopt = at.log[answer.id - 1].run == run_of(line) and at.broken("decide a swap that another process began")
         text = f"wants to abort {answer.id} ({answer.reason})"
         yield text, at.go(("LI" if adopt else "LX", line, answer.id))
-    elif isinstance(answer, FillUp) and answer.id <= at.world.max_ids:
+    elif isinstance(answer, FillGap) and answer.id <= at.world.max_ids:
         yield f"will fill up {answer.id}", at.go(("LN", line, answer.id))
     elif isinstance(answer, rules.CreateEntry) and answer.id <= at.world.max_ids:
         base = answer.base or 0
@@ -447,7 +456,7 @@ def _looked(at: Stepper, line: int, then: Callable[[int | None], Pc]) -> Iterato
     answer = at.world.remembered(ask_discard, facts, first, _elsewhere(at, line, first), run_of(line))
     if isinstance(answer, rules.Abort):
         yield f"wants to abort {answer.id} ({answer.reason})", at.go(("DA", line, answer.id))
-    elif isinstance(answer, RemoveLine):
+    elif isinstance(answer, RemoveBackfill):
         pc = at.settled(tuple(range(1, len(at.log) + 1)), then(answer.named_by))
         yield f"finds that {answer.named_by} names the line's files", at.go(pc)
 

@@ -247,7 +247,7 @@ def begins(rules: Rules, state: State, id: int) -> Iterator[tuple[str, State]]:
             work = (id, Work(prev, taken))
             if work not in state.working:
                 yield f"slow begins {id}", state._replace(working=tuple(sorted((*state.working, work))))
-        elif isinstance(answer, protocol.PassedBy) and not state.log[id - 1].passed and rules.passes_on:
+        elif isinstance(answer, protocol.SkipJob) and not state.log[id - 1].passed and rules.passes_on:
             yield f"{id} goes past slow, busy with {answer.busy_with}", put(state, id, passed=True)
 
 

@@ -70,7 +70,7 @@ def _obey(
             yield f"says CORRUPT: {answer.why}", at.go(("CORRUPT", answer.why))
         else:
             yield f"doubts: {answer.why}", at.go(("P", table, head, upto))
-    elif isinstance(answer, rules.Nothing):
+    elif isinstance(answer, rules.NothingToPublish):
         done = max((first + n for n, fact in enumerate(facts) if fact.made is not None), default=0)
         upto = done if upto is None else min(done, upto)
         if table + 1 < at.world.shape.tables:

@@ -110,7 +110,7 @@ def without_fence(at: Stepper, table: int, facts: Log, first: int, answer: objec
             return rules.Publish(id, None)
         if changes(at, table, id, ()):
             return rules.Publish(id, None)
-    return rules.Nothing() if isinstance(answer, rules.Publish | rules.Damaged) else answer
+    return rules.NothingToPublish() if isinstance(answer, rules.Publish | rules.Damaged) else answer
 
 
 # -- what must hold ----------------------------------------------------------------------------------------

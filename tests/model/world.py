@@ -24,7 +24,7 @@ from tests.model.facts import (
     view_of,
 )
 from tidegate.protocol import clock, lines, rules
-from tidegate.protocol.lines import Approved, JudgedHold, LineProgress
+from tidegate.protocol.lines import Approved, BackfillProgress, JudgedHold
 from tidegate.protocol.view import Entry
 
 Pc = tuple[object, ...]
@@ -172,7 +172,7 @@ def ask_replay(
     facts: Log,
     first: int,
     elsewhere: tuple[tuple[int, Fact], ...],
-    line: LineProgress,
+    line: BackfillProgress,
     rollbacks: Rollbacks,
 ) -> object:
     """L2."""
@@ -228,7 +228,7 @@ def ask_swap(
     facts: Log,
     first: int,
     elsewhere: tuple[tuple[int, Fact], ...],
-    line: LineProgress,
+    line: BackfillProgress,
     rollbacks: Rollbacks,
     doomed: int | None,
 ) -> object:

@@ -31,8 +31,8 @@ _LINES = {
     ),
     "discard: the pin is removed before the files": _Line(
         "backfill/discard.py",
-        "    ledger.discard_line(LineDiscarded(**stamp(seams.new_id()), name=line.name, by=by))\n    while",
-        "    ledger.discard_line(LineDiscarded(**stamp(seams.new_id()), name=line.name, by=by))\n"
+        "    ledger.discard_line(BackfillDiscarded(**stamp(seams.new_id()), name=line.name, by=by))\n    while",
+        "    ledger.discard_line(BackfillDiscarded(**stamp(seams.new_id()), name=line.name, by=by))\n"
         "    ledger.delete_pin(pin_owner(line.name))\n    while",
     ),
     "shadow: replaced files stay": _Line(
@@ -70,7 +70,7 @@ _LINES = {
         "execution/notifications.py", "                break\n", "                continue\n"
     ),
     "measures: what is made durable beside takes no time": _Line(
-        "execution/job/measuring.py", "async_s=round(seconds_beside(beside), 3)", "async_s=0.0"
+        "execution/job/measuring.py", "async_s=round(overlapping_seconds(beside), 3)", "async_s=0.0"
     ),
     "failures: one that is not published yet ends no row of them": _Line(
         "checkpoint/control.py",

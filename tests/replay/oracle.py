@@ -18,7 +18,7 @@ from typing import Any, Literal
 from tests.replay.reading import Held, contents, held_by_line, held_by_pipeline, quarantine_rows
 from tests.replay.world import Clock, Clocked
 from tests.spark.mended_shop import OneSession, never
-from tidegate.backfill import OpenLine, begin, discard, replay, swap
+from tidegate.backfill import OpenBackfill, begin, discard, replay, swap
 from tidegate.backfill.choosing import outlook
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.checkpoint import approvals
@@ -81,7 +81,7 @@ class Told:
 class Answering(Observer):
     """Approves what gates hold of a line, and remembers that it was asked."""
 
-    def __init__(self, line: OpenLine) -> None:
+    def __init__(self, line: OpenBackfill) -> None:
         self.line, self.asked = line, dict[int, None]()
 
     def waiting(self, why: str) -> None:
@@ -107,7 +107,7 @@ class Trial:
         with self.clock.shown(later=A_YEAR):
             yield
 
-    def line(self, origin: int, cuts: Cuts) -> OpenLine | None:
+    def line(self, origin: int, cuts: Cuts) -> OpenBackfill | None:
         """Begin a line and let it replay, by other bounds. None: it was refused, or could not come to its end."""
         bounds, self.play.files_at_once = self.play.files_at_once, self.dice.choice([1, 2, 1000])
         try:
@@ -115,7 +115,7 @@ class Trial:
         finally:
             self.play.files_at_once = bounds
 
-    def _line(self, origin: int, cuts: Cuts) -> OpenLine | None:
+    def _line(self, origin: int, cuts: Cuts) -> OpenBackfill | None:
         name = f"again-{len(self.told.story)}" if self.told.backfills else "again"
         subject = f"backfill {name!r} from {origin} with {cuts} cuts"
         with self.later():
@@ -147,7 +147,7 @@ class Trial:
             self._asks_no_more_than_it_must(line, observer.asked)
         return line
 
-    def _asks_no_more_than_it_must(self, line: OpenLine, asked: Iterable[int]) -> None:
+    def _asks_no_more_than_it_must(self, line: OpenBackfill, asked: Iterable[int]) -> None:
         """What a person has approved of the very same rows is not asked again; what a time limit has, is."""
         for id in asked:
             plan = line.own.ledger.plan(id)
@@ -158,7 +158,7 @@ class Trial:
 
     # -- recorded cuts -----------------------------------------------------------------------------------------
 
-    def changes_nothing(self, line: OpenLine, *, takes_back: bool) -> bool:
+    def changes_nothing(self, line: OpenBackfill, *, takes_back: bool) -> bool:
         """Compare a line with recorded cuts with the pipeline: before its swap, after it, and after that is undone.
         Return whether life can go on as if nothing had been."""
         play, origin, found = self.play, line.record.origin, len(self.told.wrong)
@@ -190,7 +190,7 @@ class Trial:
     def _by_name(self) -> dict[str, Counter[Any]]:
         return held_by_pipeline(self.play.coordinator(), by_name=True).quarantines
 
-    def _since(self, before: Held, line: OpenLine) -> Held:
+    def _since(self, before: Held, line: OpenBackfill) -> Held:
         """Return what a line must hold: tables that have a shadow, and of quarantines what was set aside since."""
         tables = {name: rows for name, rows in before.tables.items() if name in line.own.graph.sinks}
         rows = {gate: quarantine_rows(self.play.ledger, gate) for gate in before.quarantines}
@@ -198,7 +198,7 @@ class Trial:
         since = {gate: contents(row for row in found if row[q.CHECKPOINT] > origin) for gate, found in rows.items()}
         return Held(tables, before.states, since, before.memory)
 
-    def _swap(self, line: OpenLine, base: int) -> str | None:
+    def _swap(self, line: OpenBackfill, base: int) -> str | None:
         """Swap in; return the name of the way back. Hooks go on where they were."""
         with self.later():
             swapped = swap(line, by="ann", choices={}, wait=never)
@@ -223,13 +223,13 @@ class Trial:
         found = Held(quarantines=self._by_name())
         self.told.compare("after the swap is taken back, by their names", Held(quarantines=by_name), found)
 
-    def _discard(self, line: OpenLine) -> None:
+    def _discard(self, line: OpenBackfill) -> None:
         with self.later():
             discard(line, "ann")
 
     # -- cuts of its own ---------------------------------------------------------------------------------------
 
-    def differs_only_as_named(self, line: OpenLine) -> None:
+    def differs_only_as_named(self, line: OpenBackfill) -> None:
         """Compare a line with cuts of its own with the pipeline."""
         if any(plan.quarantine_all for plan in RecordedPlans(self.play.ledger, line.record.origin).counting()):
             return  # a person has chosen that, and has approved the same of the line
@@ -238,7 +238,7 @@ class Trial:
         wanted.memory = found.memory = {}
         self.told.compare("with cuts of its own", wanted, found, that_may_differ(self.play, named))
 
-    def is_swapped_in(self, line: OpenLine) -> None:
+    def is_swapped_in(self, line: OpenBackfill) -> None:
         """Swap in what has other rows than the pipeline: it has these then, and gates remember what they did."""
         before, by_name, expected = self.held(), self._by_name(), held_by_line(line)
         base = self.play.last_completed()

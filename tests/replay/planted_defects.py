@@ -12,7 +12,7 @@ import msgspec
 
 from tests.replay.oracle import Told
 from tidegate.backfill import line
-from tidegate.backfill.line import LineCoordinator
+from tidegate.backfill.line import BackfillCoordinator
 from tidegate.checkpoint import planning
 from tidegate.records.records import Plan
 
@@ -25,13 +25,13 @@ swap = import_module("tidegate.backfill.swap")
 
 
 def _a_backfill_goes_by_the_clock_of_now() -> Patches:
-    real = LineCoordinator._plan
+    real = BackfillCoordinator._plan
 
-    def plan(self: LineCoordinator, *given: Any) -> Plan:
+    def plan(self: BackfillCoordinator, *given: Any) -> Plan:
         made = real(self, *given)
         return msgspec.structs.replace(made, clock=made.created)
 
-    yield mock.patch.object(LineCoordinator, "_plan", plan)
+    yield mock.patch.object(BackfillCoordinator, "_plan", plan)
 
 
 def _a_swap_gives_hooks_what_they_had_at_its_origin() -> Patches:
@@ -59,13 +59,13 @@ def _a_change_by_hand_is_lost_without_a_word() -> Patches:
 
 
 def _a_swap_names_a_way_back_that_was_there_before() -> Patches:
-    real = swap.name_way_back
+    real = swap.create_undo_savepoint
 
     def name(ledger: Any, plan: Plan) -> str | None:
         real(ledger, plan)
         return f"before-{plan.rollback.line.name}"  # type: ignore[union-attr]
 
-    yield mock.patch.object(swap, "name_way_back", name)
+    yield mock.patch.object(swap, "create_undo_savepoint", name)
 
 
 class Planted(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from deltalake import DeltaTable
 
-from tidegate.backfill import OpenLine
+from tidegate.backfill import OpenBackfill
 from tidegate.coordinator import Coordinator
 from tidegate.gates.quarantine import columns as q
 from tidegate.ledger import Ledger
@@ -88,7 +88,7 @@ def held_by_pipeline(live: Coordinator, *, by_name: bool = False) -> Held:
     return found
 
 
-def held_by_line(line: OpenLine) -> Held:
+def held_by_line(line: OpenBackfill) -> Held:
     """Return what the pipeline would have, but for rows of quarantine: what was set aside since the line's origin."""
     found, origin = Held(), line.record.origin
     published = line.live.ledger.published(origin) if origin else None

@@ -11,7 +11,7 @@ from tests.kit.toys import ToyCommit, ToyIntervals, ToySink
 from tests.simulation.oracle import Checkpoint, Oracle
 from tests.simulation.world import EPOCH, TABLES, Violation, World
 from tidegate import Pipeline
-from tidegate.checkpoint.context import GiveUp
+from tidegate.checkpoint.context import AbandonCheck
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
 from tidegate.records.interval import Interval
 
@@ -33,7 +33,7 @@ class HourWorld(World):
         return pipeline
 
     def asks(
-        self, coordinator: Coordinator, run: str, give_up: GiveUp
+        self, coordinator: Coordinator, run: str, give_up: AbandonCheck
     ) -> Callable[[], Triggered | AlreadyCovered | None]:
         """Run 0 makes hour 0, and so on; the last runs make hours of their own. Sometimes only if it is not done."""
         kind, number = run.split()

@@ -17,8 +17,8 @@ from tests.simulation.long_lives import STATE, LongClimate, LongWorld
 from tests.simulation.state_storage import Totals
 from tests.simulation.world import GATE, TABLES, Violation, World
 from tidegate import Pipeline
-from tidegate.backfill import OpenLine, begin, discard, hold_pipeline, open_line, release_pipeline, replay, swap
-from tidegate.backfill.discard import let_go_of_name
+from tidegate.backfill import OpenBackfill, begin, discard, open_line, pause_pipeline, release_pipeline, replay, swap
+from tidegate.backfill.discard import release_name
 from tidegate.backfill.line import Cuts
 from tidegate.coordinator import Coordinator, Outcome
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable
@@ -212,7 +212,7 @@ def _works(world: LineWorld, *, hasty: bool) -> bool:
     try:
         if world.calm or not world.dice.chance(world.climate.bold):
             me = world.current.name if world.current is not None else ""
-            hold_pipeline(line, lambda why: _waits(world, why), f"{me}:{world.tick:.0f}:swap")
+            pause_pipeline(line, lambda why: _waits(world, why), f"{me}:{world.tick:.0f}:swap")
             _replays(world, line)
         if not world.calm and world.dice.chance(world.climate.discards):
             world.spawn("discarder", "", lambda: _discarder(world), world.dice.below(200))
@@ -236,7 +236,7 @@ def _works(world: LineWorld, *, hasty: bool) -> bool:
     return True
 
 
-def _opened(world: LineWorld) -> OpenLine | None:
+def _opened(world: LineWorld) -> OpenBackfill | None:
     """The line that there is, or a new one; None: nothing is there to begin with."""
     live = world.mended()
     there = live.ledger.lines()
@@ -255,7 +255,7 @@ def _opened(world: LineWorld) -> OpenLine | None:
     return line
 
 
-def _replays(world: LineWorld, line: OpenLine, upto: int | None = None) -> None:
+def _replays(world: LineWorld, line: OpenBackfill, upto: int | None = None) -> None:
     made: list[Outcome] = []
 
     class Counted(Observer):
@@ -305,7 +305,7 @@ def _ends(world: LineWorld) -> list[str]:
     for pin in live.ledger.pins():
         name = pin.owner.removeprefix("line-")
         if pin.kind == "line" and live.ledger.line(name) is None:
-            let_go_of_name(live.ledger, name, "ann")
+            release_name(live.ledger, name, "ann")
             world.log(f"lets go of {name}")
     return names
 

@@ -18,12 +18,12 @@ from tests.simulation.fault_rates import Climate
 from tests.simulation.oracle import Checkpoint, Oracle
 from tests.simulation.world import TABLES, Violation, World
 from tidegate import Pipeline
-from tidegate.checkpoint.context import GiveUp
+from tidegate.checkpoint.context import AbandonCheck
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
 from tidegate.delta import Location, StagedFile, Syncing
 from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.execution.job import run_job
-from tidegate.execution.job.readiness import PASSED_BY
+from tidegate.execution.job.readiness import OVERTAKEN
 from tidegate.records.records import Json, Plan
 from tidegate.sinks.base import entry_folder
 from tidegate.sinks.channel import Channel, ChannelRows, Sent
@@ -92,7 +92,7 @@ class BusyWorld(World):
         return pipeline
 
     def asks(
-        self, coordinator: Coordinator, run: str, give_up: GiveUp
+        self, coordinator: Coordinator, run: str, give_up: AbandonCheck
     ) -> Callable[[], Triggered | AlreadyCovered | None]:
         self.feed.available += self.dice.below(4)
         aligned = run.startswith("last") or self.dice.chance(self.climate.savepoints)
@@ -112,7 +112,7 @@ class BusyWorld(World):
         try:
             run_job.run_job(coordinator, id, job, None, self._takes_its_time, self._at_work)  # type: ignore[arg-type]
         except Rejected as error:
-            if error.reason != PASSED_BY:
+            if error.reason != OVERTAKEN:
                 raise
             self.log(f"{id} goes past {job}")
 

@@ -38,7 +38,7 @@ def _compare_with_the_next_one_and_pins() -> Patches:
 
 
 def _look_once_at_what_may_go() -> Patches:
-    yield mock.patch.object(retention, "_may_go", lambda *_: True)
+    yield mock.patch.object(retention, "_is_removable", lambda *_: True)
 
 
 def _compare_states_with_the_next_one_and_pins() -> Patches:

@@ -9,7 +9,7 @@ from typing import Any
 from tests.kit.toys import ToySink, ToySource
 from tests.simulation.world import TABLES, World
 from tidegate import Pipeline
-from tidegate.checkpoint.context import GiveUp
+from tidegate.checkpoint.context import AbandonCheck
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
 from tidegate.errors import Invalid, Rejected
 from tidegate.ledger.ledger import Ledger
@@ -43,7 +43,7 @@ class RenamingWorld(World):
         return Coordinator(graph, Ledger(self.store, "day"), self.climate, Place("/"))
 
     def asks(
-        self, coordinator: Coordinator, run: str, give_up: GiveUp
+        self, coordinator: Coordinator, run: str, give_up: AbandonCheck
     ) -> Callable[[], Triggered | AlreadyCovered | None]:
         ask = super().asks(coordinator, run, give_up)
 
@@ -92,5 +92,5 @@ def forget_what_old_code_would_do(patch: Callable[..., Any]) -> None:
     """A bug: code from before the move reads everything once more."""
     from tidegate.checkpoint import compatibility
 
-    patch(compatibility, "_still_there", lambda graph, base, changes, declared: iter(()))
+    patch(compatibility, "_refuse_lost_source", lambda graph, base, changes, declared: iter(()))
     patch(compatibility, "may_lose", lambda config: True)

@@ -167,7 +167,7 @@ def test_it_can_be_broken_off_anywhere() -> None:
                 break
         except Killed:
             pass
-        if control.for_good(ledger(day).view()) is None:
+        if control.final_cancel(ledger(day).view()) is None:
             assert day.trigger("late") == (6 if ledger(day).view().last_id == 6 else 7), "it has not begun"
             continue
         over(day, {3})

@@ -10,7 +10,7 @@ from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import NO_SPARK, ToyFrame
 from tests.simulation.line_storage import ShadowedSink
 from tidegate import Pipeline
-from tidegate.backfill import OpenLine, SwappedIn, begin, replay, swap
+from tidegate.backfill import CompletedSwap, OpenBackfill, begin, replay, swap
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.records.records import Json
 from tidegate.sources import Generator
@@ -57,7 +57,7 @@ class NoSpark:
         """There is none."""
 
 
-def replayed(line: OpenLine) -> int:
+def replayed(line: OpenBackfill) -> int:
     """Replay what is left; return in how many checkpoints."""
     return len(replay(line, NoSpark(), Schedule(), Observer()))
 
@@ -67,7 +67,7 @@ def never(why: str) -> None:
     raise AssertionError(why)
 
 
-def backfilled(world: Endless, origin: int, name: str = "fix") -> SwappedIn:
+def backfilled(world: Endless, origin: int, name: str = "fix") -> CompletedSwap:
     """Make a whole backfill from a checkpoint, or from the beginning (0), and swap it in."""
     line = begin(world.coordinator(), name, origin, by="ann")
     replayed(line)

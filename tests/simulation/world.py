@@ -19,7 +19,7 @@ from tests.kit.weather import Weather
 from tests.simulation.choices import Dice
 from tests.simulation.fault_rates import Climate, climate_of
 from tidegate import Pipeline, seams
-from tidegate.checkpoint.context import GiveUp
+from tidegate.checkpoint.context import AbandonCheck
 from tidegate.coordinator import AlreadyCovered, Coordinator, Triggered
 from tidegate.errors import Unavailable
 from tidegate.execution.job.run_job import run_job
@@ -119,7 +119,7 @@ class World(Weather):
         return rows.gate(gate, name=GATE)
 
     def asks(
-        self, coordinator: Coordinator, run: str, give_up: GiveUp
+        self, coordinator: Coordinator, run: str, give_up: AbandonCheck
     ) -> Callable[[], Triggered | AlreadyCovered | None]:
         """How a run asks for its checkpoint."""
         self.feed.available += self.dice.below(4)

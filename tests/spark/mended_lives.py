@@ -35,7 +35,7 @@ from deltalake import write_deltalake
 from tests.spark.mended_shop import OneSession, never
 from tests.spark.random_histories import ACTS, KINDS, Kind, Life, Made, Row, Standing, build, totals
 from tidegate import Pipeline, seams
-from tidegate.backfill import OpenLine, begin, discard, open_line, replay, swap
+from tidegate.backfill import OpenBackfill, begin, discard, open_line, replay, swap
 from tidegate.checkpoint.quarantine_requests import ask
 from tidegate.errors import Rejected
 from tidegate.execution.editing import edit_state
@@ -270,7 +270,7 @@ class MendedLife(Life):
         """What counts above a checkpoint."""
         return self.history[len(self.standings[origin].history) if origin else 0 :]
 
-    def _open(self) -> OpenLine:
+    def _open(self) -> OpenBackfill:
         assert self.line is not None
         live = self.play.coordinator()
         record = live.ledger.line(self.line.name)
@@ -279,7 +279,7 @@ class MendedLife(Life):
         line.own.drops_by_hand = self.line.loses_by_hand
         return line
 
-    def _replayed(self) -> OpenLine | None:
+    def _replayed(self) -> OpenBackfill | None:
         """It reads what there is. None: it cannot go on."""
         assert self.line is not None
         line = self._open()

@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
-from tidegate.backfill import OpenLine, begin, discard, open_line, replay, swap
+from tidegate.backfill import OpenBackfill, begin, discard, open_line, replay, swap
 from tidegate.execution.loop import Observer, Schedule
 from tidegate.gates import BrokenRule, Gate, GateContext, Judgement
 from tidegate.gates.quarantine.columns import RULES
@@ -83,16 +83,16 @@ class Shop(SmallPipeline):
         aside = self.rows(str(self.folder / "quarantine/checked"))
         return shown | {"checked": Counter(f"{row['id']}: {row['amount']}" for row in aside)}
 
-    def line(self, name: str, origin: int) -> OpenLine:
+    def line(self, name: str, origin: int) -> OpenBackfill:
         return begin(self.coordinator(), name, origin, by="ann")
 
-    def reopened(self, name: str) -> OpenLine:
+    def reopened(self, name: str) -> OpenBackfill:
         live = self.coordinator()
         record = live.ledger.line(name)
         assert record is not None
         return open_line(live, record)
 
-    def replayed(self, line: OpenLine) -> OpenLine:
+    def replayed(self, line: OpenBackfill) -> OpenBackfill:
         replay(line, OneSession(self.spark), Schedule(), Observer())
         return line
 

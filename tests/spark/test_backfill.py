@@ -19,7 +19,7 @@ from tidegate.backfill.compare import difference_of, differing_rows
 from tidegate.cli.main import main
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
-from tidegate.history.lines import line_statuses
+from tidegate.history.lines import backfill_statuses
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import DeltaTable
 
@@ -99,7 +99,7 @@ def test_a_source_that_began_at_the_moment_begins_there_again(tmp_path: Path, sp
 
 def states(shop: Shop) -> list[tuple[str, tuple[int, ...]]]:
     """How the pages, which run no code of the pipeline, tell of its backfills."""
-    return [(line.state, line.pending) for line in line_statuses(shop.coordinator().ledger, {})]
+    return [(line.state, line.pending) for line in backfill_statuses(shop.coordinator().ledger, {})]
 
 
 class TheSession(OneSession):

@@ -17,7 +17,7 @@ from tests.kit.sampling import in_turn
 from tests.spark.mended_shop import NoFives, OneSession, never
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline, seams
-from tidegate.backfill import OpenLine, begin, replay, swap
+from tidegate.backfill import OpenBackfill, begin, replay, swap
 from tidegate.backfill.choosing import outlook
 from tidegate.backfill.compare import difference_of
 from tidegate.checkpoint.quarantine_requests import ask
@@ -100,13 +100,13 @@ class Days(SmallPipeline):
         names = [name for name in self.graph().tables if name.startswith(STATE)]
         return {name: sorted(repr(each) for each in _newest(self, name)) for name in names}
 
-    def line(self, origin: int, **options: Any) -> OpenLine:
+    def line(self, origin: int, **options: Any) -> OpenBackfill:
         with seams.installed(seams.Seams(now=lambda: A_YEAR_LATER)):
             line = begin(self.coordinator(), "again", origin, by="ann", **options)
             replay(line, OneSession(self.spark), Schedule(), Observer())
         return line
 
-    def swapped(self, line: OpenLine) -> None:
+    def swapped(self, line: OpenBackfill) -> None:
         with seams.installed(seams.Seams(now=lambda: A_YEAR_LATER)):
             assert swap(line, by="ann", choices={}, wait=never).error is None
 
@@ -120,7 +120,7 @@ def _newest(play: Days, name: str) -> list[dict[str, Any]]:
     return [row for row in found.values() if not row["_deleted"]]
 
 
-def clocks(line: OpenLine) -> list[str]:
+def clocks(line: OpenBackfill) -> list[str]:
     """Those of the checkpoints that the line has made itself."""
     plans = (line.own.ledger.plan(id) for id in line.own.ledger.ids(after=line.record.origin))
     return [plan.time[:10] for plan in plans if plan is not None]

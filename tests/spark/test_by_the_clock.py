@@ -116,7 +116,7 @@ def test_a_source_that_is_too_far_ahead_is_not_read_while_the_others_have_input(
             plan = play.coordinator().ledger.entry(play.checkpoint()).plan
         read.append([name for name, part in plan.sources.items() if not part.empty])
         waits += [name for name, part in plan.sources.items() if part.stands]
-        assert [part.at_its_end for part in plan.sources.values()] == [minute > 180, minute > 120]
+        assert [part.is_exhausted for part in plan.sources.values()] == [minute > 180, minute > 120]
         if plan.sources["rows"].stands:
             assert plan.sources["rows"].summary == "waits for 'late', which is at 2026-01-01 01:00:00 UTC"
     assert read == [["rows", "late"], ["rows", "late"], ["late"], ["rows"], []]

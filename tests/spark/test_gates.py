@@ -213,11 +213,11 @@ def test_both_ways_to_judge_come_to_the_same_and_fill_the_same_quarantine(spark,
     """Staged first, or kept in Spark: the other is the way of everything but a plain append on this machine."""
     from tidegate.sinks.delta import append
 
-    possible = append.can_stage_ahead
+    possible = append.can_prestage
     played = play(tmp_path, spark, on_failure={"critical": "quarantine", "warning": "warn"})
     verdicts, schemas = [], []
     for staged in (True, False, True):
-        monkeypatch.setattr(append, "can_stage_ahead", possible if staged else lambda *_: False)
+        monkeypatch.setattr(append, "can_prestage", possible if staged else lambda *_: False)
         played.feed(BAD)
         ack, _ = checkpoint(played)
         verdict = ack.gates["checked"]

@@ -80,7 +80,7 @@ def refuse_differences(world: RunningPipeline, landed: int) -> None:
 def test_a_pipeline_in_a_bucket_has_the_same_rows_wherever_it_crashes(
     server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rewritten_ahead, "LEAST_BYTES", 0)
+    monkeypatch.setattr(rewritten_ahead, "MIN_BYTES", 0)
     with run(shop(), tmp_path, settings=SPARK | server.settings("crashes")) as world:
         land(server, "crashes", 1)
         world.checkpoint()

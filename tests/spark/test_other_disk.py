@@ -255,10 +255,10 @@ def test_a_server_with_another_disk_is_refused_before_anything_is_read(tmp_path:
         assert play.ledger.ack(1, "main") is None
         assert not (data / "tables").exists(), "what was made to ask is gone"
         location = Location(str(data))
-        assert not prestaged.can_stage_ahead(spark.range(1), location)
+        assert not prestaged.can_prestage(spark.range(1), location)
         assert not workers.usable(spark, location), "though its master is local"
         shared = Location(str(tmp_path))
-        assert prestaged.can_stage_ahead(spark.range(1), shared)
+        assert prestaged.can_prestage(spark.range(1), shared)
         assert workers.usable(spark, shared)
 
 

@@ -14,7 +14,7 @@ from tests.kit.sampling import in_turn
 from tests.spark.mended_shop import OneSession, never
 from tests.spark.small_pipeline import SmallPipeline, sources
 from tidegate import Pipeline
-from tidegate.backfill import OpenLine, begin, discard, replay, swap
+from tidegate.backfill import OpenBackfill, begin, discard, replay, swap
 from tidegate.backfill.choosing import outlook
 from tidegate.backfill.compare import difference_of
 from tidegate.cli.main import main
@@ -186,7 +186,7 @@ def test_a_row_that_came_too_late_is_let_out_where_it_was_held_back(played: Any)
     def aside() -> dict[int, Any]:
         return {row["id"]: row for row in pipeline.rows("ledger/play/quarantine/checked")}
 
-    def line(name: str) -> OpenLine:
+    def line(name: str) -> OpenBackfill:
         line = begin(pipeline.coordinator(), name, 1, by="mia", cuts="recorded")
         replay(line, OneSession(pipeline.spark), Schedule(), Observer())
         return line

@@ -65,7 +65,7 @@ class World:
 def test_the_rows_are_the_same(
     spark: Any, server: S3Server, sink: DeltaUpsert, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rewritten_ahead, "LEAST_BYTES", 0)
+    monkeypatch.setattr(rewritten_ahead, "MIN_BYTES", 0)
     name = "partitions" if sink.partition_by else "order"
     worlds = [World(spark, server, f"{name}-{ahead}", sink, ahead=ahead) for ahead in (True, False)]
     last = [*SECOND, *LATE] if sink.order_by else SECOND

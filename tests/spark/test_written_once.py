@@ -17,7 +17,7 @@ from tidegate.operators.window import closing
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.spark.storage import writing
 from tidegate.state import folding
-from tidegate.state.arrow.folding import FoldPlan as plan
+from tidegate.state.arrow.folding import KernelPlan as plan
 
 pytestmark = in_turn(seconds=55)
 
@@ -137,7 +137,7 @@ def test_results_are_written_by_workers_and_are_what_spark_computes(
     """What rows of other keys may replace is put together by Spark."""
     with monkeypatch.context() as no_results:
         for module in (aggregate, closing):
-            no_results.setattr(module, "given_by_workers", lambda *_: None)
+            no_results.setattr(module, "project_in_workers", lambda *_: None)
         wanted = by_spark(spark, told(tmp_path / "spark", spark, build))
     written, write = [], writing._write_by_spark
     monkeypatch.setattr(writing, "_write_by_spark", lambda *told: (written.append(told), write(*told))[1])
@@ -214,7 +214,7 @@ def test_rows_that_are_replaced_are_written_only_if_somebody_takes_them(
         sums.sink("out", DeltaUpsert("tables/out", keys=["ids"]))
 
     plans = []
-    monkeypatch.setattr(folding, "FoldPlan", lambda **told: (plans.append(told["giving"].replaced), plan(**told))[1])
+    monkeypatch.setattr(folding, "KernelPlan", lambda **told: (plans.append(told["giving"].replaced), plan(**told))[1])
     told(tmp_path / "nobody", spark, newest)
     assert plans == [None, None]
     (row,) = by_spark(spark, told(tmp_path / "taken", spark, taken))

@@ -87,18 +87,18 @@ def test_no_route_holds_a_connection_to_airflows_database_while_it_reads_the_pip
     """Airflow's web server stands still while its pool is empty: twenty open pages were enough for that."""
     from airflow import settings
 
-    from tidegate.ui.pipelines import Known
+    from tidegate.ui.pipelines import PipelineRef
 
     pool = settings.engine.pool
     taken: dict[str, int] = {}
     path = ""
-    real = Known.ledger
+    real = PipelineRef.ledger
 
-    def ledger(pipeline: Known) -> Any:
+    def ledger(pipeline: PipelineRef) -> Any:
         taken[path] = max(pool.checkedout(), taken.get(path, 0))
         return real(pipeline)
 
-    monkeypatch.setattr(Known, "ledger", ledger)
+    monkeypatch.setattr(PipelineRef, "ledger", ledger)
     for route in flat(routes()):
         path = path_of(route)
         ask(client, next(iter(route.methods)), path, "admin", tokens, **OURS)

@@ -20,9 +20,9 @@ def declare(tmp_path: Path, app: None):
     """Make so many pipelines, each with a ledger of its own; answers with what Airflow knows of them."""
     from tidegate.pipeline.card import Card
     from tidegate.ui import listing
-    from tidegate.ui.pipelines import Known
+    from tidegate.ui.pipelines import PipelineRef
 
-    def known(n: int) -> Known:
+    def known(n: int) -> PipelineRef:
         root = tmp_path / f"at{n}"
         shutil.copytree(tmp_path / "orders", root / "orders")
         card = Card(
@@ -37,7 +37,7 @@ def declare(tmp_path: Path, app: None):
             parts=[],
             settings=[],
         )
-        return Known(f"dag{n}", card, "mia", ("sales",))
+        return PipelineRef(f"dag{n}", card, "mia", ("sales",))
 
     listing._rows.clear()
     ToyWorld(tmp_path).checkpoint("run", rows=3)
@@ -96,11 +96,11 @@ def test_one_that_fails_as_nobody_has_foreseen_hides_no_other(declare, monkeypat
     from tidegate import seams
     from tidegate.ledger import Ledger
     from tidegate.ui import listing
-    from tidegate.ui.pipelines import Known
+    from tidegate.ui.pipelines import PipelineRef
 
     listing._metrics.known.clear()
     known = [
-        Known(each.dag_id, msgspec.structs.replace(each.card, pipeline=name))
+        PipelineRef(each.dag_id, msgspec.structs.replace(each.card, pipeline=name))
         for each, name in zip(declare(2), ("orders", "broken"), strict=True)
     ]
     view = Ledger.view
@@ -127,7 +127,7 @@ def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
     from tidegate import seams
     from tidegate.pipeline.card import Card
     from tidegate.ui import listing, views
-    from tidegate.ui.pipelines import Known
+    from tidegate.ui.pipelines import PipelineRef
 
     listing._metrics.known.clear()
     listing._rows.clear()
@@ -140,7 +140,7 @@ def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
     card = Card(
         **names, by_interval=False, tolerable_failed_checkpoints=0, jobs=["main"], gates={}, parts=[], settings=[]
     )
-    known = Known("dag", card)
+    known = PipelineRef("dag", card)
     assert [row["state"] for row in listed([known])[0]] == ["well"]
     found = {each.name: each.value for each in listing.metrics_of([known], seams.monotonic() + 60)["orders"]}
     assert (found["readable"], found["numberOfCompletedCheckpoints"]) == (1, 3)
@@ -156,7 +156,7 @@ def test_a_swap_of_everything_is_listed_and_scraped(tmp_path, app):
 def test_a_scrape_of_a_thousand_pipelines_is_bounded_and_the_next_one_goes_on(declare, tmp_path, monkeypatch):
     from tidegate import seams
     from tidegate.ui import listing
-    from tidegate.ui.pipelines import Known
+    from tidegate.ui.pipelines import PipelineRef
 
     listing._metrics.known.clear()
     [like] = declare(1)
@@ -166,7 +166,7 @@ def test_a_scrape_of_a_thousand_pipelines_is_bounded_and_the_next_one_goes_on(de
         world.name = f"orders{number}"
         world.checkpoint("run", rows=1)
         card = msgspec.structs.replace(like.card, root=str(tmp_path / "more"), pipeline=f"orders{number}")
-        pipelines.append(Known(f"more{number}", card))
+        pipelines.append(PipelineRef(f"more{number}", card))
     clock = [1000.0]
     read = listing._read_metrics
 
@@ -203,7 +203,7 @@ def test_what_one_request_reads_no_other_waits_for(declare):
 def test_a_card_of_another_version_is_another_pipeline(declare, monkeypatch):
     """Its ledger is the same, and what is told of it may differ: how many failures it tolerates is on the card."""
     from tidegate.ui import listing
-    from tidegate.ui.pipelines import Known
+    from tidegate.ui.pipelines import PipelineRef
 
     [known] = declare(1)
     listed([known])
@@ -211,6 +211,6 @@ def test_a_card_of_another_version_is_another_pipeline(declare, monkeypatch):
     monkeypatch.setattr(listing, "_read", lambda pipeline: asked.append(pipeline) or read(pipeline))
     listed([known])
     assert asked == []
-    stricter = Known(known.dag_id, msgspec.structs.replace(known.card, tolerable_failed_checkpoints=7))
+    stricter = PipelineRef(known.dag_id, msgspec.structs.replace(known.card, tolerable_failed_checkpoints=7))
     listed([stricter])
     assert asked == [stricter]

@@ -17,7 +17,7 @@ from tests.simulation.toy_backfill import Endless, backfilled, replayed
 from tests.ui.browser import Browser, Page
 from tests.ui.known_dags import put_dag
 from tidegate.backfill import begin
-from tidegate.backfill.discard import discard_by_name
+from tidegate.backfill.discard import discard_named
 from tidegate.coordinator import Triggered
 from tidegate.execution.job.run_job import run_job
 from tidegate.history.table import remember
@@ -52,7 +52,7 @@ class Swapped:
         for number in range(3):
             self.world.checkpoint(f"airflow:{name}:run {number}")
         self.id = backfilled(self.world, origin).id
-        discard_by_name(self.world.coordinator(), "fix", "ann")
+        discard_named(self.world.coordinator(), "fix", "ann")
         self.world.checkpoint(f"airflow:{name}:after")
         remember(self.world.ledger, {})
         self.page, self.served, self.name = page, served, name

@@ -502,7 +502,7 @@ def test_what_spark_conf_may_not_say_a_job_may_not_either(project, key, value, t
 def test_passwords_of_a_job_are_not_shown(project):
     secret = {"scoring": {"spark.hadoop.fs.s3a.secret.key": CANARY, "pool": "big"}}
     settings = load(project, code={"spark": {"mode": "submit"}, "jobs": secret})
-    assert settings.shown_of_job("scoring") == {"pool": "big", "spark.hadoop.fs.s3a.secret.key": "***"}
+    assert settings.job_display_rows("scoring") == {"pool": "big", "spark.hadoop.fs.s3a.secret.key": "***"}
     assert CANARY not in repr(settings) + repr(settings.shown()) + repr(settings.record()) + repr(
         settings.job("scoring")
     )

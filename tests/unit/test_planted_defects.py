@@ -359,7 +359,7 @@ DEFECTS = {
         "which rows are to be replaced cannot be told",
     ),
     "nobody can let go of a table": Defect(
-        lambda patch: patch.setattr(rules, "left_by", lambda view, table: 0),
+        lambda patch: patch.setattr(rules, "last_abandoning_rollback", lambda view, table: 0),
         f"{CHECKPOINT}removed_sinks.py::test_the_first_checkpoint_of_a_table_that_can_never_be_made_has_a_way_out",
         "table b can never be created",
     ),
@@ -390,7 +390,7 @@ DEFECTS = {
         "TABLE_DAMAGED",
     ),
     "runs that cannot plan count nowhere": Defect(
-        lambda patch: patch.setattr(loop, "nothing_planned", lambda *_: None),
+        lambda patch: patch.setattr(loop, "record_failed_plan", lambda *_: None),
         f"{CHECKPOINT}control.py::test_runs_that_cannot_plan_tell_the_hooks_once_there_are_more_than_are_tolerated",
         "NO_FOLDER",
     ),

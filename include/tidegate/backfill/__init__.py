@@ -9,18 +9,25 @@ docs/protocol.md, section 14, has the rules.
 """
 
 from tidegate.backfill.discard import discard
-from tidegate.backfill.line import OpenLine, begin, open_line
+from tidegate.backfill.line import OpenBackfill, begin, open_line
 from tidegate.backfill.replay import replay
-from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, release_pipeline, released_on_failure, swap
+from tidegate.backfill.swap import (
+    CompletedSwap,
+    examine_swap,
+    pause_pipeline,
+    release_pipeline,
+    released_on_failure,
+    swap,
+)
 
 __all__ = [
-    "OpenLine",
-    "SwappedIn",
+    "CompletedSwap",
+    "OpenBackfill",
     "begin",
     "discard",
     "examine_swap",
-    "hold_pipeline",
     "open_line",
+    "pause_pipeline",
     "release_pipeline",
     "released_on_failure",
     "replay",

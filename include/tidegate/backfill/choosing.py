@@ -8,7 +8,7 @@ from itertools import count
 
 from tidegate.backfill.carried import approvals_of
 from tidegate.backfill.in_place import outlook_in_place
-from tidegate.backfill.line import Cuts, OpenLine, changes_since, problems_of, refuse_origin, without_shadow
+from tidegate.backfill.line import Cuts, OpenBackfill, changes_since, problems_of, refuse_origin, without_shadow
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.results import changed_results
 from tidegate.backfill.unchanged import may_differ, unrepeatable
@@ -17,7 +17,7 @@ from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger
 from tidegate.lifecycle import savepoint
 from tidegate.protocol.view import Entry, rolled_back_by
-from tidegate.records.records import Json, LineRecord
+from tidegate.records.records import BackfillRecord, Json
 from tidegate.versions.python import UTC, parse_time
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
 BEGINNING = "beginning"
 
 
-def existing_line(ledger: Ledger, name: str | None) -> LineRecord | None:
+def existing_line(ledger: Ledger, name: str | None) -> BackfillRecord | None:
     """Return the line of this name, or the one that there is."""
     if name:
         return ledger.line(name) if ledger.line_discarded(name) is None else None
@@ -111,7 +111,7 @@ def _completed(ledger: Ledger, id: int, rollbacks: Sequence[tuple[int, int]]) ->
     return parse_time(decision.created)
 
 
-def stop_at(line: OpenLine, text: str) -> Entry:
+def stop_at(line: OpenBackfill, text: str) -> Entry:
     """Return the pipeline's checkpoint at which a line is to stop, for a look."""
     endless = [name for name, sourcing in line.own.graph.sources.items() if not sourcing.source.can_stop]
     name = line.live.ledger.pipeline
@@ -124,7 +124,7 @@ def stop_at(line: OpenLine, text: str) -> Entry:
         )
     id = checkpoint_of(line.live.ledger, text)
     entry = line.live.real_entry(id)
-    if entry is None or not entry.completed or not line.can_stop_at(id):
+    if entry is None or not entry.completed or not line.is_stop_candidate(id):
         raise Invalid(
             f"backfill {line.name!r} of pipeline {name!r} cannot stop at checkpoint {id}",
             expected=f"one that counts, and not below {line.progress().rests_on}, up to which it has planned already",

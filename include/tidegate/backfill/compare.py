@@ -7,32 +7,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate import seams
-from tidegate.backfill.line import OpenLine, changes_since
+from tidegate.backfill.line import OpenBackfill, changes_since
 from tidegate.backfill.swap import examine_swap
 from tidegate.delta import Snapshot, open_table, query, sql_name, version_of
 from tidegate.delta.as_python import python_rows
 from tidegate.delta.dataset import dataset
 from tidegate.errors import Invalid, TidegateError
 from tidegate.ledger.ledger import stamp
-from tidegate.records.records import ComparedTable, Json, LineCompared
+from tidegate.records.records import BackfillCompared, ComparedTable, Json
 from tidegate.sinks.delta.table import DeltaSink
 
 __all__ = ["compare", "difference_of", "differing_rows", "tables_of"]
 
 
-def tables_of(line: OpenLine) -> list[str]:
+def tables_of(line: OpenBackfill) -> list[str]:
     """Return the tables that the swap changes, without states and quarantine."""
     return list(line.own.graph.sinks)
 
 
-def compare(line: OpenLine) -> dict[str, ComparedTable]:
+def compare(line: OpenBackfill) -> dict[str, ComparedTable]:
     """Count the rows of all tables that differ, and leave a hint of it for the pages."""
     head = line.head()
     differences = {table: difference_of(line, table) for table in tables_of(line)}
     if line.own.until is not None:  # it was compared with the tables as of then, and no swap would change that
         return differences
     proposal = examine_swap(line, {})
-    compared = LineCompared(
+    compared = BackfillCompared(
         **stamp(seams.new_id()),
         head=head.id if head is not None else 0,
         tables=differences,
@@ -45,7 +45,7 @@ def compare(line: OpenLine) -> dict[str, ComparedTable]:
     return differences
 
 
-def difference_of(line: OpenLine, table: str) -> ComparedTable:
+def difference_of(line: OpenBackfill, table: str) -> ComparedTable:
     """Count the rows that differ: all rows of both are read.
 
     A line that is to stop at a checkpoint of the pipeline is compared with the table as of that, else as it is now.
@@ -61,7 +61,7 @@ def difference_of(line: OpenLine, table: str) -> ComparedTable:
     return ComparedTable(rows_now=now, rows_after=then, taken_away=int(row["gone"] or 0), brought=int(row["come"] or 0))
 
 
-def differing_rows(line: OpenLine, table: str, limit: int) -> list[Json]:
+def differing_rows(line: OpenBackfill, table: str, limit: int) -> list[Json]:
     """Return some of the rows that differ, as for `difference_of`: those of one key beside each other, and which side
     has them."""
     sides = _sides(line, table)
@@ -72,7 +72,7 @@ def differing_rows(line: OpenLine, table: str, limit: int) -> list[Json]:
 
 
 @dataclass(frozen=True)
-class _Sides:
+class _SwapSides:
     now: list[Snapshot]
     then: list[Snapshot]
     """Together they have the rows after the swap: as of the line's origin, and the shadow's."""
@@ -80,7 +80,7 @@ class _Sides:
     """Those that all of them have."""
 
 
-def _sides(line: OpenLine, table: str) -> _Sides:
+def _sides(line: OpenBackfill, table: str) -> _SwapSides:
     sink = line.live.graph.sinks[table].sink
     shadow_sink = line.own.graph.sinks[table].sink
     assert isinstance(sink, DeltaSink)
@@ -96,10 +96,10 @@ def _sides(line: OpenLine, table: str) -> _Sides:
     now = [was] if was is not None else []
     names = [[field["name"] for field in part.schema["fields"]] for part in (*now, *then)]
     columns = [name for name in (names[0] if names else []) if all(name in others for others in names)]
-    return _Sides(now, then, columns)
+    return _SwapSides(now, then, columns)
 
 
-def _as_of(line: OpenLine, table: str, real: Snapshot | None, id: int) -> Snapshot | None:
+def _as_of(line: OpenBackfill, table: str, real: Snapshot | None, id: int) -> Snapshot | None:
     """Return the pipeline's table as of one of its checkpoints. None: it had none then."""
     _, changes = changes_since(line.live, id)
     way = next((change.way for change in changes if change.table == table), None)
@@ -113,7 +113,7 @@ def _as_of(line: OpenLine, table: str, real: Snapshot | None, id: int) -> Snapsh
     return version_of(real, way.to.version) if real is not None and way is not None and way.to is not None else None
 
 
-def _ask(sides: _Sides, sql: str) -> list[dict[str, Any]]:
+def _ask(sides: _SwapSides, sql: str) -> list[dict[str, Any]]:
     """Ask about `changed`: each row of which one side has more copies, and how many more after the swap."""
     columns = ", ".join(map(sql_name, sides.columns))
     if not columns:

@@ -11,30 +11,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidegate import seams
-from tidegate.backfill.line import OpenLine, open_line, pin_owner
+from tidegate.backfill.line import OpenBackfill, open_line, pin_owner
 from tidegate.backfill.swap import release_pipeline
-from tidegate.backfill.way_back import name_way_back
+from tidegate.backfill.way_back import create_undo_savepoint
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.lifecycle import cancel
 from tidegate.protocol import lines, rules
 from tidegate.protocol.view import Entry
-from tidegate.records.records import Json, LineDiscarded
+from tidegate.records.records import BackfillDiscarded, Json
 from tidegate.state.table import StateSink
 
-__all__ = ["discard", "discard_by_name", "let_go_of_name"]
+__all__ = ["discard", "discard_named", "release_name"]
 
 
-def discard(line: OpenLine, by: str) -> int | None:
+def discard(line: OpenBackfill, by: str) -> int | None:
     """End the line. Return the entry that has swapped it in, if one has. Repeatable."""
     live, ledger = line.live, line.live.ledger
-    ledger.discard_line(LineDiscarded(**stamp(seams.new_id()), name=line.name, by=by))
+    ledger.discard_line(BackfillDiscarded(**stamp(seams.new_id()), name=line.name, by=by))
     while isinstance(answer := lines.on_discard(ledger.view(line.record.run), line.record.run), rules.Abort):
         live.abort(answer.id, answer.reason, answer.detail)
     swapped = live.real_entry(answer.named_by) if answer.named_by is not None else None
     if swapped is not None:
-        name_way_back(ledger, swapped.plan)  # the process that swapped may have ended before it could
+        create_undo_savepoint(ledger, swapped.plan)  # the process that swapped may have ended before it could
     if answer.named_by is None or swapped is not None:
         _remove_files(line, swapped)
     release_pipeline(line, "discarded")
@@ -44,14 +44,14 @@ def discard(line: OpenLine, by: str) -> int | None:
     return answer.named_by
 
 
-def discard_by_name(live: Coordinator, name: str, by: str) -> int | None:
+def discard_named(live: Coordinator, name: str, by: str) -> int | None:
     """End the line of this name, however far it has come. Return the entry that has swapped it in, if one has."""
     ledger = live.ledger
     record = ledger.line(name)
     if record is not None:
         return discard(open_line(live, record), by)
     if any(pin.owner == pin_owner(name) for pin in ledger.pins()):
-        let_go_of_name(ledger, name, by)
+        release_name(ledger, name, by)
     elif ledger.line_discarded(name) is None:
         raise Invalid(
             f"pipeline {ledger.pipeline!r} has no backfill {name!r}",
@@ -62,14 +62,14 @@ def discard_by_name(live: Coordinator, name: str, by: str) -> int | None:
     return None
 
 
-def let_go_of_name(ledger: Ledger, name: str, by: str) -> None:
+def release_name(ledger: Ledger, name: str, by: str) -> None:
     """End a line that has a pin and no record: its process ended, or was refused, before it began."""
-    ledger.discard_line(LineDiscarded(**stamp(seams.new_id()), name=name, by=by))
+    ledger.discard_line(BackfillDiscarded(**stamp(seams.new_id()), name=name, by=by))
     if ledger.line(name) is None:
         ledger.delete_pin(pin_owner(name))
 
 
-def _remove_files(line: OpenLine, swapped: Entry | None) -> None:
+def _remove_files(line: OpenBackfill, swapped: Entry | None) -> None:
     """Remove the line's files from the folders of the pipeline's tables. swapped: the entry that names some of them.
 
     Copies of states and quarantine that a swap names are the pipeline's own from then on: retention removes them.
@@ -89,7 +89,7 @@ def _remove_files(line: OpenLine, swapped: Entry | None) -> None:
                 location.remove_folder(own.folder)
 
 
-def _brought(line: OpenLine, swapped: Entry | None, table: str) -> list[Json]:
+def _brought(line: OpenBackfill, swapped: Entry | None, table: str) -> list[Json]:
     """Return what the swap brings to a table."""
     if swapped is None or swapped.manifest is None or table not in swapped.manifest.tables:
         return []

@@ -13,17 +13,17 @@ from tidegate.backfill.recorded import RecordedPlans
 from tidegate.checkpoint.quarantine_requests import checkpoint_before, requests_in_place
 from tidegate.errors import Rejected
 from tidegate.gates.quarantine import columns as q
-from tidegate.gates.quarantine.reader import SetAside, open_quarantine
+from tidegate.gates.quarantine.reader import QuarantinedRows, open_quarantine
 from tidegate.ledger.ledger import Ledger
 from tidegate.pipeline.graph.graph import Graph
 from tidegate.records.place import Place
 from tidegate.records.records import Json, Request
 
-__all__ = ["InPlace", "in_place", "outlook_in_place", "refuse_without_place"]
+__all__ = ["InPlaceRelease", "in_place", "outlook_in_place", "refuse_without_place"]
 
 
 @dataclass(frozen=True)
-class InPlace:
+class InPlaceRelease:
     """The rows of a request, by whether a backfill can come to where they were held back."""
 
     rows: int
@@ -42,7 +42,7 @@ class InPlace:
         return {"rows": self.rows, "left": self.left, "from": self.origin or "beginning"}
 
 
-def in_place(ledger: Ledger, quarantine: SetAside, request: Request) -> InPlace:
+def in_place(ledger: Ledger, quarantine: QuarantinedRows, request: Request) -> InPlaceRelease:
     """Return where rows that wait could be let out in their place."""
     held = _count_rows_held_by_checkpoint(quarantine, request)
     plans = RecordedPlans(ledger, 0)
@@ -56,10 +56,10 @@ def in_place(ledger: Ledger, quarantine: SetAside, request: Request) -> InPlace:
                 continue
         found.append(checkpoint)
     rows = sum(held[checkpoint] for checkpoint in found)
-    return InPlace(rows, held.total() - rows, origin)
+    return InPlaceRelease(rows, held.total() - rows, origin)
 
 
-def refuse_without_place(quarantine: SetAside, found: InPlace) -> None:
+def refuse_without_place(quarantine: QuarantinedRows, found: InPlaceRelease) -> None:
     """Raise Rejected if no backfill could let a row out where it was held back."""
     if found.rows:
         return
@@ -90,7 +90,7 @@ def outlook_in_place(recorded: RecordedPlans, graph: Graph, place: Place) -> Ite
                 yield f"{subject}: {_rows(rows)} let out where the gate has held them back{others}"
 
 
-def _count_rows_held_by_checkpoint(quarantine: SetAside, request: Request) -> Counter[int]:
+def _count_rows_held_by_checkpoint(quarantine: QuarantinedRows, request: Request) -> Counter[int]:
     """Return how many rows of a request wait, by the checkpoints that have held them back."""
     held: Counter[int] = Counter()
     for batch in quarantine.chosen(request, [q.CHECKPOINT]):

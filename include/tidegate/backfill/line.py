@@ -24,7 +24,7 @@ from tidegate.checkpoint.quarantine_requests import LiveQuarantine, requests_in_
 from tidegate.config.keys import MODES
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
-from tidegate.history.lines import progress_of, rollbacks_of, view_from
+from tidegate.history.lines import find_rollbacks, progress_of, view_from
 from tidegate.ledger.ledger import Ledger, folder_ledger, stamp
 from tidegate.lifecycle import retention
 from tidegate.lifecycle.fork import fork, look
@@ -33,9 +33,9 @@ from tidegate.lifecycle.snapshot import snapshot_at
 from tidegate.pipeline.graph.graph import Graph, OperatorNode
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.protocol.lines import (
+    BackfillProgress,
     CaughtUp,
     ChangedByHand,
-    LineProgress,
     Refuse,
     Replay,
     ReplayCut,
@@ -48,7 +48,7 @@ from tidegate.protocol.rules import CreateEntry, WantedInterval
 from tidegate.protocol.verdicts import Undecided
 from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.records.names import check_name
-from tidegate.records.records import Beginning, Blob, LineRecord, Payload, Pin, Plan
+from tidegate.records.records import BackfillRecord, Beginning, Blob, Payload, Pin, Plan
 from tidegate.sinks.delta.shadow import LINE
 from tidegate.sources.base import ReadOnlyBlobs, SourceContext
 
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 Cuts: TypeAlias = Literal["own", "recorded"]
 
 __all__ = [
+    "BackfillCoordinator",
     "Cuts",
-    "LineCoordinator",
-    "OpenLine",
+    "OpenBackfill",
     "begin",
     "cannot_backfill",
     "lagging_sources",
@@ -70,19 +70,19 @@ __all__ = [
     "problems_of",
     "refuse_kind",
     "refuse_origin",
+    "reporting_discarded",
     "told_by_hand",
-    "told_if_discarded",
     "without_shadow",
 ]
 
 
 @dataclass(frozen=True)
-class OpenLine:
+class OpenBackfill:
     """A line, as a process works with it."""
 
-    record: LineRecord
+    record: BackfillRecord
     live: Coordinator
-    own: LineCoordinator
+    own: BackfillCoordinator
 
     @property
     def name(self) -> str:
@@ -92,16 +92,16 @@ class OpenLine:
         """Return the line's last completed checkpoint."""
         return self.own.ledger.view().last_completed
 
-    def progress(self) -> LineProgress:
+    def progress(self) -> BackfillProgress:
         """Return how far it has come."""
         return progress_of(self.record, self.own.ledger)
 
-    def can_stop_at(self, id: int) -> bool:
+    def is_stop_candidate(self, id: int) -> bool:
         """Return whether a checkpoint of the pipeline is one that the line has to read up to."""
         step = self.own.next_step()
         return id == self.progress().rests_on or (isinstance(step, Replay) and id in step.ids)
 
-    def lost_by_hand(self) -> list[str]:
+    def lost_manual_edits(self) -> list[str]:
         """Return what was changed by hand in checkpoints that it has replayed, if nobody has chosen to lose that."""
         head, rests_on = self.head(), self.progress().rests_on
         drops = head.plan.drops if head is not None else []
@@ -134,7 +134,7 @@ def begin(
     note: str = "",
     cuts: Cuts | None = None,
     drops_by_hand: bool = False,
-) -> OpenLine:
+) -> OpenBackfill:
     """Begin a line from checkpoint `origin` of the pipeline (0: from the beginning), or continue with an existing one
     of this name that began there. L1: pin, then check, then fork.
 
@@ -144,8 +144,8 @@ def begin(
     check_name("backfill", name)
     ledger = live.ledger
     live_record = ledger.start()
-    control.refuse_for_good(ledger, ledger.view())
-    _refuse_others(ledger, name)
+    control.refuse_after_final_cancel(ledger, ledger.view())
+    _refuse_second_backfill(ledger, name)
     record = ledger.line(name)
     if record is None:
         refuse_origin(ledger, origin)
@@ -170,7 +170,7 @@ def begin(
     refuse_discarded(ledger, name)
     line = open_line(live, record, live_record.uid)
     line.own.drops_by_hand = drops_by_hand
-    with told_if_discarded(ledger, name):
+    with reporting_discarded(ledger, name):
         if record.origin:
             snapshot = snapshot_at(ledger, record.origin, live.place.options, by=by, note=f"backfill {name}")
             fork(look(snapshot, line.own), line.own)
@@ -179,13 +179,13 @@ def begin(
     return line
 
 
-def open_line(live: Coordinator, record: LineRecord, uid: str | None = None) -> OpenLine:
+def open_line(live: Coordinator, record: BackfillRecord, uid: str | None = None) -> OpenBackfill:
     """Open a line that exists. uid: the pipeline's, if the caller has just read it."""
     uid = uid or live.ledger.start().uid
     graph = _graph_of_shadows(live.graph, uid, record.name)
     options = live.place.options
     ledger = folder_ledger(live.ledger.line_home(record.name), live.ledger.pipeline, options)
-    return OpenLine(record, live, LineCoordinator(graph, ledger, live, record))
+    return OpenBackfill(record, live, BackfillCoordinator(graph, ledger, live, record))
 
 
 def refuse_discarded(ledger: Ledger, name: str) -> None:
@@ -201,7 +201,7 @@ def refuse_discarded(ledger: Ledger, name: str) -> None:
 
 
 @contextlib.contextmanager
-def told_if_discarded(ledger: Ledger, name: str) -> Iterator[None]:
+def reporting_discarded(ledger: Ledger, name: str) -> Iterator[None]:
     """Raise Rejected instead of what the block raises if somebody has discarded the line meanwhile: its records go, and
     whoever works on it sees half of them."""
     try:
@@ -216,7 +216,7 @@ def pin_owner(name: str) -> str:
     return f"line-{name}"
 
 
-class LineCoordinator(Coordinator):
+class BackfillCoordinator(Coordinator):
     """The control plane of a line. It tells nobody outside how far it has come: sources are the pipeline's."""
 
     larger: int = 1
@@ -228,7 +228,7 @@ class LineCoordinator(Coordinator):
     drops_by_hand: bool = False
     """A person has chosen that what was changed by hand since the line's origin is lost by its swap."""
 
-    def __init__(self, graph: Graph, ledger: Ledger, live: PipelineContext, record: LineRecord) -> None:
+    def __init__(self, graph: Graph, ledger: Ledger, live: PipelineContext, record: BackfillRecord) -> None:
         super().__init__(graph, ledger, live.settings, live.place)
         self._live = live
         self._record = record
@@ -273,7 +273,7 @@ class LineCoordinator(Coordinator):
             context,
             larger=self.larger,
             until=until.end if until is not None else None,
-            blobs=BothBlobs(self.ledger, self._live.ledger),
+            blobs=ChainedBlobs(self.ledger, self._live.ledger),
         )
 
     def decided_beginning(self, source: str, behind: int) -> Beginning | None:
@@ -294,7 +294,7 @@ class LineCoordinator(Coordinator):
         """L2: return what is left to replay, if anything."""
         progress = progress_of(self._record, self.ledger)  # first: the live log must not be the older of the two
         view = view_from(self._live.ledger, progress)
-        return on_replay(view, progress, *rollbacks_of(self._live.ledger))
+        return on_replay(view, progress, *find_rollbacks(self._live.ledger))
 
     def refuse(self) -> Replay | CaughtUp:
         """Return the next step, or raise Rejected if the line is discarded or rests on what no longer counts."""
@@ -338,7 +338,7 @@ class LineCoordinator(Coordinator):
             raise self._cannot_go_on(missing)
         below = view.get(answer.base)
         base = below.plan if below is not None else None
-        ids = [id for id in step.ids if self._is_wanted(id)] if isinstance(step, Replay) else []
+        ids = [id for id in step.ids if self._should_replay(id)] if isinstance(step, Replay) else []
         rests_on = base.replays[-1:] if base is not None else ()
         reached = rests_on[0] if rests_on else self._record.origin
         plans = self._recorded.between(reached, max(ids, default=0))
@@ -402,11 +402,11 @@ class LineCoordinator(Coordinator):
         quarantine = LiveQuarantine(self._live.ledger.home, self._record.origin, in_place)
         return replace(options, repeats=repeated, quarantine=quarantine)
 
-    def adds_nothing(self, plan: Plan, view: View) -> bool:
+    def has_no_new_input(self, plan: Plan, view: View) -> bool:
         """See Coordinator. A live checkpoint without input is repeated as well: time has passed in it."""
         base = view.get(plan.base)
         before = base.plan.replays if base is not None else []
-        return super().adds_nothing(plan, view) and (not self.repeats_cuts or plan.replays == before)
+        return super().has_no_new_input(plan, view) and (not self.repeats_cuts or plan.replays == before)
 
     def _carry_approvals(self, undecided: Undecided) -> bool:
         """See Coordinator. What a person has approved in the pipeline is approved if nothing about it is different."""
@@ -426,9 +426,9 @@ class LineCoordinator(Coordinator):
     def has_read_all(self) -> bool:
         """Return whether its checkpoints have noted all that they are to read: nothing is left, or nothing of that."""
         step = self.refuse()
-        return isinstance(step, CaughtUp) or not any(map(self._is_wanted, step.ids))
+        return isinstance(step, CaughtUp) or not any(map(self._should_replay, step.ids))
 
-    def _is_wanted(self, id: int) -> bool:
+    def _should_replay(self, id: int) -> bool:
         return self.until is None or id <= self.until.id
 
     def publish(self) -> publish.Report:
@@ -439,7 +439,7 @@ class LineCoordinator(Coordinator):
 
 
 @dataclass(frozen=True)
-class BothBlobs:
+class ChainedBlobs:
     """Side files of a line and of its pipeline: whose a position is, it does not say. New ones are the line's."""
 
     own: Ledger
@@ -453,7 +453,7 @@ class BothBlobs:
         return there.get_blob(blob)
 
 
-def lagging_sources(line: OpenLine, head: Entry | None, base: Entry | None) -> Iterator[str]:
+def lagging_sources(line: OpenBackfill, head: Entry | None, base: Entry | None) -> Iterator[str]:
     """Yield the sources of which the pipeline has read more, as of `base`, than the line as of `head`."""
     ours, theirs = planned_ranges(head), planned_ranges(base)
     sources = line.live.graph.sources
@@ -461,13 +461,13 @@ def lagging_sources(line: OpenLine, head: Entry | None, base: Entry | None) -> I
         if name not in sources:
             continue
         context = SourceContext(
-            line.live.graph.name, name, line.live.place, BothBlobs(line.own.ledger, line.live.ledger)
+            line.live.graph.name, name, line.live.place, ChainedBlobs(line.own.ledger, line.live.ledger)
         )
         if not sources[name].source.covers(ours[name].end if name in ours else None, part.end, context):
             yield name
 
 
-def gone_inputs(line_origin: Entry | None, live: Coordinator) -> Iterator[str]:
+def find_missing_inputs(line_origin: Entry | None, live: Coordinator) -> Iterator[str]:
     """Yield what cannot be read again of what the pipeline has read since a checkpoint."""
     last = live.ledger.view().last_completed
     starts, ends = planned_ranges(line_origin), planned_ranges(last)
@@ -528,7 +528,7 @@ def refuse_origin(ledger: Ledger, origin: int) -> None:
         )
 
 
-def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts: Cuts) -> LineRecord:
+def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts: Cuts) -> BackfillRecord:
     """Pin the checkpoint that the line begins with, check that it is retained, and return the line's record."""
     ledger = live.ledger
     pinned = origin or _lowest_completed(ledger)
@@ -558,7 +558,7 @@ def _pinned(live: Coordinator, name: str, origin: int, by: str, note: str, cuts:
             )
         if cuts == "recorded":
             _refuse_retired(ledger, origin, name)
-    return LineRecord(
+    return BackfillRecord(
         **stamp(seams.new_id()),
         name=name,
         uid=seams.new_id(),
@@ -612,7 +612,7 @@ def problems_of(live: Coordinator, origin: int, cuts: Cuts, *, drops_by_hand: bo
     target, changes = changes_since(live, origin)
     recorded = RecordedPlans(live.ledger, origin)
     problems = list(_moved_sources(live, origin)) or list(_unfit_origin(live, origin, cuts))
-    problems += gone_inputs(target, live)
+    problems += find_missing_inputs(target, live)
     problems += [f"table {change.table!r}: {problem}" for change in changes for problem in change.way.problems]
     if cuts == "recorded":
         problems += recorded.problems(live.graph.sources)
@@ -642,7 +642,7 @@ def _unfit_origin(live: Coordinator, origin: int, cuts: Cuts) -> Iterator[str]:
         return
     decision = live.ledger.decision(origin)
     manifest = decision.manifest if decision is not None else None
-    record = LineRecord(
+    record = BackfillRecord(
         **stamp(seams.new_id()), name="new", uid=seams.new_id(), origin=origin, manifest=manifest, cuts=cuts, by=""
     )
     try:
@@ -718,7 +718,7 @@ def _lowest_completed(ledger: Ledger) -> int:
     return next((id for id, decision in decisions if decision is not None and decision.manifest is not None), 0)
 
 
-def _seed(line: OpenLine, uid: str, own_uid: str) -> None:
+def _seed(line: OpenBackfill, uid: str, own_uid: str) -> None:
     """Make the shadows of the tables that exist, before the line's first checkpoint."""
     _, changes = changes_since(line.live, line.record.origin)
     since = {change.table: change.way.to for change in changes}
@@ -747,7 +747,7 @@ def refuse_kind(live: Coordinator) -> None:
         )
 
 
-def _refuse_others(ledger: Ledger, name: str) -> None:
+def _refuse_second_backfill(ledger: Ledger, name: str) -> None:
     """Refuse to begin a second line. If two begin at the same moment, both are there, and each can go on: a line reads
     past the swap of another one."""
     others = [line.name for line in ledger.lines() if line.name != name]

@@ -43,7 +43,7 @@ class RecordedPlans:
         Below one that is not retained nothing is known."""
         last = self.ledger.view().last_completed
         if last is not None and last.id != self._last:
-            self._look_down_from(last.plan)
+            self._collect_live_below(last.plan)
             self._last = last.id
         return self._chain
 
@@ -52,7 +52,7 @@ class RecordedPlans:
         plans = self.counting()
         return plans[bisect_right(plans, after, key=_id) : bisect_right(plans, until, key=_id)]
 
-    def _look_down_from(self, above: Plan | None) -> None:
+    def _collect_live_below(self, above: Plan | None) -> None:
         """Find what counts as of a checkpoint. Of what counted before, the part that it stands on is known."""
         known = {plan.id: place for place, plan in enumerate(self._chain)}
         new, missing = list[Plan](), None
@@ -120,7 +120,7 @@ class RecordedPlans:
         wanted = bisect_right(plans, until, key=_id) if until is not None else len(plans)
         if not wanted:
             return clock_of_replay(plan.created, base)
-        reaches = _Reaches(graph, context_of)
+        reaches = _Coverage(graph, context_of)
         last, ends = plans[wanted - 1], _ends(plan)
         if reaches(ends, _ends(last)):
             return clock_of_replay(last.time if reaches(_ends(last), ends) else plan.created, base)
@@ -152,7 +152,7 @@ def side_files_of(plan: Plan) -> set[Blob]:
 
 
 @dataclass(frozen=True)
-class _Reaches:
+class _Coverage:
     """Whether whoever has read up to some positions has read all that one at others has."""
 
     graph: Graph

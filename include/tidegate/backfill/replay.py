@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tidegate.backfill.line import OpenLine, told_if_discarded
+from tidegate.backfill.line import OpenBackfill, reporting_discarded
 from tidegate.errors import Rejected
 from tidegate.execution.loop import POLL_S, Observer, Schedule, run_checkpoints
 from tidegate.protocol.verdicts import REJECTED
@@ -20,20 +20,20 @@ _SAME_AGAIN = frozenset({"GATE_FAILED", REJECTED})
 """Its next checkpoint would have the same rows, and be judged in the same way."""
 
 
-def replay(line: OpenLine, sessions: SessionSource, schedule: Schedule, observer: Observer) -> list[Outcome]:
+def replay(line: OpenBackfill, sessions: SessionSource, schedule: Schedule, observer: Observer) -> list[Outcome]:
     """Make the line's checkpoints until it has read all that the pipeline has read by then, or as of the checkpoint at
     which it is to stop (`line.own.until`).
 
     schedule: says when to stop earlier, and how many failures to tolerate. Repeated, it continues.
     """
     outcomes: list[Outcome] = []
-    with told_if_discarded(line.live.ledger, line.name):
+    with reporting_discarded(line.live.ledger, line.name):
         _replay(line, sessions, schedule, observer, outcomes)
     return outcomes
 
 
 def _replay(
-    line: OpenLine, sessions: SessionSource, schedule: Schedule, observer: Observer, outcomes: list[Outcome]
+    line: OpenBackfill, sessions: SessionSource, schedule: Schedule, observer: Observer, outcomes: list[Outcome]
 ) -> None:
     schedule = replace(schedule, aligned=True, pause_after_failure_s=POLL_S, ends_at=_SAME_AGAIN)
     until_idle = replace(schedule, until_idle=True, checkpoints=None)
@@ -51,7 +51,7 @@ def _replay(
         _refuse_aborted(line, outcomes)
 
 
-def _refuse_aborted(line: OpenLine, outcomes: list[Outcome]) -> None:
+def _refuse_aborted(line: OpenBackfill, outcomes: list[Outcome]) -> None:
     last = outcomes[-1] if outcomes else None
     if last is not None and last.state == "aborted":
         raise Rejected(

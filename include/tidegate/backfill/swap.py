@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tidegate import seams
-from tidegate.backfill.line import OpenLine, changes_since, lagging_sources, told_if_discarded
-from tidegate.backfill.way_back import name_way_back
+from tidegate.backfill.line import OpenBackfill, changes_since, lagging_sources, reporting_discarded
+from tidegate.backfill.way_back import create_undo_savepoint
 from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.compatibility import planned_ranges
 from tidegate.checkpoint.planning import standing_ranges
@@ -31,7 +31,7 @@ from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.gates.base import memory_key
 from tidegate.gates.quarantine.table import QUARANTINE, QuarantineSink
-from tidegate.history.lines import rollbacks_of, view_from
+from tidegate.history.lines import find_rollbacks, view_from
 from tidegate.ledger.ledger import stamp
 from tidegate.lifecycle.rollback import pin, unpin
 from tidegate.lifecycle.rollback_proposal import Change, How, undecided_choices
@@ -54,17 +54,17 @@ from tidegate.records.records import (
     Position,
     Range,
     Rollback,
-    SwappedLine,
+    SwappedBackfill,
     TablePart,
 )
 from tidegate.state.record import StateTable
 from tidegate.state.table import StateSink
 
 __all__ = [
+    "CompletedSwap",
     "SwapProposal",
-    "SwappedIn",
     "examine_swap",
-    "hold_pipeline",
+    "pause_pipeline",
     "release_pipeline",
     "released_on_failure",
     "swap",
@@ -90,7 +90,7 @@ class SwapProposal:
 
 
 @dataclass(frozen=True)
-class SwappedIn:
+class CompletedSwap:
     """A swap that is decided."""
 
     id: int
@@ -101,7 +101,7 @@ class SwappedIn:
     error: TidegateError | None = None
 
 
-def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
+def examine_swap(line: OpenBackfill, choices: Mapping[str, How]) -> SwapProposal:
     """Return what a swap would do now. Touches nothing."""
     _, changes = changes_since(line.live, line.record.origin)
     changed = tuple(_chosen(change, choices) for change in changes)
@@ -110,7 +110,7 @@ def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
         problems += [*change.way.problems, *undecided_choices(change, choices)]
         if change.way.lacks:
             problems.append(f"table {change.table!r} lacks checkpoint {line.record.origin}: run the pipeline first")
-    problems += line.lost_by_hand()
+    problems += line.lost_manual_edits()
     head, base = line.head(), line.live.ledger.view().last_completed
     if head is None:
         problems.append("it has completed no checkpoint yet")
@@ -121,7 +121,7 @@ def examine_swap(line: OpenLine, choices: Mapping[str, How]) -> SwapProposal:
     return SwapProposal(head, base, changed, tuple(problems))
 
 
-def hold_pipeline(line: OpenLine, wait: Callable[[str], None], run: str = "") -> None:
+def pause_pipeline(line: OpenBackfill, wait: Callable[[str], None], run: str = "") -> None:
     """Let the pipeline plan nothing until the swap, and wait until what it has planned is decided. Repeatable.
 
     run: who swaps; by default this process. If that ends before the swap, anybody may lift the
@@ -140,7 +140,7 @@ def hold_pipeline(line: OpenLine, wait: Callable[[str], None], run: str = "") ->
         wait(_undecided_text(view, [entry.id for entry in still_open]))
 
 
-def _is_of_another(live: Coordinator, suspended: control.Suspended, run: str) -> bool:
+def _is_of_another(live: Coordinator, suspended: control.SuspensionState, run: str) -> bool:
     """Return whether the pipeline waits for an earlier attempt at the swap, so that anybody may lift that."""
     plan = live.ledger.plan(suspended.entry) if suspended.entry is not None else None
     if plan is None:
@@ -148,14 +148,14 @@ def _is_of_another(live: Coordinator, suspended: control.Suspended, run: str) ->
     return plan.run != run if run else abandoned_reason(plan) is not None
 
 
-def release_pipeline(line: OpenLine, why: str) -> None:
+def release_pipeline(line: OpenBackfill, why: str) -> None:
     """Let the pipeline plan again, if it waits for this backfill."""
     live = line.live
     control.lift(live.ledger, live.settings.tolerable_failed_checkpoints, holder(line), why)
 
 
 @contextlib.contextmanager
-def released_on_failure(line: OpenLine) -> Iterator[None]:
+def released_on_failure(line: OpenBackfill) -> Iterator[None]:
     """Whatever goes wrong in the block, before the swap is decided, lets the pipeline go its way again."""
     try:
         yield
@@ -165,7 +165,7 @@ def released_on_failure(line: OpenLine) -> Iterator[None]:
         raise
 
 
-def holder(line: OpenLine) -> str:
+def holder(line: OpenBackfill) -> str:
     """Return by whom the pipeline is suspended while it waits for the swap."""
     return f"{_HOLDER}{line.name}"
 
@@ -181,31 +181,31 @@ class _Act:
 
 
 def swap(
-    line: OpenLine,
+    line: OpenBackfill,
     *,
     by: str,
     choices: Mapping[str, How],
     reason: str = "",
     wait: Callable[[str], None],
     run: str = "",
-) -> SwappedIn:
+) -> CompletedSwap:
     """Swap the line in. It must have caught up. Repeated, it continues; a line is swapped in once.
 
     run: who swaps; by default this process. If that ends before the decision, the pipeline's next run aborts the entry.
     Raise Rejected, with every reason, if that is impossible. Then nothing has changed.
     """
     act = _Act(by, reason, run or new_run(), choices)
-    with told_if_discarded(line.live.ledger, line.name):
+    with reporting_discarded(line.live.ledger, line.name):
         return _swap(line, act, wait)
 
 
-def _swap(line: OpenLine, act: _Act, wait: Callable[[str], None]) -> SwappedIn:
+def _swap(line: OpenBackfill, act: _Act, wait: Callable[[str], None]) -> CompletedSwap:
     live, ledger = line.live, line.live.ledger
     for _ in range(_TRIES):
         progress = line.progress()
         view = view_from(ledger, progress)
-        control.refuse_for_good(ledger, view)
-        answer = lines.on_swap(view, progress, *rollbacks_of(ledger), _give_up(view))
+        control.refuse_after_final_cancel(ledger, view)
+        answer = lines.on_swap(view, progress, *find_rollbacks(ledger), _abandon_swap(view))
         if isinstance(answer, lines.Swapped):
             return _published(line, answer.id)
         line.own.refuse()
@@ -213,7 +213,7 @@ def _swap(line: OpenLine, act: _Act, wait: Callable[[str], None]) -> SwappedIn:
             live.abort(answer.id, answer.reason, answer.detail, counts=answer.counts)
         elif isinstance(answer, rules.Wait):
             wait(_undecided_text(view, answer.ids))
-        elif isinstance(answer, lines.FillUp):
+        elif isinstance(answer, lines.FillGap):
             _fill_up(line, view)
         elif isinstance(answer, rules.CreateEntry):
             created = _create(line, answer, view, act)
@@ -240,15 +240,15 @@ def _undecided_text(view: View, ids: Sequence[int]) -> str:
     return f"checkpoint {', '.join(map(str, ids))} {'is' if len(ids) == 1 else 'are'} not decided yet"
 
 
-def _fill_up(line: OpenLine, view: View) -> None:
+def _fill_up(line: OpenBackfill, view: View) -> None:
     """Take one number, so that the swap is above all of the line's: by suspending as it is, or for the backfill."""
     tolerable = line.live.settings.tolerable_failed_checkpoints
     why = "takes a number, so that the swap is above all of the backfill's"
-    standing = control.carried_on(view, tolerable) or Control(action="suspend", by=holder(line), reason=why)
+    standing = control.inherited_suspension(view, tolerable) or Control(action="suspend", by=holder(line), reason=why)
     control.create_entry_after(line.live.ledger, view, standing)
 
 
-def _give_up(view: View) -> dict[int, str]:
+def _abandon_swap(view: View) -> dict[int, str]:
     reasons = ((entry.id, abandoned_reason(entry.plan)) for entry in view.still_open())
     return {id: reason for id, reason in reasons if reason is not None}
 
@@ -269,7 +269,7 @@ class _Created:
     base: Entry | None
 
 
-def _create(line: OpenLine, answer: rules.CreateEntry, view: View, act: _Act) -> _Created | None:
+def _create(line: OpenBackfill, answer: rules.CreateEntry, view: View, act: _Act) -> _Created | None:
     """Copy what the entry is to name, pin what it rests on, and create it. None: the number was taken."""
     live, ledger = line.live, line.live.ledger
     proposal = examine_swap(line, act.choices)
@@ -300,7 +300,7 @@ def _create(line: OpenLine, answer: rules.CreateEntry, view: View, act: _Act) ->
     rollback = Rollback(
         target=line.record.origin,
         manifest=line.record.manifest,
-        line=SwappedLine(
+        line=SwappedBackfill(
             name=line.name,
             uid=line.record.uid,
             head=head.id,
@@ -310,7 +310,7 @@ def _create(line: OpenLine, answer: rules.CreateEntry, view: View, act: _Act) ->
         by=act.by,
         reason=act.reason,
         tables={change.table: change.restored for change in proposal.changes if change.restored is not None},
-        suspended=control.carried_on(view, live.settings.tolerable_failed_checkpoints, but=holder(line)),
+        suspended=control.inherited_suspension(view, live.settings.tolerable_failed_checkpoints, but=holder(line)),
     )
     sources = _sources(line, head)
     plan = _plan(line, answer, head, base, rollback, sources)
@@ -331,7 +331,7 @@ def _create(line: OpenLine, answer: rules.CreateEntry, view: View, act: _Act) ->
     return _Created(plan, _tables(line, proposal, head, base, brought), positions, base)
 
 
-def _decide(line: OpenLine, created: _Created) -> SwappedIn:
+def _decide(line: OpenBackfill, created: _Created) -> CompletedSwap:
     """Decide the swap. Its entry exists, so nothing below it changes any more; somebody may have aborted it."""
     ledger, plan = line.live.ledger, created.plan
     jobs = _acks(line, plan, created.base)
@@ -361,23 +361,23 @@ def _decide(line: OpenLine, created: _Created) -> SwappedIn:
     return _published(line, plan.id)
 
 
-def _published(line: OpenLine, id: int) -> SwappedIn:
+def _published(line: OpenBackfill, id: int) -> CompletedSwap:
     """Name the way back, and publish. Repeatable."""
     live, ledger = line.live, line.live.ledger
     plan = ledger.plan(id)
-    name = name_way_back(ledger, plan) if plan is not None else None
+    name = create_undo_savepoint(ledger, plan) if plan is not None else None
     release_pipeline(line, "swapped in")
     try:
         report = publish.publish_pending(live)
     except TidegateError as error:
-        return SwappedIn(id, name, None, error)
-    return SwappedIn(id, name, report)
+        return CompletedSwap(id, name, None, error)
+    return CompletedSwap(id, name, report)
 
 
 # -- what it brings ----------------------------------------------------------------------------------------
 
 
-def _copied(line: OpenLine, head: Entry, changes: tuple[Change, ...], number: int) -> dict[str, Payload]:
+def _copied(line: OpenBackfill, head: Entry, changes: tuple[Change, ...], number: int) -> dict[str, Payload]:
     """Copy what swap `number` is to name into the pipeline's own folders. Return, by table, what it brings."""
     live, own = line.live, line.own
     since = {change.table: change.way.to for change in changes}
@@ -400,7 +400,7 @@ def _copied(line: OpenLine, head: Entry, changes: tuple[Change, ...], number: in
             continue
         context, own_context = contexts[name], own_contexts[name]
         if isinstance(real, QuarantineSink):
-            asked = line.record.origin if _is_asked_about(line, name, real.gate) else None
+            asked = line.record.origin if _has_new_requests(line, name, real.gate) else None
             committable = real.bring_again(context, own_context, since=asked, number=number)
         else:
             committable = real.bring(sinking.sink, since.get(name), context, own_context)
@@ -409,19 +409,19 @@ def _copied(line: OpenLine, head: Entry, changes: tuple[Change, ...], number: in
     return brought
 
 
-def _is_asked_about(line: OpenLine, name: str, gate: str) -> bool:
+def _has_new_requests(line: OpenBackfill, name: str, gate: str) -> bool:
     """Return whether somebody has asked about rows of a quarantine since the line's origin."""
     then = _ranges_of_origin(line).get(name)
     after = then.end["request"] if then is not None and then.end is not None else 0
     return bool(line.live.ledger.requests(gate, after))
 
 
-def _ranges_of_origin(line: OpenLine) -> dict[str, Range]:
+def _ranges_of_origin(line: OpenBackfill) -> dict[str, Range]:
     target = line.live.ledger.plan(line.record.origin) if line.record.origin else None
     return standing_ranges(target, {}) if target is not None else {}
 
 
-def _copy_state(line: OpenLine, name: str, payload: Payload) -> None:
+def _copy_state(line: OpenBackfill, name: str, payload: Payload) -> None:
     table = typed.convert(line.own.ledger.unpack(payload), StateTable)
     options = line.live.place.options
     source, target = (state_location(pipeline.ledger.home, name, options) for pipeline in (line.own, line.live))
@@ -429,7 +429,7 @@ def _copy_state(line: OpenLine, name: str, payload: Payload) -> None:
 
 
 def _tables(
-    line: OpenLine, proposal: SwapProposal, head: Entry, base: Entry | None, brought: Mapping[str, Payload]
+    line: OpenBackfill, proposal: SwapProposal, head: Entry, base: Entry | None, brought: Mapping[str, Payload]
 ) -> dict[str, TablePart]:
     changes = {change.table: change for change in proposal.changes}
     before = base.manifest if base is not None else None
@@ -444,7 +444,7 @@ def _tables(
     return tables
 
 
-def _sources(line: OpenLine, head: Entry) -> dict[str, Range]:
+def _sources(line: OpenBackfill, head: Entry) -> dict[str, Range]:
     """Return the positions of the line's head; and where requests about quarantined rows stood at its origin, so that
     they are taken up again."""
     sources = {name: part for name, part in standing_ranges(head.plan, {}).items() if not name.startswith(QUARANTINE)}
@@ -452,13 +452,13 @@ def _sources(line: OpenLine, head: Entry) -> dict[str, Range]:
     return sources | then
 
 
-def _uncovered(line: OpenLine, proposal: SwapProposal) -> Iterator[str]:
+def _uncovered(line: OpenBackfill, proposal: SwapProposal) -> Iterator[str]:
     """Yield the sources of which the pipeline has read more than the line: one listing may lag behind another."""
     for name in lagging_sources(line, proposal.head, proposal.base):
         yield f"source {name!r}: the pipeline has read input that the backfill has not read yet: run it again"
 
 
-def _acks(line: OpenLine, plan: Plan, base: Entry | None) -> dict[str, Handle]:
+def _acks(line: OpenBackfill, plan: Plan, base: Entry | None) -> dict[str, Handle]:
     """Copy the acks of the line's head into the entry's folder, with the memory that gates have in the pipeline: what
     comes next is of its size. Existing acks count."""
     head = line.head()
@@ -499,7 +499,7 @@ def _acks(line: OpenLine, plan: Plan, base: Entry | None) -> dict[str, Handle]:
 
 
 def _plan(
-    line: OpenLine,
+    line: OpenBackfill,
     answer: rules.CreateEntry,
     head: Entry,
     base: Entry | None,
@@ -533,7 +533,7 @@ def _plan(
     )
 
 
-def _states_of_hooks(line: OpenLine, base: Entry | None) -> dict[str, Json]:
+def _states_of_hooks(line: OpenBackfill, base: Entry | None) -> dict[str, Json]:
     """Return what hooks get back after the swap: positions stand where the pipeline's last checkpoint left them, so
     that is whose states they are, but for a hook that is to begin again at the line's origin."""
     last = base.plan.hooks if base is not None else {}

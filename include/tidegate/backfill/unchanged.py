@@ -61,11 +61,11 @@ def may_differ(live: Coordinator, recorded: RecordedPlans, cuts: Cuts) -> Iterat
     plans = recorded.counting()
     if cuts == "own":
         for stage in live.graph.stages:
-            by_cuts = _by_cuts(stage)
+            by_cuts = _depends_on_cuts(stage)
             if by_cuts:
                 yield f"{by_cuts[0]}: {'; '.join(by_cuts[1])}"
     else:
-        passed = [plan.id for plan in plans if plan.overtaking is not None and _went_past(live, plan)]
+        passed = [plan.id for plan in plans if plan.overtaking is not None and _has_passed(live, plan)]
         if passed:
             yield f"checkpoint {_listed(passed)} went past a busy job, which then took more at once; no backfill does"
     asked = [
@@ -97,7 +97,7 @@ def _requests_that_own_cuts_leave(live: Coordinator, recorded: RecordedPlans) ->
                 )
 
 
-def _by_cuts(stage: object) -> tuple[str, list[str]] | None:
+def _depends_on_cuts(stage: object) -> tuple[str, list[str]] | None:
     if isinstance(stage, OperatorNode) and stage.operator.by_cuts:
         return stage.title, stage.operator.by_cuts
     if isinstance(stage, GateNode) and stage.gate.by_cuts:
@@ -105,7 +105,7 @@ def _by_cuts(stage: object) -> tuple[str, list[str]] | None:
     return None
 
 
-def _went_past(live: Coordinator, plan: Plan) -> bool:
+def _has_passed(live: Coordinator, plan: Plan) -> bool:
     entry = live.ledger.entry(plan.id)
     return entry is not None and entry.manifest is not None and bool(entry.manifest.in_flight)
 

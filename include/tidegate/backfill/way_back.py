@@ -11,7 +11,7 @@ from tidegate.lifecycle import savepoint
 from tidegate.records.names import LONGEST_NAME
 from tidegate.records.records import Plan
 
-__all__ = ["name_way_back", "next_name"]
+__all__ = ["create_undo_savepoint", "next_name"]
 
 
 def next_name(ledger: Ledger, line: str) -> str:
@@ -20,7 +20,7 @@ def next_name(ledger: Ledger, line: str) -> str:
     return next(name for name in _names(line) if name not in taken)
 
 
-def name_way_back(ledger: Ledger, swap: Plan) -> str | None:
+def create_undo_savepoint(ledger: Ledger, swap: Plan) -> str | None:
     """Name the checkpoint that a decided swap follows, if it has no such name yet. Return the name; None: there is no
     such checkpoint, or it could not be named. Repeatable, by anybody."""
     assert swap.rollback is not None

@@ -26,9 +26,9 @@ __all__ = [
     "awaits_person",
     "carry",
     "deadline",
+    "hold_text",
     "pending_approvals_text",
     "sync_answers",
-    "told_more",
 ]
 
 HELD = "HELD"
@@ -137,7 +137,7 @@ def pending_approvals_text(view: View, ids: Iterable[int], command: Callable[[in
     return "; ".join(texts)
 
 
-def told_more(entry: Entry) -> str:
+def hold_text(entry: Entry) -> str:
     """Describe the rules that hold an entry, and what happens if nobody answers."""
     texts = []
     for holding in unanswered(entry):

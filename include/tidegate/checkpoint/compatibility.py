@@ -50,9 +50,9 @@ __all__ = [
     "declaration_of",
     "decline",
     "declined_error",
+    "find_unused_hooks",
+    "find_unused_states",
     "growing",
-    "hooks_left_behind",
-    "left_behind",
     "may_lose",
     "planned_ranges",
     "refusals",
@@ -86,7 +86,7 @@ def refusals(
     yield from _lost_states(graph, config, base, memory)
     yield from _lost_gates(graph, config, base)
     yield from _lost_hooks(graph, config, base)
-    yield from _other_groups(graph, config, base)
+    yield from _refuse_other_groups(graph, config, base)
     yield from _raised(lambda: refuse_other_meanings(graph, memory, base.id))
     with_state = {_operator_of(name) for name in base.plan.commits if name.startswith(STATE)}
     started = {_operator_of(name) for ack in acks for name in ack.states} if not base.open else with_state
@@ -115,9 +115,9 @@ def refuse(errors: Sequence[Invalid], id: int) -> None:
 def check(pipeline: PipelineContext, base: Entry, changes: Sequence[SourceChange] = ()) -> list[TidegateError]:
     """Return all problems, including those that a trigger or a publisher finds before or after planning."""
     graph, config = pipeline.graph, pipeline.settings.record()
-    errors: list[TidegateError] = list(_other_kind(graph, base))
+    errors: list[TidegateError] = list(_refuse_other_kind(graph, base))
     errors += refusals(graph, pipeline.ledger, config, base, changes)
-    return [*errors, *check_alone(pipeline), *_other_tables(pipeline, base), *_owed_to_removed(pipeline, base)]
+    return [*errors, *check_alone(pipeline), *_find_moved_tables(pipeline, base), *_owed_to_removed(pipeline, base)]
 
 
 def check_alone(pipeline: PipelineContext) -> list[TidegateError]:
@@ -144,8 +144,8 @@ def additions(graph: Graph, base: Entry, changes: Sequence[SourceChange] = ()) -
     lines += [f"sink {name} is gone: its table stays as it is" for name in removed_sinks]
     removed = sorted(sources - set(graph.sources))
     lines += [f"source {name} is gone: it is not known any more how far it was read" for name in removed]
-    lines += [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in left_behind(graph, base)]
-    return lines + [f"the state of hook {name} is left behind" for name in hooks_left_behind(graph, base)]
+    lines += [f"state {name.removeprefix(STATE)} is left behind, as it is" for name in find_unused_states(graph, base)]
+    return lines + [f"the state of hook {name} is left behind" for name in find_unused_hooks(graph, base)]
 
 
 def growing(graph: Graph) -> list[str]:
@@ -166,16 +166,16 @@ def growing(graph: Graph) -> list[str]:
     for stage in graph.operators:
         if stage.operator.note is not None:
             warnings.append(f"{stage.title}: {stage.operator.note}")
-        if stage.keeps_state and (values := stage.operator.keeps_of_a_key) is not None:
+        if stage.keeps_state and (values := stage.operator.unbounded_state_per_key) is not None:
             advice = "if one always gets rows with new values, use approx_count_distinct"
             warnings.append(f"{stage.title} keeps {values} until its key is forgotten: {advice}")
-        if not stage.keeps_state or (kept := stage.operator.keeps_for_ever) is None:
+        if not stage.keeps_state or (kept := stage.operator.unbounded_state) is None:
             continue
         why = "its input replaces rows" if graph.updating.intersection(stage.inputs) else needed.get(stage.name)
         if why is not None:
             advice = f"it cannot have state_ttl, because {why}; use windows, or keys whose number is bounded"
         else:
-            advice = f"with {stage.operator.forgets_with}, what has not changed for that long is dropped"
+            advice = f"with {stage.operator.how_to_bound_state}, what has not changed for that long is dropped"
         warnings.append(f"{stage.title} permanently keeps {kept}: {advice}")
     return warnings
 
@@ -340,14 +340,14 @@ def planned_ranges(base: Entry | None, changes: Sequence[SourceChange] = ()) -> 
 # -- the reasons -------------------------------------------------------------------------------------------
 
 
-def left_behind(graph: Graph, base: Entry) -> list[str]:
+def find_unused_states(graph: Graph, base: Entry) -> list[str]:
     """Return the states of the base whose operators the code no longer has. Those that the graph had put in front of
     sinks do not count: they come and go with what the sinks need."""
     gone = (name for name in base.plan.commits if name.startswith(STATE) and name not in graph.tables)
     return sorted(name for name in gone if name.rpartition(".")[2] not in IMPLIED)
 
 
-def hooks_left_behind(graph: Graph, base: Entry) -> list[str]:
+def find_unused_hooks(graph: Graph, base: Entry) -> list[str]:
     """Return the hooks whose state the base has, and the next plan would not have. A hook that stored nothing loses
     nothing."""
     if graph.hooks_elsewhere:
@@ -363,7 +363,7 @@ def _operator_of(state: str) -> str:
 
 def _lost_states(graph: Graph, config: Json, base: Entry, memory: Mapping[str, Json]) -> Iterator[Invalid]:
     """Refuse if an operator with state is gone or has another uid, unless its state may be left behind."""
-    lost = left_behind(graph, base)
+    lost = find_unused_states(graph, base)
     if not lost or may_lose(config):
         return
     declared = [stage for stage in graph.operators if not stage.operator.implied]
@@ -403,7 +403,7 @@ def _lost_gates(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
 def _lost_hooks(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
     """Refuse if a hook with state is gone or has another name, or stores nothing any more, unless its state may be left
     behind: what it stands for outside could never be restored to that checkpoint again."""
-    lost = hooks_left_behind(graph, base)
+    lost = find_unused_hooks(graph, base)
     if not lost or may_lose(config):
         return
     new = [hook.name for hook in graph.hooks if hook.on_trigger is not None and hook.name not in base.plan.hooks]
@@ -425,7 +425,7 @@ def may_lose(config: Json) -> bool:
     return bool(config.get("allow_non_restored_state", False))
 
 
-def _other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
+def _refuse_other_groups(graph: Graph, config: Json, base: Entry) -> Iterator[Invalid]:
     """Refuse if keys would be hashed into another number of groups than when their state began."""
     before = base.plan.config.get("max_parallelism", DEFAULT_GROUPS)
     now = config.get("max_parallelism", DEFAULT_GROUPS)
@@ -443,7 +443,7 @@ def _sources(
 ) -> Iterator[Invalid]:
     """Refuse if a source is gone, or its position means nothing to it."""
     declared = planned_ranges(base, changes)
-    if still_there := list(_still_there(graph, base, changes, declared)):
+    if still_there := list(_refuse_lost_source(graph, base, changes, declared)):
         yield from still_there  # code from before the change: all else follows from that
         return
     removed = sorted(set(declared) - set(graph.sources))
@@ -479,7 +479,7 @@ def _sources(
             )
 
 
-def _still_there(
+def _refuse_lost_source(
     graph: Graph, base: Entry, changes: Sequence[SourceChange], declared: Mapping[str, Range]
 ) -> Iterator[Invalid]:
     """Refuse a source that was moved or dropped since the base, and that the code still has: it would begin anew, and
@@ -517,7 +517,7 @@ def _in_flight(graph: Graph, base: Entry) -> Iterator[Invalid]:
             )
 
 
-def _other_kind(graph: Graph, base: Entry) -> Iterator[Invalid]:
+def _refuse_other_kind(graph: Graph, base: Entry) -> Iterator[Invalid]:
     from tidegate.checkpoint.intervals import refuse_other_kind
 
     yield from _raised(lambda: refuse_other_kind(graph, View((base,))))
@@ -527,7 +527,7 @@ def _check_target(pipeline: PipelineContext, name: str) -> None:
     pipeline.graph.tables[name].sink.check(pipeline.context(name))
 
 
-def _other_tables(pipeline: PipelineContext, base: Entry) -> Iterator[TidegateError]:
+def _find_moved_tables(pipeline: PipelineContext, base: Entry) -> Iterator[TidegateError]:
     """Find sinks whose target is not the table to which they published before."""
     if pipeline.ledger.published(base.id) is None:
         return

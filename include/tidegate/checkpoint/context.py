@@ -28,7 +28,7 @@ from tidegate.sources.base import SourceContext
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["CheckpointSettings", "GiveUp", "PipelineContext", "decision"]
+__all__ = ["AbandonCheck", "CheckpointSettings", "PipelineContext", "decision"]
 
 
 class CheckpointSettings(Protocol):
@@ -51,7 +51,7 @@ class CheckpointSettings(Protocol):
     def record(self) -> Json: ...
 
 
-GiveUp = Callable[[Plan], str | None]
+AbandonCheck = Callable[[Plan], str | None]
 """Called with the plan of each open entry of another run. Returns a reason to abort it, or None to leave it alone."""
 
 

@@ -29,21 +29,21 @@ __all__ = [
     "FINISHED",
     "STATE_AFTER",
     "STOPPED",
-    "Suspended",
+    "SuspensionState",
+    "abort_open",
     "busy",
     "cancel",
-    "carried_on",
     "check_resume",
     "create_entry_after",
-    "end_open",
+    "final_cancel",
     "finished",
-    "for_good",
     "held",
+    "inherited_suspension",
+    "is_quarantining_all",
     "lift",
     "lift_abandoned",
-    "quarantines_all",
     "refuse",
-    "refuse_for_good",
+    "refuse_after_final_cancel",
     "refuse_suspended",
     "resume",
     "stop",
@@ -77,7 +77,7 @@ STOPPED = "STOPPED"
 
 
 @dataclass(frozen=True)
-class Suspended:
+class SuspensionState:
     """No checkpoint may be planned."""
 
     by: str
@@ -92,7 +92,7 @@ class Suspended:
     """The entry of the act that caused it."""
 
 
-def suspended(view: View, tolerable: int) -> Suspended | None:
+def suspended(view: View, tolerable: int) -> SuspensionState | None:
     """T4: return the suspension at the end of the log, if there is one. No entry is planned after a suspension.
 
     Failures count from the last completed checkpoint on, or from the last resumption. A rejected checkpoint suspends at
@@ -101,30 +101,30 @@ def suspended(view: View, tolerable: int) -> Suspended | None:
     failed: list[Entry] = []
     for entry in reversed(view.entries):
         if entry.rollback is not None and not entry.aborted and entry.rollback.suspended is not None:
-            return _suspended_by(entry.rollback.suspended, entry.id)
+            return _suspension_from(entry.rollback.suspended, entry.id)
         if entry.control is not None and entry.control.action == "resume":
             break
         if entry.control is not None and entry.control.source is None:
-            return _suspended_by(entry.control, entry.id)
+            return _suspension_from(entry.control, entry.id)
         if entry.completed:
             drain = entry.plan.drain
             if drain is not None:
-                return Suspended(drain.by, drain.reason, action="drain")
+                return SuspensionState(drain.by, drain.reason, action="drain")
             break
         if entry.decision is not None and entry.decision.counts:
             failed.append(entry)
         if entry.decision is not None and entry.decision.reason == REJECTED:
             author = f"the rejection of checkpoint {entry.id}"
-            return Suspended(author, entry.decision.detail, rejected=entry.id)
+            return SuspensionState(author, entry.decision.detail, rejected=entry.id)
     if len(failed) <= tolerable:
         return None
     decision = failed[0].decision
     assert decision is not None
     why = f"{decision.reason}: {decision.detail}" if decision.detail else decision.reason
-    return Suspended("", why, tuple(entry.id for entry in reversed(failed)))
+    return SuspensionState("", why, tuple(entry.id for entry in reversed(failed)))
 
 
-def carried_on(view: View, tolerable: int, but: str = "") -> Control | None:
+def inherited_suspension(view: View, tolerable: int, but: str = "") -> Control | None:
     """Return the suspension that stays in force after a rollback or a swap: nothing lifts it but a person.
 
     A drain is no act: the checkpoint that is returned to shows whether it holds. but: whose suspension is lifted.
@@ -154,15 +154,15 @@ def draining(view: View) -> Drain | None:
     return None
 
 
-def for_good(view: View) -> Entry | None:
+def final_cancel(view: View) -> Entry | None:
     """Return the entry that cancelled the pipeline for good, if there is one: it is the last entry."""
     return next((e for e in reversed(view.entries) if e.control is not None and e.control.final), None)
 
 
-def _suspended_by(control: Control, entry: int) -> Suspended:
+def _suspension_from(control: Control, entry: int) -> SuspensionState:
     action = control.action
     assert action in ("suspend", "stop", "cancel")
-    return Suspended(control.by, control.reason, action=action, entry=entry)
+    return SuspensionState(control.by, control.reason, action=action, entry=entry)
 
 
 def suspend(ledger: Ledger, by: str, reason: str, run: str = "") -> int:
@@ -216,15 +216,15 @@ def cancel(ledger: Ledger, by: str, reason: str, *, final: bool = False) -> tupl
     final: for good. Nobody can resume the pipeline, and lifecycle/cancel.py cleans up after it. A second call continues
     an interrupted one. Refused while there is a backfill, which could never be swapped in any more.
     """
-    already = for_good(ledger.view()) if final else None
+    already = final_cancel(ledger.view()) if final else None
     if final and already is None:
-        refuse_lines(ledger)
+        refuse_backfills(ledger)
     act = Control(action="cancel", by=by, reason=reason, final=final)
     id = already.id if already is not None else _create_entry_for(ledger, act)
-    return id, end_open(ledger, id, by)
+    return id, abort_open(ledger, id, by)
 
 
-def refuse_lines(ledger: Ledger) -> None:
+def refuse_backfills(ledger: Ledger) -> None:
     """Raise Rejected if the pipeline has a backfill, or one that was broken off just as it began."""
     pinned = [pin.owner.removeprefix("line-") for pin in ledger.pins() if pin.kind == "line"]
     names = sorted({*pinned, *(line.name for line in ledger.lines())})
@@ -237,7 +237,7 @@ def refuse_lines(ledger: Ledger) -> None:
         )
 
 
-def end_open(ledger: Ledger, id: int, by: str) -> tuple[int, ...]:
+def abort_open(ledger: Ledger, id: int, by: str) -> tuple[int, ...]:
     """Abort all open checkpoints of a pipeline that entry `id` has cancelled. Return those aborted by this call."""
     aborted = set()
     while open_ones := [entry.id for entry in ledger.view(reach=id).still_open()]:
@@ -266,7 +266,7 @@ def resume(
 
 def check_resume(ledger: Ledger, view: View, *, after_end: bool, quarantine_all: bool) -> bool:
     """Raise Rejected if the pipeline cannot be resumed so. Return whether there is anything to resume."""
-    refuse_for_good(ledger, view)
+    refuse_after_final_cancel(ledger, view)
     if suspended(view, tolerable=0) is None and draining(view) is None:
         return False
     if quarantine_all and not _rejected(view):
@@ -297,7 +297,7 @@ def _rejected(view: View) -> bool:
     return False
 
 
-def quarantines_all(view: View) -> bool:
+def is_quarantining_all(view: View) -> bool:
     """Return whether the next checkpoint quarantines rows that a gate would hold.
 
     True if that was chosen at the last resumption, and no plan since that may still count has done so. Derived from the
@@ -311,9 +311,9 @@ def quarantines_all(view: View) -> bool:
     return False
 
 
-def refuse_for_good(ledger: Ledger, view: View) -> None:
+def refuse_after_final_cancel(ledger: Ledger, view: View) -> None:
     """Raise Rejected if the pipeline was cancelled for good: only its savepoints remain, and these can be forked."""
-    last = for_good(view)
+    last = final_cancel(view)
     if last is None or last.control is None:
         return
     why = f": {last.control.reason}" if last.control.reason else ""
@@ -328,7 +328,7 @@ def refuse_for_good(ledger: Ledger, view: View) -> None:
 
 def refuse_suspended(pipeline: PipelineContext, view: View) -> None:
     """T4: raise Rejected if the log just listed ends suspended. A later suspension takes the id that the plan needs."""
-    refuse_for_good(pipeline.ledger, view)
+    refuse_after_final_cancel(pipeline.ledger, view)
     suspension = suspended(view, pipeline.settings.tolerable_failed_checkpoints)
     if suspension is None:
         return
@@ -422,7 +422,7 @@ def _create_entry_for(ledger: Ledger, control: Control, run: str = "") -> int:
     reach: int | None = None
     while True:
         view = ledger.view(reach=reach)
-        refuse_for_good(ledger, view)
+        refuse_after_final_cancel(ledger, view)
         reach = view.last_id + 1
         if create_entry_after(ledger, view, control, run):
             return reach

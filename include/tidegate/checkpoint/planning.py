@@ -16,8 +16,8 @@ from tidegate.checkpoint.compatibility import (
     check_gates,
     check_targets,
     declined_error,
-    hooks_left_behind,
-    left_behind,
+    find_unused_hooks,
+    find_unused_states,
     planned_ranges,
     refusals,
     refuse,
@@ -30,7 +30,7 @@ from tidegate.config.keys import KEYS, MODES
 from tidegate.errors import Corrupt, Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.event_time import too_far_ahead
+from tidegate.pipeline.graph.event_time import sources_too_far_ahead
 from tidegate.pipeline.graph.graph import Graph, OperatorNode, SourceNode
 from tidegate.pipeline.graph.meaning import sources_under_new_names
 from tidegate.pipeline.graph.nodes import GateNode
@@ -55,7 +55,7 @@ from tidegate.records.records import (
 )
 from tidegate.records.source_time import partition_of
 
-__all__ = ["CheckpointOptions", "Plans", "standing_at", "standing_ranges"]
+__all__ = ["CheckpointOptions", "Plans", "empty_range_at", "standing_ranges"]
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ class Plans:
             interval=interval.record if interval is not None else None,
             by_interval=self.graph.by_interval,
             by_hand=special.by_hand,
-            quarantine_all=control.quarantines_all(view) or (repeats is not None and repeats.quarantine_all),
+            quarantine_all=control.is_quarantining_all(view) or (repeats is not None and repeats.quarantine_all),
             reach=None if self.graph.by_interval else _reach(base, interval),
             sources=sources,
             source_changes=list(changes),
@@ -173,9 +173,9 @@ class Plans:
             raise control.busy((base.id,), "it must be published before the commit mode changes")  # or older rows win
         if base.open and base.overtakable and base.plan.code_fingerprint != self.graph.code_fingerprint():
             raise control.busy((base.id,), "the code has changed, and its rows between jobs are not all read yet")
-        for name in left_behind(self.graph, base):
+        for name in find_unused_states(self.graph, base):
             log.warning("State %s is left behind with checkpoint %s: its operator is gone", name, base.id)
-        for name in hooks_left_behind(self.graph, base):
+        for name in find_unused_hooks(self.graph, base):
             log.warning("The state of hook %s is left behind with checkpoint %s", name, base.id)
         try:
             refuse(list(refusals(self.graph, self.ledger, config, base, changes)), base.id)
@@ -219,7 +219,7 @@ class Plans:
             for name, kind in declared.items():
                 at = self.pipeline.beginning(view, base, name) if ranges[name].end is None else None
                 if at is not None:
-                    ranges[name] = standing_at(kind, at)
+                    ranges[name] = empty_range_at(kind, at)
             return {name: part for name, part in ranges.items() if name in declared or name.startswith(QUARANTINE)}
         starts = planned_ranges(base, changes)
         paces = {name: self._pace(s, view, base) for name, s in self.graph.sources.items()}
@@ -230,11 +230,15 @@ class Plans:
             if start is None and not self.graph.by_interval:
                 start = self._beginning(sourcing, id, view, base)
             sources[name] = self._range(sourcing, start, interval, paces[name])
-            if sourcing.bounded and not sources[name].empty and (ended := _ended_by(view, base, name)) is not None:
+            if (
+                sourcing.bounded
+                and not sources[name].empty
+                and (ended := _last_exhausted_by(view, base, name)) is not None
+            ):
                 raise _has_grown(name, sources[name], ended)
         with_input = [name for name, part in sources.items() if not part.empty]
         reached = _event_times(view, base, self.graph.sources, changes)
-        for name, slowest in too_far_ahead(self.graph.sources, reached, with_input).items():
+        for name, slowest in sources_too_far_ahead(self.graph.sources, reached, with_input).items():
             summary = f"waits for {slowest!r}, which is at {reached[slowest]:%Y-%m-%d %H:%M:%S} UTC"
             sources[name] = msgspec.structs.replace(_standing(sources[name].kind, starts.get(name)), summary=summary)
         return sources | plan_requests(self.graph, self.ledger, self.place, view, base)
@@ -325,10 +329,10 @@ class Plans:
         )
 
 
-def _ended_by(view: View, base: Entry | None, name: str) -> int | None:
+def _last_exhausted_by(view: View, base: Entry | None, name: str) -> int | None:
     """Return the last checkpoint below that asked the source for input, if there was none. None: there was some."""
     while base is not None and (part := base.plan.sources.get(name)) is not None:
-        if part.at_its_end:
+        if part.is_exhausted:
             return base.id
         if not part.empty:
             return None
@@ -389,7 +393,7 @@ def standing_ranges(
     return {name: _standing(kind, before.get(name)) for name, kind in kinds.items()}
 
 
-def standing_at(kind: str, at: Json | None) -> Range:
+def empty_range_at(kind: str, at: Json | None) -> Range:
     """Return a range that reads nothing there."""
     return Range(kind=kind, start=at, end=at, splits=Payload(data={}), empty=True, more=True)
 
@@ -397,7 +401,7 @@ def standing_at(kind: str, at: Json | None) -> Range:
 def _standing(kind: str, before: Range | None) -> Range:
     """Return a range that reads nothing, and keeps the observations of its pace."""
     if before is None:
-        return standing_at(kind, None)
+        return empty_range_at(kind, None)
     return Range(
         kind=kind,
         start=before.end,

@@ -15,8 +15,8 @@ import msgspec
 from tidegate import seams
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine.forecast import Forecast, forecast
-from tidegate.gates.quarantine.reader import SetAside, open_quarantine
-from tidegate.gates.quarantine.returning import TakesUntil
+from tidegate.gates.quarantine.reader import QuarantinedRows, open_quarantine
+from tidegate.gates.quarantine.returning import LateLimit
 from tidegate.gates.quarantine.table import IN_PLACE, QUARANTINE, REPEATED, QuarantineSink, quarantine_name
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.pipeline.graph.graph import Graph
@@ -141,7 +141,7 @@ def _for_next_plan(new: Sequence[Request]) -> list[Request]:
     return [each for each in new if each.action != "withdraw" and not each.in_place and each.number not in withdrawn]
 
 
-def expected_effect(ledger: Ledger, quarantine: SetAside, request: Request) -> Forecast:
+def expected_effect(ledger: Ledger, quarantine: QuarantinedRows, request: Request) -> Forecast:
     """Return what a request to release would do, as far as the last checkpoint tells."""
     ids = reversed(ledger.ids())
     for entry in (entry for id in ids if (entry := ledger.entry(id)) is not None and not entry.aborted):
@@ -151,7 +151,7 @@ def expected_effect(ledger: Ledger, quarantine: SetAside, request: Request) -> F
             continue
         marks = {name: value for ack in acks for name, value in ack.memory.items() if name.endswith(".watermark")}
         found = [(each, marks.get(f"{each.operator}.watermark")) for each in verdict.behind]
-        takers = [TakesUntil(each, typed.convert(mark["at"], datetime) if mark else None) for each, mark in found]
+        takers = [LateLimit(each, typed.convert(mark["at"], datetime) if mark else None) for each, mark in found]
         return forecast(quarantine, request, takers)
     return Forecast(quarantine.count(request))
 
@@ -247,7 +247,7 @@ def repeat_requests(
                 repeated = {"home": live.home, "table": asked["table"], "since": live.since}
                 splits |= {"requests": asked["requests"], "table": own, REPEATED: repeated}
                 end, summary = part.end or end, [part.summary]
-            in_place = _in_place_at(gated.name, recorded.id, place, live)
+            in_place = _in_place_requests(gated.name, recorded.id, place, live)
             if in_place:
                 table = sink.source(live.home).plan(None, SourceContext(graph.name, name, place, ledger)).splits
                 requests = [msgspec.to_builtins(request) for request in in_place]
@@ -271,7 +271,7 @@ def repeat_requests(
     return ranges
 
 
-def _in_place_at(gate: str, checkpoint: int, place: Place, live: LiveQuarantine) -> list[Request]:
+def _in_place_requests(gate: str, checkpoint: int, place: Place, live: LiveQuarantine) -> list[Request]:
     """Return the requests for rows to be let out in place that a checkpoint of the pipeline has held back."""
     asked = [each for each in live.in_place.get(gate, ()) if not each.checkpoints or checkpoint in each.checkpoints]
     quarantine = open_quarantine(live.home, gate, place.options) if asked else None
@@ -280,7 +280,7 @@ def _in_place_at(gate: str, checkpoint: int, place: Place, live: LiveQuarantine)
     return [each for each in asked if _selects_any(quarantine, each, checkpoint)]
 
 
-def _selects_any(quarantine: SetAside, request: Request, checkpoint: int) -> bool:
+def _selects_any(quarantine: QuarantinedRows, request: Request, checkpoint: int) -> bool:
     return quarantine.count(msgspec.structs.replace(request, checkpoints=[checkpoint]), settled=True) > 0
 
 

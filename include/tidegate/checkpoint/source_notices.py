@@ -19,19 +19,19 @@ from tidegate.sources.base import Source
 if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
 
-__all__ = ["release_unneeded", "tell_completed"]
+__all__ = ["notify_sources", "release_unneeded"]
 
 log = logging.getLogger(__name__)
 
 
-def tell_completed(pipeline: PipelineContext) -> None:
+def notify_sources(pipeline: PipelineContext) -> None:
     """Tell each source that asks for it the position that the last completed checkpoint has reached."""
     sources = [name for name, source in _sources(pipeline) if type(source).completed is not Source.completed]
     last = pipeline.ledger.view().last_completed if sources else None
     if last is None:
         return
     for name, end in _ends(last, sources):
-        with _told_in_the_log(name, f"checkpoint {last.id} is completed"):
+        with _logging_failures(name, f"checkpoint {last.id} is completed"):
             pipeline.graph.sources[name].source.completed(end, pipeline.source_context(name))
 
 
@@ -42,12 +42,12 @@ def release_unneeded(pipeline: PipelineContext) -> None:
     if oldest is None:
         return
     for name, end in _ends(oldest, sources):
-        with _told_in_the_log(name, f"nothing before checkpoint {oldest.id} is needed any more"):
+        with _logging_failures(name, f"nothing before checkpoint {oldest.id} is needed any more"):
             pipeline.graph.sources[name].source.release(end, pipeline.source_context(name))
 
 
 @contextlib.contextmanager
-def _told_in_the_log(source: str, notice: str) -> Iterator[None]:
+def _logging_failures(source: str, notice: str) -> Iterator[None]:
     try:
         yield
     except TidegateError as error:

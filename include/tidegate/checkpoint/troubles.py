@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tidegate import seams
-from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, name_of, quoted_by
+from tidegate.errors import Fenced, Invalid, Rejected, TidegateError, name_of, quoted_text
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.protocol import rules
 from tidegate.protocol.view import View
@@ -48,7 +48,7 @@ def unforeseen(error: Exception, *, sees_rows: bool) -> TidegateError:
         name_of(error) if sees_rows else f"{type(error).__name__}{': ' if message else ''}{message}",
         help="the log of the task that met it shows where; correct what it names. It is tried again as `restart` says",
         reason="UNFORESEEN",
-        quoted=quoted_by(error),
+        quoted=quoted_text(error),
     )
     invalid.__cause__ = error
     return invalid

@@ -68,7 +68,7 @@ COMMANDS = {
 }
 
 
-class _Wrong(Exception):
+class _UsageError(Exception):
     """The command line cannot be understood. Carries the usage to print."""
 
     def __init__(self, message: str, usage: str) -> None:
@@ -84,7 +84,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**options, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        raise _Wrong(message, self.format_usage())
+        raise _UsageError(message, self.format_usage())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with _clean_stdout(out):
             return _run(arguments, out)
-    except _Wrong as wrong:
+    except _UsageError as wrong:
         out.document({"error": {"kind": "usage", "reason": "USAGE", "what": str(wrong), "expected": "", "help": ""}})
         print(clean(wrong.usage), end="", file=sys.stderr)
         out.problem(f"{wrong}\n  Help: `tidegate --help`, or COMMAND --help, shows examples")

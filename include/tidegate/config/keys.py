@@ -191,12 +191,12 @@ def _entry(value: object) -> str:
 def _label(value: object) -> str:
     """Accept the name of something in Airflow."""
     text = _text(value)
-    if len(text) > LONGEST_LABEL or text != text.strip():
+    if len(text) > MAX_LABEL_LENGTH or text != text.strip():
         raise Bad
     return text
 
 
-LONGEST_LABEL = 256
+MAX_LABEL_LENGTH = 256
 """The longest name of a pool, a queue or an executor that Airflow's database takes."""
 
 JOB_OPTIONS: Mapping[str, tuple[str, Callable[[object], Any]]] = {

@@ -36,7 +36,7 @@ _PLAIN_KEYS = frozenset(key.name for key in KEYS.values() if not key.table)
 
 
 @dataclass(frozen=True)
-class _Given:
+class _LayeredValue:
     """One configured value, with its key and the layer that it comes from."""
 
     key: str
@@ -59,7 +59,7 @@ def load_settings(
     problems: list[str] = []
     folder = Path(start or Path.cwd()).absolute()
     file = next((above / FILE_NAME for above in (folder, *folder.parents) if (above / FILE_NAME).is_file()), None)
-    values_by_layer: list[_Given] = []
+    values_by_layer: list[_LayeredValue] = []
     for layer in (
         _from_file(file, problems),
         _from_environment(os.environ if env is None else env, problems),
@@ -79,7 +79,7 @@ def load_settings(
     return _settings(values, origins, file.parent if file else folder)
 
 
-def _from_file(file: Path | None, problems: list[str]) -> Iterable[_Given]:
+def _from_file(file: Path | None, problems: list[str]) -> Iterable[_LayeredValue]:
     if file is None:
         return []
     try:
@@ -108,7 +108,7 @@ def _line_numbers(text: str) -> dict[str, int]:
     return lines
 
 
-def _from_environment(env: Mapping[str, str], problems: list[str]) -> Iterable[_Given]:
+def _from_environment(env: Mapping[str, str], problems: list[str]) -> Iterable[_LayeredValue]:
     variables = {key.variable: key for key in KEYS.values()}
     for name in sorted(env):
         if not name.startswith(ENV_PREFIX) or name in OTHER_VARIABLES:
@@ -118,12 +118,12 @@ def _from_environment(env: Mapping[str, str], problems: list[str]) -> Iterable[_
             near = _did_you_mean(name, sorted({*variables, *OTHER_VARIABLES}), ENV_PREFIX)
             problems.append(f"{name} is no setting of tidegate{near}; unset or rename it")
         elif not key.table:
-            yield _Given(key.name, env[name], name)
+            yield _LayeredValue(key.name, env[name], name)
         else:
             yield from _table_from_json(key, env[name], problems)
 
 
-def _table_from_json(key: Key, text: str, problems: list[str]) -> Iterator[_Given]:
+def _table_from_json(key: Key, text: str, problems: list[str]) -> Iterator[_LayeredValue]:
     try:
         table = json.loads(text)
     except ValueError:
@@ -132,17 +132,17 @@ def _table_from_json(key: Key, text: str, problems: list[str]) -> Iterator[_Give
         problems.append(f'{key.name} = {MASK} ({key.variable}): expected a JSON object, {{"name": "value"}}')
         return
     for name, value in _leaves(table):
-        yield _Given(key.name, value, key.variable, entry=name)
+        yield _LayeredValue(key.name, value, key.variable, entry=name)
 
 
-def _flatten(layer: Mapping[str, object], origin: Callable[[str], str], problems: list[str]) -> Iterator[_Given]:
+def _flatten(layer: Mapping[str, object], origin: Callable[[str], str], problems: list[str]) -> Iterator[_LayeredValue]:
     """Yield nested tables and dotted names alike: {"spark": {"mode": …}} is spark.mode; entries keep their dots."""
     for path, value in _leaves(layer):
         table = next((key for key in KEYS.values() if key.table and path.startswith(f"{key.name}.")), None)
         if path in KEYS and not KEYS[path].table:
-            yield _Given(path, value, origin(path))
+            yield _LayeredValue(path, value, origin(path))
         elif table is not None:
-            yield _Given(table.name, value, origin(path), entry=path.removeprefix(f"{table.name}."))
+            yield _LayeredValue(table.name, value, origin(path), entry=path.removeprefix(f"{table.name}."))
         elif path in KEYS and value != {}:
             problems.append(
                 f"{path} = {_short(path, value)} ({origin(path)}): expected {KEYS[path].expected}"
@@ -162,7 +162,7 @@ def _leaves(layer: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str
             yield path, value
 
 
-def _effective(configured: Iterable[_Given], problems: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
+def _effective(configured: Iterable[_LayeredValue], problems: list[str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Check each value; return the values, the last layer winning, and where each came from."""
     values: dict[str, Any] = {key.name: {} if key.table else key.default for key in KEYS.values()}
     origins = {key.name: "default" for key in KEYS.values()}

@@ -132,7 +132,7 @@ class Settings:
         spark = {key: value for key, value in own.items() if key not in airflow and (alone or is_session_key(key))}
         return JobOptions(airflow, spark)
 
-    def shown_of_job(self, name: str) -> dict[str, str]:
+    def job_display_rows(self, name: str) -> dict[str, str]:
         """Return what this job has of its own, for display."""
         options = self.job(name)
         own = {**options.airflow, **options.spark}

@@ -17,7 +17,7 @@ from tidegate.dag.assets import asset
 from tidegate.dag.backfill import build_backfill_dag
 from tidegate.dag.tasks.gates import GateOperator, gate_task
 from tidegate.dag.tasks.operators import COMPLETE, TRIGGER, CompleteOperator, JobOperator, TriggerOperator, job_task
-from tidegate.dag.timetable import SINCE_ALWAYS, Every
+from tidegate.dag.timetable import EPOCH_START, Every
 from tidegate.pipeline import Pipeline
 from tidegate.pipeline.card import card_of
 from tidegate.pipeline.graph.graph import Graph
@@ -109,7 +109,7 @@ def _catching_up(graph: Graph, schedule: Any, dag_kwargs: dict[str, Any]) -> dic
         return {"catchup": False}
     if has_start or dag_kwargs.get("catchup") is False:
         return {"catchup": True}
-    return {"catchup": True, "start_date": SINCE_ALWAYS}
+    return {"catchup": True, "start_date": EPOCH_START}
 
 
 def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings: Settings) -> None:
@@ -123,7 +123,7 @@ def _add_tasks(dag: DAG, pipeline: Pipeline, folder: str, graph: Graph, settings
             task_id=job_task(job.name),
             job=job.name,
             task_display_name=f"job {job.name}",
-            doc_md=document.job_text(job, settings.shown_of_job(job.name), at_least_once=graph.at_least_once),
+            doc_md=document.job_text(job, settings.job_display_rows(job.name), at_least_once=graph.at_least_once),
             **for_jobs(settings),
             **settings.job(job.name).airflow,
             **shared,

@@ -36,7 +36,7 @@ class SchedulerListener:
         if getattr(dag_run, "backfill_id", None) is None:
             return
         try:
-            _tell_backfill(dag_run)
+            _notify_backfill(dag_run)
         except Exception as error:
             log.warning("Run %s was not told of its backfill: %r. It will be refused", dag_run.run_id, error)
 
@@ -53,7 +53,7 @@ def _make_pool() -> None:
             session.add(Pool(pool=POOL, slots=1, description=text, include_deferred=False))
 
 
-def _tell_backfill(dag_run: Any) -> None:
+def _notify_backfill(dag_run: Any) -> None:
     """Only for pipelines beside which there is a DAG for backfills."""
     from airflow.models.backfill import Backfill
     from airflow.models.dag import DagModel

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "backfill_params",
+    "carry_out_requests",
     "drain_of",
     "go_back",
     "is_named",
-    "keep_word",
     "params",
     "rank_of",
-    "refuse_taken",
+    "refuse_taken_savepoint",
     "requested",
 ]
 
@@ -175,7 +175,7 @@ def rank_of(task: Task) -> Rank:
     return "savepoint" if is_named(task) else "manual" if task.kind == "manual" else "periodic"
 
 
-def refuse_taken(task: Task) -> None:
+def refuse_taken_savepoint(task: Task) -> None:
     """Raise Rejected, before anything is planned, if another checkpoint has the name of the requested savepoint."""
     from tidegate.lifecycle.savepoint import check_free
 
@@ -207,7 +207,7 @@ def _note(act: Act) -> str:
     return str(act.asked.get("note", ""))
 
 
-def keep_word(task: Task, id: int) -> None:
+def carry_out_requests(task: Task, id: int) -> None:
     """Perform the requests that follow a checkpoint: make it a savepoint, and finish a drained pipeline.
 
     Each is performed once, however often the task is tried.

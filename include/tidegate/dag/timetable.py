@@ -15,11 +15,11 @@ from tidegate.versions.python import UTC
 __all__ = ["Every"]
 
 
-SINCE_ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH_START = datetime(1970, 1, 1, tzinfo=UTC)
 """The start date of a DAG without one, because Airflow needs one to catch up: the first run is the next one, and later
 missed ones are caught up. An explicit start date is where the first interval begins."""
 
-MOST_CAUGHT_UP = 1000
+MAX_CAUGHT_UP_RUNS = 1000
 """The maximum number of missed intervals to catch up: the latest ones. Older ones are reported as a gap."""
 
 
@@ -67,7 +67,7 @@ class Every(Timetable):
         now = pendulum.instance(seams.now())
         over = self._tick_before(now.subtract(seconds=self.delay))  # the end of the latest interval whose run is due
         # A backfill calls this like the schedule does, with its own dates, and gets every interval between them.
-        first = restriction.earliest if restriction.earliest and restriction.earliest > SINCE_ALWAYS else None
+        first = restriction.earliest if restriction.earliest and restriction.earliest > EPOCH_START else None
         if last_automated_data_interval is not None:
             start = last_automated_data_interval.end
         elif first is not None:
@@ -77,7 +77,7 @@ class Every(Timetable):
         if not restriction.catchup:
             start = max(start, over.subtract(seconds=self.seconds))
         elif first is None:
-            start = max(start, over.subtract(seconds=self.seconds * MOST_CAUGHT_UP))
+            start = max(start, over.subtract(seconds=self.seconds * MAX_CAUGHT_UP_RUNS))
         if restriction.latest is not None and start > restriction.latest:
             return None
         end = self._tick_before(start).add(seconds=self.seconds)

@@ -1,6 +1,6 @@
 """The Delta log without a JVM: stage, commit by compare-and-swap, restore, read a version."""
 
-from tidegate.delta.files.access import Location, locate, shown_path
+from tidegate.delta.files.access import Location, locate, redact_path
 from tidegate.delta.files.footers import (
     StagedFile,
     Written,
@@ -13,7 +13,7 @@ from tidegate.delta.files.footers import (
     sync_and_list,
 )
 from tidegate.delta.files.partitions import partition_values, with_plain_partition_text
-from tidegate.delta.files.sync import Syncing, seconds_beside
+from tidegate.delta.files.sync import Syncing, overlapping_seconds
 from tidegate.delta.journal import Journal
 from tidegate.delta.log.active_files import LiveFile, data_files, live_files, paths_outside
 from tidegate.delta.log.cleanup import forget_log
@@ -40,7 +40,7 @@ from tidegate.delta.log.files import Commit, DataFile, read_commit
 from tidegate.delta.log.owner import owner_of, refuse_owner
 from tidegate.delta.log.restore import Foreign, foreign_commits, restore, vacuum, version_of
 from tidegate.delta.log.schema import differences, from_spark, schema_problems
-from tidegate.delta.log.snapshot import Snapshot, believe, open_table, reopen, seen
+from tidegate.delta.log.snapshot import Snapshot, open_table, reopen, seen, trust_hint
 from tidegate.delta.log.table_log import TableFiles, TableLayout, TableLog
 from tidegate.delta.queries import query, read_table, sql_name
 
@@ -63,7 +63,6 @@ __all__ = [
     "WrittenFile",
     "add_columns",
     "append",
-    "believe",
     "create",
     "data_files",
     "differences",
@@ -76,6 +75,7 @@ __all__ = [
     "locate",
     "missing_files",
     "open_table",
+    "overlapping_seconds",
     "overwrite",
     "owner_of",
     "partition_values",
@@ -83,6 +83,7 @@ __all__ = [
     "query",
     "read_commit",
     "read_table",
+    "redact_path",
     "refuse_difference",
     "refuse_other_files",
     "refuse_owner",
@@ -94,14 +95,13 @@ __all__ = [
     "rows_below",
     "rows_written",
     "schema_problems",
-    "seconds_beside",
     "seen",
-    "shown_path",
     "spark_reasons",
     "spark_reasons_to_rewrite",
     "sql_name",
     "sync_and_list",
     "sync_commit",
+    "trust_hint",
     "vacuum",
     "verify",
     "version_of",

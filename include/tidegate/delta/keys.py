@@ -55,7 +55,7 @@ class Keys:
 
     def may_touch(self, file: LiveFile) -> bool:
         """Return whether a file could hold one of the keys, by its entry in the log."""
-        return all(self._may_hold(place, file) for place in range(len(self._names)))
+        return all(self._may_contain(place, file) for place in range(len(self._names)))
 
     def _code(self, rows: pa.Table, *, learn: bool) -> Any:
         import pyarrow as pa
@@ -74,7 +74,7 @@ class Keys:
             code = pc.index_in(pair, value_set=self._pairs[place - 1]).cast(pa.int64())
         return code
 
-    def _may_hold(self, place: int, file: LiveFile) -> bool:
+    def _may_contain(self, place: int, file: LiveFile) -> bool:
         name = self._names[place]
         ordered, has_null = self._ordered[place]
         if name in file.partition:

@@ -26,7 +26,7 @@ __all__ = ["RowChanges", "RowPair", "row_changes"]
 
 MOST_ROWS, MOST_BYTES = 200_000, 64 << 20
 """In the files that differ, of both versions together."""
-_MOST_MEMORY = 512 << 20
+_MAX_MEMORY_BYTES = 512 << 20
 """Their rows, once they are read: a file may be much smaller than what it holds."""
 _BATCH = 16_384
 _SIGN, _PLACE = "_tidegate_sign", "_tidegate_place"
@@ -95,8 +95,8 @@ def _signed(snapshot: Snapshot, files: Sequence[LiveFile], sign: int) -> Iterato
         with open_parquet(snapshot.location, file.path) as parquet:
             for batch in parquet.iter_batches(batch_size=_BATCH):
                 size += batch.nbytes
-                if size > _MOST_MEMORY:
-                    raise _too_much(snapshot, f"more than {_MOST_MEMORY >> 20} MB of rows differ")
+                if size > _MAX_MEMORY_BYTES:
+                    raise _too_much(snapshot, f"more than {_MAX_MEMORY_BYTES >> 20} MB of rows differ")
                 table = pa.Table.from_batches([batch])
                 for name, value in partition.items():
                     table = table.append_column(name, pa.repeat(value, table.num_rows))

@@ -25,7 +25,7 @@ from tidegate.checkpoint.references import acks_of
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid, TidegateError, Unavailable
 from tidegate.execution.job.exchange import BaseMemory
-from tidegate.execution.job.gates import refuse_own_columns
+from tidegate.execution.job.gates import refuse_reserved_columns
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.execution.job.stages import declared_at, stage_results
 from tidegate.gates.base import GateContext
@@ -251,7 +251,7 @@ class _Analysis:
         graph, place = self.graph, self.coordinator.place
         frame = self.streams[gated.input]
         if gated.gate.quarantines:
-            refuse_own_columns(gated, frame.columns)
+            refuse_reserved_columns(gated, frame.columns)
         gated.gate.check_columns(frame, GateContext(graph.name, gated.name, place))
         replaced = replaced_rows_of(gated.input)
         behind = {replaced_rows_of(gated.name): self.streams[replaced]} if replaced in self.streams else {}

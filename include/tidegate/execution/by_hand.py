@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from tidegate.execution.job.operators import OperatorRunner
     from tidegate.records.records import Plan
 
-__all__ = ["ByHand", "no_rows_of"]
+__all__ = ["ManualEdit", "no_rows_of"]
 
 
 @dataclass(frozen=True)
-class ByHand:
+class ManualEdit:
     """The change, and the stages and streams that it concerns."""
 
     graph: Graph

@@ -32,7 +32,7 @@ __all__ = [
     "job_is_late",
     "more_time",
     "opened",
-    "time_left",
+    "seconds_left",
 ]
 
 CANCEL_S = 3.0
@@ -61,7 +61,7 @@ class SparkNeverReady(DeadlinePassed):
 def job_deadline(context: PipelineContext, plan: Plan, job: str, cancel: Callable[[], None]) -> Iterator[None]:
     """End the block with DeadlinePassed once the checkpoint's timeout is over, and do not begin it if it is over
     already. cancel: has Spark drop its work."""
-    left = time_left(context, plan, job)
+    left = seconds_left(context, plan, job)
     if left is None:
         yield
         return
@@ -71,7 +71,7 @@ def job_deadline(context: PipelineContext, plan: Plan, job: str, cancel: Callabl
         yield
 
 
-def time_left(context: PipelineContext, plan: Plan, job: str) -> float | None:
+def seconds_left(context: PipelineContext, plan: Plan, job: str) -> float | None:
     """Return for how long a job may work before it is asked again whether its checkpoint waits for it; 0 or less: no
     longer.
 

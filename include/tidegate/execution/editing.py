@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from tidegate import seams
 from tidegate.coordinator import Coordinator, Outcome, Triggered
 from tidegate.errors import Invalid, Rejected, TidegateError
-from tidegate.execution.by_hand import ByHand
+from tidegate.execution.by_hand import ManualEdit
 from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late
 from tidegate.execution.finish import finish
 from tidegate.execution.job.operators import OperatorRunner
-from tidegate.execution.job.run_job import change_by_hand
+from tidegate.execution.job.run_job import run_manual_edit
 from tidegate.execution.runs import abandoned_reason, new_run, user_and_machine
 from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.pipeline.graph.nodes import replaced_rows_of
@@ -63,7 +63,7 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
         _refuse_replaced(rows[name], name, uid)
 
     def check(operating: OperatorRunner) -> None:
-        if stage.operator.takes_in_order and operating.has_begun(stage):
+        if stage.operator.needs_event_time_order and operating.has_begun(stage):
             raise Invalid(
                 f"operator {uid!r} takes rows in the order of event time, and has taken some: history would come "
                 "behind them",
@@ -77,7 +77,7 @@ def bootstrap(coordinator: Coordinator, spark: SparkSession, uid: str, rows: Map
         return operating.run(stage, {**rows, **none}, spark, waits=True, history=True)
 
     return _checkpoint(
-        coordinator, spark, ByHand(coordinator.graph, stage, "bootstrap", check, give, needs_input=False)
+        coordinator, spark, ManualEdit(coordinator.graph, stage, "bootstrap", check, give, needs_input=False)
     )
 
 
@@ -114,7 +114,7 @@ def edit_state(coordinator: Coordinator, spark: SparkSession, uid: str, change: 
         return operating.edit(stage, part, changed, streams, spark)
 
     needs_input = uid in coordinator.graph.updating
-    by_hand = ByHand(coordinator.graph, stage, "edit", check, edit, needs_input=needs_input)
+    by_hand = ManualEdit(coordinator.graph, stage, "edit", check, edit, needs_input=needs_input)
     return _checkpoint(coordinator, spark, by_hand)
 
 
@@ -174,7 +174,7 @@ def _refuse_twice(rows: DataFrame, keys: Sequence[str], uid: str) -> None:
         )
 
 
-def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ByHand) -> Outcome:
+def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ManualEdit) -> Outcome:
     """Make a checkpoint for the change and pass on its effects, from its plan to the tables."""
     change = ChangeByHand(operator=by_hand.stage.name, action=by_hand.action, by=user_and_machine())
     triggered = coordinator.trigger(new_run(), give_up=abandoned_reason, standing=True, by_hand=change)
@@ -184,7 +184,7 @@ def _checkpoint(coordinator: Coordinator, spark: SparkSession, by_hand: ByHand) 
         for job in triggered.plan.acks:
             try:
                 with job_deadline(coordinator, triggered.plan, job, lambda: cancel_in(spark)):
-                    ack = change_by_hand(coordinator, id, job, spark, by_hand)
+                    ack = run_manual_edit(coordinator, id, job, spark, by_hand)
             except DeadlinePassed as passed:
                 raise job_is_late(job, triggered.plan, passed) from None
             if any(verdict.outcome == "abort" for verdict in ack.gates.values()):

@@ -16,11 +16,11 @@ from tidegate import seams
 from tidegate.checkpoint import troubles
 from tidegate.checkpoint.approvals import HELD
 from tidegate.checkpoint.compatibility import declaration_of, declined_error
-from tidegate.checkpoint.context import GiveUp
+from tidegate.checkpoint.context import AbandonCheck
 from tidegate.checkpoint.publishing.publish import Report
 from tidegate.coordinator import Coordinator, Outcome
 from tidegate.errors import Invalid, TidegateError, Unavailable
-from tidegate.execution.notifications import tell_settled
+from tidegate.execution.notifications import notify_settled
 from tidegate.history.table import remember
 from tidegate.ledger.ledger import stamp
 from tidegate.pipeline.hooks import Suspension
@@ -28,7 +28,15 @@ from tidegate.protocol.rules import BAD_DECLARATION
 from tidegate.protocol.verdicts import REJECTED
 from tidegate.records.records import Told
 
-__all__ = ["Finished", "end_lower", "finish", "nothing_planned", "suspended_by", "tell_said", "tell_suspended"]
+__all__ = [
+    "Finished",
+    "decide_earlier",
+    "finish",
+    "notify_if_suspended",
+    "notify_requested_suspension",
+    "notify_suspended",
+    "record_failed_plan",
+]
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +56,7 @@ def finish(
     id: int,
     failure: tuple[str, str] | None,
     *,
-    give_up: GiveUp,
+    give_up: AbandonCheck,
     wait: Callable[[str], None],
     step: Callable[[str], None] = lambda _: None,
 ) -> Finished:
@@ -56,17 +64,17 @@ def finish(
     step("completing")
     failure = _as_declined(coordinator, id, failure)
     while (outcome := coordinator.complete(id, failure)).state == "open":
-        end_lower(coordinator, id, give_up)
+        decide_earlier(coordinator, id, give_up)
         wait(outcome.detail or f"checkpoint {id} waits for those that it rests on")
-    suspension = suspended_by(coordinator, id) if outcome.counts or outcome.reason == REJECTED else None
+    suspension = notify_if_suspended(coordinator, id) if outcome.counts or outcome.reason == REJECTED else None
     if outcome.reason == BAD_DECLARATION:
-        _tell_declined(coordinator)
+        _notify_declined(coordinator)
     step("publishing")
     report = coordinator.publish()
     if (blocked := report.blocked.get(id)) is not None:
         raise blocked
     remember(coordinator.ledger, coordinator.place.options)
-    tell_settled(coordinator)
+    notify_settled(coordinator)
     with contextlib.suppress(Unavailable):  # next time
         coordinator.retire()
     return Finished(outcome, report, suspension)
@@ -80,7 +88,7 @@ def _as_declined(coordinator: Coordinator, id: int, failure: tuple[str, str] | N
     return BAD_DECLARATION, str(Invalid(declined.what, expected=declined.expected, help=declined.help))
 
 
-def _tell_declined(coordinator: Coordinator) -> None:
+def _notify_declined(coordinator: Coordinator) -> None:
     """Call the hooks for an error of the declaration, once; again only if this process dies in between."""
     declined = coordinator.ledger.declined()
     if declined is None or declined.notified:
@@ -92,7 +100,7 @@ def _tell_declined(coordinator: Coordinator) -> None:
         coordinator.ledger.hint_declined(msgspec.structs.replace(declined, notified=True))
 
 
-def suspended_by(coordinator: Coordinator, id: int) -> Suspension | None:
+def notify_if_suspended(coordinator: Coordinator, id: int) -> Suspension | None:
     """If checkpoint `id` has suspended the pipeline, by failing or by being rejected: call the hooks, return why.
 
     Call it before anything that may fail, whenever a checkpoint turns out to be aborted: the process that aborted it
@@ -102,11 +110,11 @@ def suspended_by(coordinator: Coordinator, id: int) -> Suspension | None:
     if state is None or (id not in state.failed and id != state.rejected):
         return None
     suspension = Suspension(coordinator.graph.name, state.by, state.why, state.failed)
-    tell_suspended(coordinator, suspension)
+    notify_suspended(coordinator, suspension)
     return suspension
 
 
-def tell_said(coordinator: Coordinator) -> None:
+def notify_requested_suspension(coordinator: Coordinator) -> None:
     """Call the hooks for a suspension that a page or a command has requested: neither runs the pipeline's code.
 
     So the first run that the suspension keeps from planning calls them, once.
@@ -120,13 +128,13 @@ def tell_said(coordinator: Coordinator) -> None:
         or ((told := ledger.told()) is not None and told.id >= suspension.entry)
     ):
         return
-    tell_suspended(coordinator, Suspension(coordinator.graph.name, suspension.by, suspension.why))
+    notify_suspended(coordinator, Suspension(coordinator.graph.name, suspension.by, suspension.why))
     with contextlib.suppress(Unavailable):  # then the hooks are called again
         settled = told.settled if told is not None else {}
-        ledger.hint_told(Told(**stamp(seams.new_id()), id=suspension.entry, settled=settled))
+        ledger.record_hook_progress(Told(**stamp(seams.new_id()), id=suspension.entry, settled=settled))
 
 
-def nothing_planned(coordinator: Coordinator, run: str) -> None:
+def record_failed_plan(coordinator: Coordinator, run: str) -> None:
     """Count a run that could not plan a checkpoint, because a source, a store or a hook fails.
 
     After more such runs in a row than `tolerable_failed_checkpoints` allows, the hooks are called. The pipeline is not
@@ -136,7 +144,7 @@ def nothing_planned(coordinator: Coordinator, run: str) -> None:
     trouble = troubles.count_unplanned(coordinator.ledger, run)
     with contextlib.suppress(TidegateError):
         if declined_error(coordinator) is not None:
-            _tell_declined(coordinator)  # the run whose job found it may have died before it could
+            _notify_declined(coordinator)  # the run whose job found it may have died before it could
             return
     if trouble is None or trouble.unplanned != coordinator.settings.tolerable_failed_checkpoints + 1:
         return
@@ -149,7 +157,7 @@ def nothing_planned(coordinator: Coordinator, run: str) -> None:
     _call(coordinator, Suspension(coordinator.graph.name, "", why, suspended=False))
 
 
-def tell_suspended(coordinator: Coordinator, suspension: Suspension) -> None:
+def notify_suspended(coordinator: Coordinator, suspension: Suspension) -> None:
     """Log it and call the pipeline's hooks."""
     subject = f"{coordinator.subject[0].upper()}{coordinator.subject[1:]}"
     log.error("%s is suspended: %s. When the cause is fixed: %s", subject, suspension.why, coordinator.resuming)
@@ -165,7 +173,7 @@ def _call(coordinator: Coordinator, suspension: Suspension) -> None:
             log.exception("A hook of pipeline.on_suspended has failed; nothing else is changed by that")
 
 
-def end_lower(coordinator: Coordinator, id: int, give_up: GiveUp) -> None:
+def decide_earlier(coordinator: Coordinator, id: int, give_up: AbandonCheck) -> None:
     """Decide several at once in their order. While waiting for lower ones, do what can be done about them."""
     for entry in coordinator.ledger.view().still_open():
         if entry.id >= id:

@@ -19,12 +19,18 @@ from tidegate.config.retries import Retries, retries_of_control, retries_of_jobs
 from tidegate.coordinator import AlreadyCovered, Coordinator, Outcome, Triggered
 from tidegate.errors import Corrupt, Rejected, TidegateError, Unavailable, name_of
 from tidegate.execution.analysis import analyse, declaration_error
-from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late, opened, time_left
-from tidegate.execution.finish import end_lower, finish, nothing_planned, suspended_by, tell_said
+from tidegate.execution.deadline import DeadlinePassed, job_deadline, job_is_late, opened, seconds_left
+from tidegate.execution.finish import (
+    decide_earlier,
+    finish,
+    notify_if_suspended,
+    notify_requested_suspension,
+    record_failed_plan,
+)
 from tidegate.execution.job.gates import warm_gates
-from tidegate.execution.job.readiness import PASSED_BY
+from tidegate.execution.job.readiness import OVERTAKEN
 from tidegate.execution.job.run_job import run_job
-from tidegate.execution.notifications import tell_settled
+from tidegate.execution.notifications import notify_settled
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.protocol import rules
 from tidegate.records.records import Ack, Drain, Plan, Rank
@@ -37,7 +43,7 @@ __all__ = ["Observer", "Schedule", "run_checkpoints"]
 
 POLL_S = 1.0
 
-LONGEST_PAUSE_S = 60.0
+MAX_PAUSE_S = 60.0
 """After a failed checkpoint."""
 
 PATIENCE_S = 5.0
@@ -128,7 +134,7 @@ class Schedule:
 
     def pause_after(self, failures: int) -> float:
         """Return how long to wait after so many failures in a row."""
-        return min(self.pause_after_failure_s * 2.0 ** max(failures - 1, 0), LONGEST_PAUSE_S) if failures else 0.0
+        return min(self.pause_after_failure_s * 2.0 ** max(failures - 1, 0), MAX_PAUSE_S) if failures else 0.0
 
     @property
     def rank(self) -> Rank:
@@ -206,7 +212,7 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
                 triggered = _triggered(coordinator, run, schedule, observer)
         except Rejected as error:
             if error.reason == "SUSPENDED":
-                tell_said(coordinator)
+                notify_requested_suspension(coordinator)
             if error.reason not in schedule.waits_for and not _will_be_lifted(coordinator, error):
                 raise
             observer.waiting(error.what)
@@ -216,14 +222,14 @@ def _trigger(coordinator: Coordinator, schedule: Schedule, observer: Observer) -
             _cancel_own(coordinator, run)
             raise
         except Exception:
-            nothing_planned(coordinator, run)
+            record_failed_plan(coordinator, run)
             raise
         if isinstance(triggered, AlreadyCovered):
             observer.covered(triggered)
             return None
         if triggered is None:
-            _tell_stuck(coordinator, run, coordinator.publish(), observer)
-            tell_settled(coordinator)
+            _report_stuck(coordinator, run, coordinator.publish(), observer)
+            notify_settled(coordinator)
             return None
         observer.planned(triggered.plan)
         return triggered.plan
@@ -281,7 +287,7 @@ def _one(
     except Exception as unforeseen:  # a fault of ours: end the checkpoint all the same, then let it be seen
         with contextlib.suppress(TidegateError):
             coordinator.abort(plan.id, "JOB_FAILED", name_of(unforeseen), counts=True)
-            suspended_by(coordinator, plan.id)
+            notify_if_suspended(coordinator, plan.id)
         raise
     with troubles.recording_errors(coordinator.ledger, plan.run, "deciding and publishing"):
         outcome = _patiently(
@@ -310,7 +316,7 @@ def _finish(coordinator: Coordinator, plan: Plan, error: TidegateError | None, o
         wait=wait,
         step=lambda doing: observer.step(plan, doing),
     )
-    _tell_stuck(coordinator, plan.run, finished.report, observer)
+    _report_stuck(coordinator, plan.run, finished.report, observer)
     return finished.outcome
 
 
@@ -320,7 +326,7 @@ def _abort_reason(error: TidegateError) -> str:
     return error.reason if error.reason == "CHECKPOINT_EXPIRED" else "JOB_FAILED"
 
 
-def _tell_stuck(coordinator: Coordinator, run: str, report: Report, observer: Observer) -> None:
+def _report_stuck(coordinator: Coordinator, run: str, report: Report, observer: Observer) -> None:
     observer.published(report.stuck)
     for table, stuck in report.stuck.items():
         troubles.record_error(coordinator.ledger, run, f"publishing to {table}", stuck)
@@ -354,7 +360,7 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
     def pause(seconds: float) -> None:
         left = None
         with contextlib.suppress(TidegateError):  # the next attempt meets the same, and says so
-            left = time_left(coordinator, plan, job)
+            left = seconds_left(coordinator, plan, job)
         seams.sleep(seconds if left is None else min(seconds, max(left, 0.0)))
 
     while True:
@@ -367,13 +373,13 @@ def _job(coordinator: Coordinator, plan: Plan, job: str, session: SessionSource,
                 raise job_is_late(job, plan, passed) from None
             return [acked.ack]  # it was done in time
         except Rejected as error:
-            if error.reason == PASSED_BY:
+            if error.reason == OVERTAKEN:
                 observer.waiting(error.what)
                 return []
             if error.reason != "BASE_IN_PROGRESS":
                 raise
             observer.waiting(error.what)
-            end_lower(coordinator, plan.id, abandoned_reason)
+            decide_earlier(coordinator, plan.id, abandoned_reason)
             seams.sleep(POLL_S)
 
 

@@ -25,12 +25,12 @@ from tidegate.protocol.view import Entry, rolled_back_by
 from tidegate.records.records import Told
 from tidegate.state.table import STATE
 
-__all__ = ["tell_settled"]
+__all__ = ["notify_settled"]
 
 log = logging.getLogger(__name__)
 
 
-def tell_settled(coordinator: Coordinator) -> None:
+def notify_settled(coordinator: Coordinator) -> None:
     """Call the hooks for all checkpoints that have ended and of which they were not told yet."""
     for hook in coordinator.graph.hooks:
         if hook.is_notified:
@@ -63,14 +63,14 @@ def _remember(coordinator: Coordinator, hook: Hook, id: int) -> None:
     told = ledger.told() or Told(**stamp(seams.new_id()))
     if told.settled.get(hook.name, 0) >= id:
         return
-    ledger.hint_told(Told(**stamp(seams.new_id()), id=told.id, settled={**told.settled, hook.name: id}))
+    ledger.record_hook_progress(Told(**stamp(seams.new_id()), id=told.id, settled={**told.settled, hook.name: id}))
 
 
 def _settled_after(coordinator: Coordinator, hook: Hook, last: int) -> Iterator[tuple[int, Settled | None]]:
     """Yield the entries after `last`, in order, up to the first one whose outcome is not certain yet. None: the hook is
     not told of the entry."""
     ids = coordinator.ledger.ids(after=last)
-    if last and ids and ids[0] > last + 1 and _was_there(coordinator, hook, ids):
+    if last and ids and ids[0] > last + 1 and _had_hook(coordinator, hook, ids):
         yield from _retired(coordinator, hook, last, ids[0])
     for id in ids:
         entry = coordinator.real_entry(id)
@@ -87,7 +87,7 @@ def _settled_after(coordinator: Coordinator, hook: Hook, last: int) -> Iterator[
             yield id, settled
 
 
-def _was_there(coordinator: Coordinator, hook: Hook, ids: Sequence[int]) -> bool:
+def _had_hook(coordinator: Coordinator, hook: Hook, ids: Sequence[int]) -> bool:
     """Return whether the pipeline had the hook when the oldest retained checkpoint was planned. If it had not, nobody
     wanted to be told of those that are retired since."""
     entries = (coordinator.real_entry(id) for id in ids)

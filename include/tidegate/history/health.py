@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tidegate import seams
 from tidegate.checkpoint import approvals, control, skipping, troubles
-from tidegate.checkpoint.control import Suspended
+from tidegate.checkpoint.control import SuspensionState
 from tidegate.errors import TidegateError, Unavailable
 from tidegate.history.without_values import entry_without_rows, trouble_without_rows
 from tidegate.ledger.ledger import Ledger
@@ -298,7 +298,7 @@ def _suspended(observed: Observations, say: Command) -> Health | None:
         return None
     state = control.STATE_AFTER[suspension.action]
     if suspension.failed:
-        return _by_failures(observed, suspension, say)
+        return _suspended_by_failures(observed, suspension, say)
     last = observed.view.last_completed
     why = f": {suspension.why}" if suspension.why else "; no reason was given"
     cause, _, helps = told(f"It was {state} by {suspension.by}{why}")
@@ -307,14 +307,14 @@ def _suspended(observed: Observations, say: Command) -> Health | None:
         resume = f"nothing, if that was meant; to continue after the end: {say('resume', '--after-end')}"
     elif suspension.action != "suspend":
         resume = f"nothing, if that was meant; to let it continue: {say('resume')}"
-    if (cancellation := control.for_good(observed.view)) is not None:
+    if (cancellation := control.final_cancel(observed.view)) is not None:
         by = f"it was cancelled for good by entry {cancellation.id}"
         resume = f"nothing: {by}; savepoints can be forked: {say('fork')}"
     about = suspension.rejected or (last.id if last is not None else None)
     return Health(state, f"Pipeline {observed.pipeline} is {state}", cause, (*helps, resume), about)
 
 
-def _by_failures(observed: Observations, suspension: Suspended, say: Command) -> Health:
+def _suspended_by_failures(observed: Observations, suspension: SuspensionState, say: Command) -> Health:
     id = suspension.failed[-1]
     entry = observed.view.get(id)
     assert entry is not None
@@ -335,7 +335,7 @@ def _held(observed: Observations, say: Command) -> Health | None:
     for entry in observed.view.still_open():
         if text := approvals.pending_approvals_text(View((entry,)), [entry.id]):
             remedy = f"{say('approve', entry.id)}, or {say('reject', entry.id)}"
-            cause = " ".join(filter(None, (_sentence(text), approvals.told_more(entry))))
+            cause = " ".join(filter(None, (_sentence(text), approvals.hold_text(entry))))
             return Health("held", f"Pipeline {observed.pipeline} waits for a person", cause, (remedy,), entry.id)
     return None
 

@@ -12,25 +12,25 @@ from tidegate.checkpoint import approvals
 from tidegate.errors import Invalid, TidegateError
 from tidegate.history.without_values import entry_without_rows
 from tidegate.ledger.ledger import Ledger, folder_ledger
-from tidegate.protocol.lines import LineProgress, Refuse, Replay, Swapped, on_replay
+from tidegate.protocol.lines import BackfillProgress, Refuse, Replay, Swapped, on_replay
 from tidegate.protocol.verdicts import unanswered
 from tidegate.protocol.view import View
-from tidegate.records.records import LineCompared, LineRecord
+from tidegate.records.records import BackfillCompared, BackfillRecord
 
 __all__ = [
-    "HeldInLine",
-    "LineStatus",
-    "ledger_of_line",
-    "line_status",
-    "line_statuses",
+    "BackfillStatus",
+    "HeldBackfillCheckpoint",
+    "backfill_status",
+    "backfill_statuses",
+    "find_rollbacks",
+    "open_backfill_ledger",
     "progress_of",
-    "rollbacks_of",
     "view_from",
 ]
 
 
 @dataclass(frozen=True)
-class HeldInLine:
+class HeldBackfillCheckpoint:
     """A checkpoint of a line that waits for a person."""
 
     checkpoint: int
@@ -41,10 +41,10 @@ class HeldInLine:
 
 
 @dataclass(frozen=True)
-class LineStatus:
+class BackfillStatus:
     """A line at one moment."""
 
-    record: LineRecord
+    record: BackfillRecord
     made: int
     """How many checkpoints it has made itself."""
     head: int | None
@@ -61,9 +61,9 @@ class LineStatus:
     """The entry that has swapped it in. What is left of the line then waits to be cleaned up."""
     refused: str
     """Why it cannot go on. Empty: it can."""
-    compared: LineCompared | None
+    compared: BackfillCompared | None
     """What a swap would have changed when somebody last looked, if anybody did."""
-    held: HeldInLine | None = None
+    held: HeldBackfillCheckpoint | None = None
     stopped: str = ""
     """Why its last checkpoint was aborted, if none has been completed since and nobody has run it again."""
 
@@ -79,7 +79,7 @@ class LineStatus:
         return "caught up" if self.head is not None and not self.pending else "replaying"
 
 
-def line_statuses(ledger: Ledger, options: Mapping[str, str], *, with_values: bool = True) -> list[LineStatus]:
+def backfill_statuses(ledger: Ledger, options: Mapping[str, str], *, with_values: bool = True) -> list[BackfillStatus]:
     """Return all lines that are not discarded. One that cannot be read hides neither the others nor the pipeline.
 
     with_values: whoever asks may read rows. Texts of older versions, which may quote some, are for them only.
@@ -87,15 +87,15 @@ def line_statuses(ledger: Ledger, options: Mapping[str, str], *, with_values: bo
     found = []
     for record in ledger.lines():
         try:
-            found.append(line_status(ledger, record, options, with_values=with_values))
+            found.append(backfill_status(ledger, record, options, with_values=with_values))
         except TidegateError as error:
             if ledger.line_discarded(record.name) is None:  # else half of its records are gone
                 found.append(_unreadable(record, error))
     return found
 
 
-def _unreadable(record: LineRecord, error: TidegateError) -> LineStatus:
-    return LineStatus(
+def _unreadable(record: BackfillRecord, error: TidegateError) -> BackfillStatus:
+    return BackfillStatus(
         record=record,
         made=0,
         head=None,
@@ -109,20 +109,20 @@ def _unreadable(record: LineRecord, error: TidegateError) -> LineStatus:
     )
 
 
-def line_status(
-    live: Ledger, record: LineRecord, options: Mapping[str, str], *, with_values: bool = True
-) -> LineStatus:
+def backfill_status(
+    live: Ledger, record: BackfillRecord, options: Mapping[str, str], *, with_values: bool = True
+) -> BackfillStatus:
     """Return how far a line has come, by its own ledger and the pipeline's."""
     own = folder_ledger(live.line_home(record.name), live.pipeline, options)
     view = own.view()  # first: the live log must not be the older of the two
     progress = _progress_in(record, view)
-    step = on_replay(view_from(live, progress), progress, *rollbacks_of(live))
+    step = on_replay(view_from(live, progress), progress, *find_rollbacks(live))
     pending = step.ids if isinstance(step, Replay) else ()
     first = live.decision(pending[0]) if pending else None
     reached = live.decision(progress.rests_on) if progress.rests_on else None
     head = view.last_completed
     shown = view if with_values else replace(view, entries=tuple(map(entry_without_rows, view.entries)))
-    return LineStatus(
+    return BackfillStatus(
         record=record,
         made=max(progress.head - record.origin, 0),
         head=head.id if head is not None else None,
@@ -133,12 +133,12 @@ def line_status(
         swapped=step.id if isinstance(step, Swapped) else None,
         refused=_told(step) if isinstance(step, Refuse) else "",
         compared=live.line_compared(record.name),
-        held=_find_hold(shown),
+        held=_find_held_checkpoint(shown),
         stopped=_stopped(shown),
     )
 
 
-def ledger_of_line(live: Ledger, name: str, options: Mapping[str, str]) -> Ledger:
+def open_backfill_ledger(live: Ledger, name: str, options: Mapping[str, str]) -> Ledger:
     """Return the ledger of a line, or raise Invalid if there is none of this name."""
     record = live.line(name)
     if record is None or live.line_discarded(name) is not None:
@@ -151,10 +151,12 @@ def ledger_of_line(live: Ledger, name: str, options: Mapping[str, str]) -> Ledge
     return folder_ledger(live.line_home(record.name), live.pipeline, options)
 
 
-def _find_hold(view: View) -> HeldInLine | None:
+def _find_held_checkpoint(view: View) -> HeldBackfillCheckpoint | None:
     for entry in view.still_open():
         if waiting := unanswered(entry):
-            return HeldInLine(entry.id, tuple(holding.gate for holding in waiting), approvals.told_more(entry))
+            return HeldBackfillCheckpoint(
+                entry.id, tuple(holding.gate for holding in waiting), approvals.hold_text(entry)
+            )
     return None
 
 
@@ -171,18 +173,18 @@ def _told(refusal: Refuse) -> str:
     return f"{refusal.why} (checkpoint {listed})" if listed else refusal.why
 
 
-def progress_of(record: LineRecord, ledger: Ledger) -> LineProgress:
+def progress_of(record: BackfillRecord, ledger: Ledger) -> BackfillProgress:
     """Return how far a line has come, by its own ledger."""
     return _progress_in(record, ledger.view())
 
 
-def _progress_in(record: LineRecord, view: View) -> LineProgress:
+def _progress_in(record: BackfillRecord, view: View) -> BackfillProgress:
     head = view.last_completed
     replayed = tuple(head.plan.replays) if head is not None else ()
-    return LineProgress(record.run, record.origin, view.last_id, replayed)
+    return BackfillProgress(record.run, record.origin, view.last_id, replayed)
 
 
-def rollbacks_of(ledger: Ledger) -> tuple[list[tuple[int, int]], set[int]]:
+def find_rollbacks(ledger: Ledger) -> tuple[list[tuple[int, int]], set[int]]:
     """Return all completed rollbacks that are retained, and which of them are swaps."""
     rollbacks = ledger.rollbacks()
     plans = ((id, ledger.plan(id)) for id, _ in rollbacks)
@@ -192,7 +194,7 @@ def rollbacks_of(ledger: Ledger) -> tuple[list[tuple[int, int]], set[int]]:
     return rollbacks, swaps
 
 
-def view_from(ledger: Ledger, progress: LineProgress) -> View:
+def view_from(ledger: Ledger, progress: BackfillProgress) -> View:
     """Return the log from the checkpoint on that a line has reached, with all entries of its run."""
     view = ledger.view(progress.run)
     first = view.entries[0].id if view.entries else 0

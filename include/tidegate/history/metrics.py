@@ -15,7 +15,7 @@ from typing import Final
 
 from tidegate.checkpoint import skipping, troubles
 from tidegate.history.health import Health, HealthLimits, Observations, condition, look
-from tidegate.history.lines import LineStatus, line_statuses
+from tidegate.history.lines import BackfillStatus, backfill_statuses
 from tidegate.history.query import CheckpointHistory
 from tidegate.history.row import MEASURES
 from tidegate.history.view import CheckpointView
@@ -102,7 +102,7 @@ class Figures:
     now: datetime
     forked: str | None = None
     """When it began from a savepoint or a checkpoint of another pipeline, if it did."""
-    lines: tuple[LineStatus, ...] = ()
+    lines: tuple[BackfillStatus, ...] = ()
     """Backfills that are not over."""
 
 
@@ -117,7 +117,7 @@ def figures(
     past = CheckpointHistory(ledger, options)
     observed = look(ledger, limits, is_gone)
     last, restored = past.last_completed(), past.newest("rollback")
-    lines = tuple(line_statuses(ledger, options))
+    lines = tuple(backfill_statuses(ledger, options))
     begun = ledger.begun()
     forked = begun.created if begun is not None and begun.origin is not None else None
     return Figures(observed, condition(observed), past.counts(), last, restored, now, forked, lines)

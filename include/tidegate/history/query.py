@@ -86,7 +86,7 @@ class CheckpointHistory:
         """All checkpoints after `id` in these states, newest first."""
         return self.rows.ids(*states, after=id)
 
-    def swaps_behind(self, id: int) -> list[ListedCheckpoint]:
+    def swaps_after(self, id: int) -> list[ListedCheckpoint]:
         """All swaps after `id` that count, newest first."""
         found = map(self.rows.one, self.behind(id, "swap"))
         return [_listed(row) for row in found if row is not None]

@@ -20,6 +20,9 @@ from tidegate.records.names import check_name, entry_name, run_key
 from tidegate.records.place import check_path, is_url, local_path
 from tidegate.records.records import (
     Ack,
+    BackfillCompared,
+    BackfillDiscarded,
+    BackfillRecord,
     Beginning,
     Blob,
     Claimed,
@@ -30,9 +33,6 @@ from tidegate.records.records import (
     Filled,
     JobNote,
     LatestHint,
-    LineCompared,
-    LineDiscarded,
-    LineRecord,
     Manifest,
     Overtaken,
     Pin,
@@ -155,7 +155,7 @@ class Ledger(EntryLog):
         """Create pipeline.json: the fork is complete and is a pipeline from now on."""
         self._create_if_absent("pipeline.json", record)
 
-    def let_go_of_claim(self) -> None:
+    def release_claim(self) -> None:
         """Delete the claim: the fork is complete, or will never be."""
         self.store.delete("forking.json")
 
@@ -302,37 +302,37 @@ class Ledger(EntryLog):
 
     # -- lines -----------------------------------------------------------------------------------------
 
-    def lines(self) -> list[LineRecord]:
+    def lines(self) -> list[BackfillRecord]:
         """Return all lines that are not discarded."""
         names = self.store.names("lines")
         found = (
-            self._read(f"lines/{name}/line.json", LineRecord) for name in names if self.line_discarded(name) is None
+            self._read(f"lines/{name}/line.json", BackfillRecord) for name in names if self.line_discarded(name) is None
         )
         return [line for line in found if line is not None]
 
-    def line(self, name: str) -> LineRecord | None:
+    def line(self, name: str) -> BackfillRecord | None:
         """Return the line with this name, discarded or not, as long as its record is there."""
-        return self._read(f"lines/{name}/line.json", LineRecord)
+        return self._read(f"lines/{name}/line.json", BackfillRecord)
 
-    def create_line(self, line: LineRecord) -> LineRecord:
+    def create_line(self, line: BackfillRecord) -> BackfillRecord:
         """Create the line. The first one of a name counts and is returned."""
         return self._create_if_absent(f"lines/{line.name}/line.json", line).record
 
-    def line_discarded(self, name: str) -> LineDiscarded | None:
+    def line_discarded(self, name: str) -> BackfillDiscarded | None:
         """Return the line's tombstone; None if it is not discarded."""
-        return self._read(f"lines/{name}/discarded.json", LineDiscarded)
+        return self._read(f"lines/{name}/discarded.json", BackfillDiscarded)
 
-    def discard_line(self, discarded: LineDiscarded) -> None:
+    def discard_line(self, discarded: BackfillDiscarded) -> None:
         """Create the line's tombstone, and make it durable: from now on nobody may swap the line in."""
         path = f"lines/{discarded.name}/discarded.json"
         self._create_if_absent(path, discarded)
         self.store.sync(path)
 
-    def line_compared(self, name: str) -> LineCompared | None:
+    def line_compared(self, name: str) -> BackfillCompared | None:
         """Return what a swap of the line would have changed when somebody last looked."""
-        return self._read(f"lines/{name}/compared.json", LineCompared)
+        return self._read(f"lines/{name}/compared.json", BackfillCompared)
 
-    def hint_line_compared(self, name: str, compared: LineCompared) -> None:
+    def hint_line_compared(self, name: str, compared: BackfillCompared) -> None:
         """Leave a hint of what a swap of the line would change."""
         self.store.replace(f"lines/{name}/compared.json", encode(compared))
 
@@ -425,7 +425,7 @@ class Ledger(EntryLog):
         """Save later processes from reading the logs of these tables."""
         self.store.replace("tables.json", encode(seen))
 
-    def hint_told(self, told: Told) -> None:
+    def record_hook_progress(self, told: Told) -> None:
         """Remember that the hooks were notified, so that nobody notifies them again."""
         self.store.replace("told.json", encode(told))
 

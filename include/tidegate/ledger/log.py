@@ -176,10 +176,10 @@ class EntryLog(ManualRecords):
         settled, entries = self._end_of_log(reach or 0)
         in_view = {entry.id for entry in entries}
         run_ids = self.run_ids(run) if run is not None else []
-        elsewhere = tuple(self._own_elsewhere(id, run, entries) for id in run_ids if id not in in_view)
+        elsewhere = tuple(self._find_own_outside_view(id, run, entries) for id in run_ids if id not in in_view)
         return View(entries=entries, settled=settled, own_elsewhere=elsewhere)
 
-    def _own_elsewhere(self, id: int, run: str | None, entries: tuple[Entry, ...]) -> Entry | int:
+    def _find_own_outside_view(self, id: int, run: str | None, entries: tuple[Entry, ...]) -> Entry | int:
         """Return an entry of the run that is not in the view; only its id if it is retired.
 
         Every entry below the view is decided. If one there is open, was aborted as too late, or belongs to another run,
@@ -365,7 +365,7 @@ class EntryLog(ManualRecords):
         settled = next((id for id in reversed(listed) if self._noted(id)), None)
         if settled is not None:
             return self._entries(settled, self._last(listed, reach))
-        if all(map(self._going, listed)) and not reach:
+        if all(map(self._is_being_removed, listed)) and not reach:
             self._refuse_loss(listed)
             return ()
         return self._entries(1, self._last(listed or [0], reach))
@@ -376,7 +376,7 @@ class EntryLog(ManualRecords):
         if (ended is not None and ended.aborted) or self.published(id) is None:
             return False
         decision = self.decision(id)
-        return decision is not None and decision.outcome == "completed" and not self._going(id)
+        return decision is not None and decision.outcome == "completed" and not self._is_being_removed(id)
 
     def _last(self, listed: list[int], reach: int) -> int:
         """Return the highest entry. A listing may miss one that is known to exist."""
@@ -386,7 +386,7 @@ class EntryLog(ManualRecords):
         """Raise Corrupt if the log is empty but was not always. (A new log may contain the folder of its first
         entry.)"""
         for id in listed:
-            if self.store.names(folder(id)) and self._going(id):
+            if self.store.names(folder(id)) and self._is_being_removed(id):
                 raise self._hole(id)
         if self.store.names("runs") and self.plan(1) is None:  # a run is indexed after its entry
             raise self._hole(1)
@@ -408,7 +408,7 @@ class EntryLog(ManualRecords):
             entries.append(entry)
         return tuple(reversed(entries))
 
-    def _going(self, id: int) -> bool:
+    def _is_being_removed(self, id: int) -> bool:
         """Return whether retention is removing the entry or has removed it: only a tombstone or a zombie's files
         remain."""
         return self.retired(id) or self.plan(id) is None

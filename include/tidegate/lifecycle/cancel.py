@@ -38,7 +38,7 @@ __all__ = ["delete_cancelled", "resume_cleanup"]
 
 def resume_cleanup(pipeline: PipelineContext, view: View) -> None:
     """Continue the clean-up of a pipeline that was cancelled for good. Its runs make no checkpoints, but do this."""
-    if control.for_good(view) is not None:
+    if control.final_cancel(view) is not None:
         with contextlib.suppress(TidegateError):
             publish.publish_pending(pipeline)
             remember(pipeline.ledger, pipeline.place.options)  # whoever published may have died before it
@@ -48,10 +48,10 @@ def resume_cleanup(pipeline: PipelineContext, view: View) -> None:
 def delete_cancelled(pipeline: PipelineContext) -> list[int] | None:
     """Remove all that can be removed now. Return the removed entries; None if it was not cancelled for good."""
     ledger = pipeline.ledger
-    final = control.for_good(ledger.view())
+    final = control.final_cancel(ledger.view())
     if final is None or final.control is None:
         return None
-    control.end_open(ledger, final.id, final.control.by)
+    control.abort_open(ledger, final.id, final.control.by)
     view = ledger.view(reach=final.id)
     last = view.last_completed
     if last is None or view.settled < last.id:

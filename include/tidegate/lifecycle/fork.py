@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate import seams
-from tidegate.checkpoint.compatibility import hooks_left_behind, planned_ranges, refusals, refuse
+from tidegate.checkpoint.compatibility import find_unused_hooks, planned_ranges, refusals, refuse
 from tidegate.checkpoint.manifests import manifest_of
 from tidegate.checkpoint.planning import standing_ranges
 from tidegate.delta.files.copy import copy_files
@@ -39,8 +39,8 @@ from tidegate.lifecycle.snapshot import (
     CheckpointSnapshot,
     refuse_damage,
     refuse_retired,
+    reporting_retired,
     state_location,
-    told_if_retired,
 )
 from tidegate.pipeline.graph.jobs import share_of
 from tidegate.protocol import rules
@@ -75,7 +75,7 @@ def look(snapshot: CheckpointSnapshot, to: PipelineContext) -> CheckpointSnapsho
     """Return the snapshot from which the new pipeline would start, or raise all reasons against it. Touches nothing."""
     _refuse_same(snapshot.parent, to)
     _refuse_finished(snapshot)
-    with told_if_retired(snapshot.parent, snapshot.entry.id):
+    with reporting_retired(snapshot.parent, snapshot.entry.id):
         errors = refusals(to.graph, snapshot.parent, to.settings.record(), snapshot.entry, forks=True)
         refuse(list(errors), snapshot.entry.id)
         states = {name: payload for name, payload in snapshot.states.items() if name in to.graph.tables}
@@ -97,7 +97,7 @@ def fork(
     try:
         spared = _spare(snapshot, claimed, copied, claims=claims)
     except Rejected:
-        to.ledger.let_go_of_claim()
+        to.ledger.release_claim()
         raise
     if to.ledger.begun() is None:
         for blob in snapshot.blobs:
@@ -112,7 +112,7 @@ def fork(
     with contextlib.suppress(TidegateError):
         if spared is not None:
             snapshot.parent.delete_pin(spared.owner)
-        to.ledger.let_go_of_claim()
+        to.ledger.release_claim()
         if copied is not None and claims:
             remove(copied)
     return claimed
@@ -230,7 +230,7 @@ def _refuse_their_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> N
         f"sink {name!r}: {sinking.sink.target(to.place)} is a table of {pipeline!r}, of its sink {parent_sink!r}"
         for name, sinking in to.graph.sinks.items()
         for parent_sink in names
-        if not (name in taken and name == parent_sink) and _is_theirs(sinking.sink, parent_sink, snapshot, to)
+        if not (name in taken and name == parent_sink) and _is_parents_target(sinking.sink, parent_sink, snapshot, to)
     ]
     if conflicts:
         raise Invalid(
@@ -242,7 +242,7 @@ def _refuse_their_tables(snapshot: CheckpointSnapshot, to: PipelineContext) -> N
         )
 
 
-def _is_theirs(sink: Sink, parent_sink: str, snapshot: CheckpointSnapshot, to: PipelineContext) -> bool:
+def _is_parents_target(sink: Sink, parent_sink: str, snapshot: CheckpointSnapshot, to: PipelineContext) -> bool:
     """Return whether a sink's target is one of the parent's. The mark of a database or a broker names no table, so
     there the parent's records tell."""
     if isinstance(sink, TransactionalSink):
@@ -382,7 +382,7 @@ def _plan(snapshot: CheckpointSnapshot, claimed: PipelineRecord, to: PipelineCon
     """Return the plan of a checkpoint that reads nothing. Requests about the parent's quarantines stay there."""
     base_plan, config = snapshot.entry.plan, to.settings.record()
     declared = [name for name in planned_ranges(snapshot.entry) if name in to.graph.sources]
-    left = hooks_left_behind(to.graph, snapshot.entry)
+    left = find_unused_hooks(to.graph, snapshot.entry)
     return Plan(
         **stamp(seams.new_id()),
         quotes_rows=False,
@@ -439,7 +439,7 @@ def _owed(entry: Entry) -> Iterator[str]:
 def _published(entry: Entry, name: str, claimed: PipelineRecord, to: PipelineContext) -> PublishedTable:
     assert entry.manifest is not None
     assert entry.decision is not None
-    part, context = entry.manifest.tables[name], _own_context(claimed, name, to)
+    part, context = entry.manifest.tables[name], _fork_context(claimed, name, to)
     sink: Sink = state_sink(name) if name.startswith(STATE) else to.graph.sinks[name].sink
     publication = Publication(
         entry.id,
@@ -468,5 +468,5 @@ def _parent_context(snapshot: CheckpointSnapshot, name: str, to: PipelineContext
     return SinkContext(snapshot.origin.pipeline, snapshot.origin.uid, name, to.place, home=snapshot.parent.home)
 
 
-def _own_context(claimed: PipelineRecord, name: str, to: PipelineContext) -> SinkContext:
+def _fork_context(claimed: PipelineRecord, name: str, to: PipelineContext) -> SinkContext:
     return SinkContext(claimed.name, claimed.uid, name, to.place, home=to.ledger.home)

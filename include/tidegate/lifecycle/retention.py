@@ -79,7 +79,7 @@ def _retire_old(pipeline: PipelineContext, num_retained: Callable[[], int], ages
 
     def retire(id: int) -> bool:
         nonlocal fresh
-        may_go, fresh = fresh or _may_go(ledger, id, num_retained), False
+        may_go, fresh = fresh or _is_removable(ledger, id, num_retained), False
         return may_go and _retire(pipeline, id, num_retained, remaining)
 
     retired = list(itertools.takewhile(retire, old))
@@ -310,10 +310,10 @@ def _claim(pipeline: PipelineContext, id: int, num_retained: Callable[[], int]) 
         ledger.create_decision(Decision(**stamp(seams.new_id()), id=id, outcome="aborted", reason=TOO_LATE))
     ledger.create_retired(Retired(**stamp(seams.new_id()), id=id))
     # Create the tombstone, then check again: a process that is going to rest on the entry checks for the tombstone.
-    return _may_go(ledger, id, num_retained)
+    return _is_removable(ledger, id, num_retained)
 
 
-def _may_go(ledger: Ledger, id: int, num_retained: Callable[[], int]) -> bool:
+def _is_removable(ledger: Ledger, id: int, num_retained: Callable[[], int]) -> bool:
     """Return whether nobody needs the entry, as of now."""
     pins = ledger.pins()
     return id < retention_floor(ledger, num_retained(), pins) and id not in _spared(ledger, pins, id)

@@ -86,7 +86,7 @@ def roll_back(
     aborted: list[int] = []
     while True:
         view = ledger.view(run, reach)
-        control.refuse_for_good(ledger, view)
+        control.refuse_after_final_cancel(ledger, view)
         previous = _decided_before(ledger, view, run, to)
         if previous is not None:
             return _published(pipeline, previous, examine(pipeline, to, choices, view))
@@ -211,7 +211,7 @@ def _rollback_record(
     decision = proposal.target.decision
     assert decision is not None
     assert decision.manifest is not None
-    suspended = control.carried_on(view, pipeline.settings.tolerable_failed_checkpoints)
+    suspended = control.inherited_suspension(view, pipeline.settings.tolerable_failed_checkpoints)
     if suspended is None and suspend:
         suspended = Control(action="suspend", by=by, reason=suspend)
     return Rollback(

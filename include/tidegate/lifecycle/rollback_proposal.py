@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from tidegate.checkpoint.publishing.table_mismatch import gone_error
+from tidegate.checkpoint.publishing.table_mismatch import deleted_table_error
 from tidegate.checkpoint.references import blobs_within
 from tidegate.errors import Corrupt, Invalid, Rejected, TidegateError, Unavailable
 from tidegate.gates.quarantine.table import QUARANTINE
@@ -311,7 +311,9 @@ def table_changes(
             also = f"; fix that, or choose --leave {name} (it stays as it is)" if name in pipeline.graph.sinks else ""
             way = WayBack(problems=(f"{error.what}{also}",))
         if way.lacks and not way.exists and target_table is not None and target_table.is_delta:
-            gone = gone_error(name, target_table.uri, target.id if target else 0, target_table.version, base.id)
+            gone = deleted_table_error(
+                name, target_table.uri, target.id if target else 0, target_table.version, base.id
+            )
             way = WayBack(exists=False, problems=(f"{gone.what}; {gone.help}",))
         yield Change(name, choices.get(name, "restore") if way.exists else None, way, state)
 

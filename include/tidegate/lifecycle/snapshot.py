@@ -24,9 +24,9 @@ __all__ = [
     "CheckpointSnapshot",
     "refuse_damage",
     "refuse_retired",
+    "reporting_retired",
     "snapshot_at",
     "state_location",
-    "told_if_retired",
 ]
 
 
@@ -93,7 +93,7 @@ def snapshot_at(parent: Ledger, id: int, options: Mapping[str, str], *, by: str,
     origin = Origin(
         pipeline=identity.name, uid=identity.uid, entry=id, manifest=entry.decision.manifest, by=by, note=note
     )
-    with told_if_retired(parent, id):
+    with reporting_retired(parent, id):
         acks = tuple(acks_of(parent, entry))
     states = {name: payload for ack in acks for name, payload in ack.states.items()}
     copy = parent.copy(DONE)
@@ -137,7 +137,7 @@ def refuse_retired(parent: Ledger, id: int) -> None:
 
 
 @contextlib.contextmanager
-def told_if_retired(parent: Ledger, id: int) -> Iterator[None]:
+def reporting_retired(parent: Ledger, id: int) -> Iterator[None]:
     """Raise Rejected instead of Corrupt in the block if retention removed the checkpoint meanwhile."""
     try:
         yield

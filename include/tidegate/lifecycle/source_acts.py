@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.checkpoint import control
 from tidegate.checkpoint.compatibility import planned_ranges
-from tidegate.checkpoint.planning import standing_at
+from tidegate.checkpoint.planning import empty_range_at
 from tidegate.errors import Invalid
 from tidegate.protocol import rules
 from tidegate.protocol.moved_sources import source_changes
@@ -69,7 +69,7 @@ def _create_entry(pipeline: PipelineContext, act: Control, *, unproven: bool = F
 
 def _positions(pipeline: PipelineContext, view: View, change: SourceChange) -> dict[str, Range]:
     """Return how far each source was read. Raise Invalid if nothing may be changed now, or the source is not known."""
-    control.refuse_for_good(pipeline.ledger, view)
+    control.refuse_after_final_cancel(pipeline.ledger, view)
     if open_ids := tuple(entry.id for entry in view.still_open()):
         raise control.busy(open_ids, "sources are moved, dropped and accepted between checkpoints")
     base = rules.plan_base(view)
@@ -103,7 +103,7 @@ def _began(pipeline: PipelineContext, view: View, base: Entry | None, change: So
     that was decided."""
     sourcing = pipeline.graph.sources.get(change.name) if change.name == change.to else None
     at = pipeline.beginning(view, base, change.name) if sourcing is not None else None
-    return {} if sourcing is None or at is None else {change.name: standing_at(sourcing.source.kind, at)}
+    return {} if sourcing is None or at is None else {change.name: empty_range_at(sourcing.source.kind, at)}
 
 
 def _accepted(pipeline: PipelineContext, name: str, declared: dict[str, Range], *, unproven: bool) -> Json:

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.errors import Invalid
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.by_workers.merged import MergedPartials
+from tidegate.operators.by_workers.merged import MergeAggregates
 from tidegate.operators.distinct.by_workers import SINCE
 from tidegate.operators.distinct.folded import (
     NO_NEW_DISTINCT,
-    Along,
+    CoAggregates,
     NewDistinct,
     computed_if_any,
     conditions,
     new_values,
     value_names,
 )
-from tidegate.operators.distinct.lives import forget_values, of_this_life, since_function, with_since
+from tidegate.operators.distinct.lives import forget_values, generation_function, in_current_generation, with_generation
 from tidegate.operators.distinct.reducing import remember_reducing
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.functions import (
@@ -37,24 +37,24 @@ from tidegate.operators.functions import (
     Function,
     RowPartials,
     arguments,
-    clashes,
-    given_by_workers,
+    clashing_columns,
     lift,
     meanings,
     parse,
-    parsed_functions,
+    parse_functions,
+    project_in_workers,
     reduced,
     row_partials,
     why_not_merged,
 )
-from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, types_of
+from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_reserved_columns, types_of
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import empty_if, empty_like, is_known_empty, select_sql
-from tidegate.state.arrow.folding import IS_NOW
+from tidegate.state.arrow.folding import IS_CURRENT
 from tidegate.state.columns import DELETED, OWN
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.folding import Remembered, run_kernel
 from tidegate.state.keyed import collated_names, sums_that_do_not_fit_fail
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Aggregate(ExpiringOperator):
     """`by`: the key columns; none: one row in all. `functions`: output column → SQL aggregate, as "sum(amount)"."""
 
     kind: ClassVar[str] = "aggregate"
-    renews: ClassVar[bool] = True
+    replaces_columns: ClassVar[bool] = True
 
     def __init__(self, by: Sequence[str], functions: Mapping[str, str], expiry: Expiry = NEVER) -> None:
         self.by = listed(by)
@@ -100,17 +100,17 @@ class Aggregate(ExpiringOperator):
         return [*self.by, *self.functions]
 
     @property
-    def takes_updates(self) -> bool:
+    def accepts_retractions(self) -> bool:
         return True
 
     @property
-    def keeps_for_ever(self) -> str | None:
+    def unbounded_state(self) -> str | None:
         if self.forgets:
             return None
         return f"a row for each {', '.join(self.by)}" if self.by else self._values_counted
 
     @property
-    def keeps_of_a_key(self) -> str | None:
+    def unbounded_state_per_key(self) -> str | None:
         return self._values_counted if self.forgets else None
 
     @property
@@ -128,14 +128,14 @@ class Aggregate(ExpiringOperator):
         return key_of(self.by)
 
     @property
-    def shows_all(self) -> bool:
+    def current_output_is_complete(self) -> bool:
         return not self.forgets
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return bool(self.by) and not over_updates and set(keys) == set(self.by)
 
     @property
-    def known_by(self) -> list[str] | None:
+    def permanent_keys(self) -> list[str] | None:
         return self.by if self.by and self.expiry == NEVER else None
 
     def describe(self) -> Json:
@@ -144,7 +144,7 @@ class Aggregate(ExpiringOperator):
     def meaning(self, over_updates: bool) -> Json:
         return {"by": self.by, "over a stream that replaces rows": over_updates} | meanings(self.functions)
 
-    def misread(self, before: Json) -> list[str]:
+    def conflicts_with_stored_meaning(self, before: Json) -> list[str]:
         now = self.meaning(over_updates=False)
         same = {
             function.name: sorted(name for name in before if before[name] == now[function.name])
@@ -163,7 +163,7 @@ class Aggregate(ExpiringOperator):
             problems.append('it computes nothing: name at least one, such as orders="count(*)"')
         problems += [problem for name, text in self.functions.items() if isinstance(problem := parse(name, text), str)]
         used_as = {name.casefold(): "a key" for name in self.by} | dict.fromkeys(self._own, "tidegate's own")
-        problems += clashes(self._parsed(), used_as)
+        problems += clashing_columns(self._parsed(), used_as)
         return problems + self.expiry.problems()
 
     def update_problems(self) -> list[str]:
@@ -173,7 +173,7 @@ class Aggregate(ExpiringOperator):
         return problems
 
     def _parsed(self) -> list[Function]:
-        return parsed_functions(self.functions)
+        return parse_functions(self.functions)
 
     @property
     def _own(self) -> list[str]:
@@ -220,10 +220,12 @@ class Aggregate(ExpiringOperator):
             adapted = [function.over_updates() for function in functions]
             functions = [function for function in adapted if isinstance(function, Function)]
         need_keys(rows, self.by, "by", context)
-        refuse_own(rows, context, OURS)
+        refuse_reserved_columns(rows, context, OURS)
         types = types_of(functions, rows, context)
         functions = self._counted([function.typed(types.results[function.name]) for function in functions], context)
-        refuse_own(rows, context, [name for of in _distinct_parts(functions).values() for name in value_names(of)])
+        refuse_reserved_columns(
+            rows, context, [name for of in _distinct_parts(functions).values() for name in value_names(of)]
+        )
         results = (function.result(types.results[function.name]) for function in functions)
         return functions, [*map(quoted, self.by), *results], types
 
@@ -245,8 +247,8 @@ class Aggregate(ExpiringOperator):
             nothing = self._nothing(rows, functions, results)
             return {"": nothing, "-": nothing}
         if has_lives:
-            refuse_own(rows, context, [SINCE])
-            rows, functions = with_since(rows, self._keys, state, context), [*functions, since_function()]
+            refuse_reserved_columns(rows, context, [SINCE])
+            rows, functions = with_generation(rows, self._keys, state, context), [*functions, generation_function()]
             types = types._replace(
                 partials=types.partials | dict.fromkeys(functions[-1].partials_sql.values(), "bigint")
             )
@@ -319,22 +321,22 @@ class Aggregate(ExpiringOperator):
         # What has come along with distinct values has been reduced by workers. Of a new state nobody knows how many
         # rows of a key come: then Spark reduces them before it shuffles.
         is_new = state.is_empty and sums_that_do_not_fit_fail(state.spark)
-        if distinct.along is None and (not self.by or is_new or state.gets_many_per_key):
+        if distinct.along is None and (not self.by or is_new or state.has_few_keys_per_batch):
             batch = reduced(batch, self._keys)
         of = {field.name: field for field in batch.rows.schema.fields}
         brought = [field for field in of.values() if field.name not in batch.fixed]
         stored = [*(of[name] for name in self._keys), *(of[name] for name in batch.ops)]
-        given = given_by_workers(declared, types.results, self.by, stored)
-        folded = fold_rows(
+        given = project_in_workers(declared, types.results, self.by, stored)
+        folded = run_kernel(
             batch.rows.select(*(quoted(field.name) for field in brought)),
             brought,
             self._keys,
             [Remembered(state, stored)],
-            MergedPartials(self._keys, batch.ops, ROWS if takes_back else None, batch.fixed),
+            MergeAggregates(self._keys, batch.ops, ROWS if takes_back else None, batch.fixed),
             stored if given is None else given.fields,
             is_empty=is_known_empty(batch.rows),
-            enters=IS_NOW,
-            wants_replaced=context.replaced_is_taken,
+            enters=IS_CURRENT,
+            wants_retractions=context.replaced_is_taken,
             made=None if given is None else given.made,
         )
         if given is not None:
@@ -370,8 +372,8 @@ class Aggregate(ExpiringOperator):
             return NO_NEW_DISTINCT
         others = row_partials([function for function in functions if not function.distinct_part], types.partials)
         state = context.state(self._keys, ttl=self.ttl("", context))
-        along = Along(*others, state) if others is not None else None
-        return new_values(rows, self._keys, parts, context, along, has_lives=_say_since(functions))
+        along = CoAggregates(*others, state) if others is not None else None
+        return new_values(rows, self._keys, parts, context, along, has_lives=_say_generation(functions))
 
     def _lifted(
         self,
@@ -429,7 +431,7 @@ class Aggregate(ExpiringOperator):
             return context.persist(fresh) if not context.state(self._keys).is_empty else fresh
         frames = list(distinct.grown)
         for part, members in (parts if withdrawn is not None else distinct.left).items():
-            frames.append(self._distinct(part, members, rows, withdrawn, context, has_lives=_say_since(functions)))
+            frames.append(self._distinct(part, members, rows, withdrawn, context, has_lives=_say_generation(functions)))
         for frame in frames:
             fresh = fresh.unionByName(frame, allowMissingColumns=True)
         fresh = self._merged(fresh, fresh, functions)
@@ -489,7 +491,7 @@ class Aggregate(ExpiringOperator):
         new = context.persist(new)
         before = state.of(new)
         if has_lives and before is not None:
-            before = of_this_life(before, new, keys)
+            before = in_current_generation(before, new, keys)
         was = {name: f"_was{name}" for name in wheres}
         both = new.withColumns({name: F.lit(0) for name in was.values()})
         if before is not None:
@@ -513,7 +515,7 @@ class Aggregate(ExpiringOperator):
         return after.groupBy(*map(quoted, self._keys)).agg(*named)
 
 
-def _say_since(functions: Sequence[Function]) -> bool:
+def _say_generation(functions: Sequence[Function]) -> bool:
     """Return whether rows say in which checkpoint the life of their key began."""
     return any(function.name == SINCE for function in functions)
 

@@ -109,7 +109,7 @@ class Upstream(Protocol):
     def is_later(self) -> bool:
         """Whether there have been checkpoints before."""
 
-    def start_afresh(self) -> None:
+    def reset_state(self) -> None:
         """Forget what the operator remembers as of the base. Called before its state is opened."""
 
 
@@ -152,7 +152,7 @@ class OperatorContext:
     fixed: tuple[Json, SourceContext] | None = None
     """The result of the operator's `fix_inputs` when the checkpoint was planned, and the context of that call."""
     history: bool = False
-    """Its rows are history, for an operator that `takes_in_order`: they come before all others, however old."""
+    """Its rows are history, for an operator that `needs_event_time_order`: they come before all others, however old."""
     upstream: Upstream | None = None
     """Only for an operator that the graph has put in front of a sink."""
     waits: bool = False
@@ -198,7 +198,7 @@ class Operator(ABC):
     kind: ClassVar[str]
     event_time: str | None = None
     """The column with its event time. None: the one that its sources declare."""
-    renews: ClassVar[bool] = False
+    replaces_columns: ClassVar[bool] = False
     """Whether its rows have columns of its own instead of those of its inputs."""
     meant_by_code: ClassVar[frozenset[str]] = frozenset()
     """What of its `meaning` is a hash of code."""
@@ -226,7 +226,7 @@ class Operator(ABC):
         return [*late, *(["as of when it reads its table"] if fixes else [])]
 
     @property
-    def takes_in_order(self) -> bool:
+    def needs_event_time_order(self) -> bool:
         """True if it gets its rows in the order of event time, and remembers what they have come to."""
         return False
 
@@ -246,12 +246,12 @@ class Operator(ABC):
         return None
 
     @property
-    def whole_by(self) -> frozenset[str]:
+    def complete_per_checkpoint_by(self) -> frozenset[str]:
         """Columns of its rows: all rows that agree in one of them come in one checkpoint, and no more ever will."""
         return frozenset()
 
     @property
-    def gives_old_rows_of(self) -> tuple[int, ...]:
+    def inputs_of_unbounded_age(self) -> tuple[int, ...]:
         """The inputs whose rows it keeps for any time and emits then: nobody can go by their event time any more."""
         return ()
 
@@ -280,17 +280,17 @@ class Operator(ABC):
         return self.updates
 
     @property
-    def gives_all(self) -> bool:
+    def is_lookup_table(self) -> bool:
         """True if each checkpoint emits everything that it holds, as a lookup table, instead of what is new."""
         return False
 
     @property
-    def takes_lookup(self) -> bool:
+    def accepts_lookup_table(self) -> bool:
         """True if its last input is a lookup table (`broadcast`), which has no keys and no event time."""
         return False
 
     @property
-    def takes_updates(self) -> bool:
+    def accepts_retractions(self) -> bool:
         """True if it can take a stream that replaces rows: `context.withdrawn` then has those that no longer hold."""
         return False
 
@@ -315,7 +315,7 @@ class Operator(ABC):
         return None
 
     @property
-    def goes_by(self) -> tuple[str | None, ...]:
+    def event_time_columns(self) -> tuple[str | None, ...]:
         """By input, the column that it reads event time from; None: the one that sources declare. Empty: it reads
         none."""
         return ()
@@ -336,7 +336,7 @@ class Operator(ABC):
         """True if it forgets rows that it emitted, and later emits others without taking those back."""
         return False
 
-    def misread(self, before: Json) -> list[str]:
+    def conflicts_with_stored_meaning(self, before: Json) -> list[str]:
         """Return why new results would misread a state with this meaning, though each of those there is the same."""
         return []
 
@@ -356,7 +356,7 @@ class Operator(ABC):
         return False
 
     @property
-    def shows_all(self) -> bool:
+    def current_output_is_complete(self) -> bool:
         """True if `shown` returns every row that it has emitted and not taken back."""
         return False
 
@@ -368,7 +368,7 @@ class Operator(ABC):
         return False
 
     @property
-    def known_by(self) -> list[str] | None:
+    def permanent_keys(self) -> list[str] | None:
         """The columns by which it knows every key that it ever received. None: it forgets some, or knows none."""
         return None
 
@@ -402,12 +402,12 @@ class Operator(ABC):
         return None
 
     @property
-    def keeps_for_ever(self) -> str | None:
+    def unbounded_state(self) -> str | None:
         """What it never forgets, so that its state grows as long as new keys or rows come. None: all is forgotten."""
         return None
 
     @property
-    def keeps_of_a_key(self) -> str | None:
+    def unbounded_state_per_key(self) -> str | None:
         """What it keeps of a key until all of the key is forgotten, however much it becomes. None: nothing."""
         return None
 
@@ -417,7 +417,7 @@ class Operator(ABC):
         return None
 
     @property
-    def forgets_with(self) -> str:
+    def how_to_bound_state(self) -> str:
         """What to write so that it forgets what it keeps for ever."""
         return 'state_ttl="30 days"'
 

@@ -26,7 +26,7 @@ class Broadcast(Latest):
     kind: ClassVar[str] = "broadcast"
 
     @property
-    def gives_all(self) -> bool:
+    def is_lookup_table(self) -> bool:
         return True
 
     @property
@@ -34,7 +34,7 @@ class Broadcast(Latest):
         return False
 
     @property
-    def takes_updates(self) -> bool:
+    def accepts_retractions(self) -> bool:
         return False
 
     def interval_problems(self) -> list[str]:

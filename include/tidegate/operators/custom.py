@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.by_workers.ranked import in_order
-from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_own
+from tidegate.operators.inputs import key_problems, need_keys, recalled, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE, need_time
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.codec import sha256
@@ -29,10 +29,10 @@ from tidegate.sources.ddl import DdlError, parse_ddl
 from tidegate.spark.event_time import time_micros_sql, time_problems
 from tidegate.spark.known import is_known_empty, no_rows, renamed, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.arrow.folding import IS_NOW, Folded, Kernel
+from tidegate.state.arrow.folding import IS_CURRENT, Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of
 from tidegate.state.columns import DELETED, GROUP
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.folding import Remembered, run_kernel
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-__all__ = ["Clock", "KeyedOperator", "KeyedWork", "StepResult"]
+__all__ = ["Clock", "KeyedKernel", "KeyedOperator", "StepResult"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class KeyedOperator(Operator):
     An operator whose results are replaced when they change overrides `shows` as well.
     """
 
-    renews: ClassVar[bool] = True
+    replaces_columns: ClassVar[bool] = True
     meant_by_code: ClassVar[frozenset[str]] = frozenset({"what it shows"})
 
     by: Sequence[str]
@@ -139,7 +139,7 @@ class KeyedOperator(Operator):
         return (LATE,) if self._is_timed else ()
 
     @property
-    def goes_by(self) -> tuple[str | None, ...]:
+    def event_time_columns(self) -> tuple[str | None, ...]:
         return (self.event_time,) if self._is_timed else ()
 
     def lateness(self, place: int) -> Lateness | None:
@@ -158,11 +158,11 @@ class KeyedOperator(Operator):
         return key_of(self.by) if self.updates and set(self.by) <= set(self.columns or ()) else None
 
     @property
-    def shows_all(self) -> bool:
+    def current_output_is_complete(self) -> bool:
         return self.updates
 
     @property
-    def keeps_for_ever(self) -> str | None:
+    def unbounded_state(self) -> str | None:
         return f"a row for each {', '.join(self.by)}, until it forgets the key" if self.due is None else None
 
     @property
@@ -221,8 +221,8 @@ class KeyedOperator(Operator):
 
         rows, marks = inputs[0], context.watermarks
         need_keys(rows, self.by, "by", context)
-        refuse_own(rows, context)
-        refuse_own(rows, context, ["_at", "_row"])
+        refuse_reserved_columns(rows, context)
+        refuse_reserved_columns(rows, context, ["_at", "_row"])
         of, at = {field.name: field for field in rows.schema.fields}, "0L"
         if self._is_timed:
             at = time_micros_sql(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
@@ -231,7 +231,7 @@ class KeyedOperator(Operator):
         is_empty = is_known_empty(rows)
         due = self.due if now is not None and (marks.moved or not is_empty) else None
         takes_late = LATE in context.taken
-        work = KeyedWork(
+        work = KeyedKernel(
             self,
             list(of),
             [field.name for field in kept],
@@ -239,7 +239,7 @@ class KeyedOperator(Operator):
             marks.before_micros if self._is_timed else None,
             to_arrow_schema(T.StructType(given), timezone="UTC"),
         )
-        folded = fold_rows(
+        folded = run_kernel(
             select_sql(rows, [*map(quoted, of), f"{at} AS _at", *row_halves(rows)]),
             [*of.values(), T.StructField("_at", T.LongType()), *half_fields()],
             list(self.by),
@@ -248,8 +248,8 @@ class KeyedOperator(Operator):
             given,
             is_empty=is_empty,
             keeps_rows=False,
-            enters=IS_NOW if self.updates else None,
-            wants_replaced=self.updates and context.replaced_is_taken,
+            enters=IS_CURRENT if self.updates else None,
+            wants_retractions=self.updates and context.replaced_is_taken,
             apart={LATE: list(of.values())} if takes_late else {},
         )
         context.count(folded.counts)
@@ -297,7 +297,7 @@ def _columns(ddl: str) -> list[StructField]:
 
 
 @dataclass(frozen=True)
-class KeyedWork(Kernel):
+class KeyedKernel(Kernel):
     """The kernel: it calls the operator's function, and checks what that returns."""
 
     operator: KeyedOperator
@@ -311,7 +311,7 @@ class KeyedWork(Kernel):
     emits: pa.Schema
     """The columns of its rows."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
@@ -342,7 +342,7 @@ class KeyedWork(Kernel):
         changes = changes.append_column(GROUP, keys[GROUP].take(pa.array(places)))
         changes = changes.append_column(DELETED, pa.array(np.repeat([False, True], [puts.num_rows, gone.num_rows])))
         shown = before.filter(pa.array(np.isin(known[rows.num_rows :], numbers)))
-        return Folded([changes], list(self._given(step, puts, shown)), counts, {LATE: lost})
+        return KernelResult([changes], list(self._given(step, puts, shown)), counts, {LATE: lost})
 
     def _late(self, arrived: pa.Table) -> tuple[Any, dict[str, int]]:
         import numpy as np
@@ -370,7 +370,7 @@ class KeyedWork(Kernel):
             if rows.num_rows > table.num_rows or self._has_key_twice(rows):
                 said = f"shows made {rows.num_rows} rows of {table.num_rows} keys"
                 raise self._wrong(said, "one row for each key, or none", "shows")
-            yield rows.append_column(IS_NOW, pa.array(np.repeat(is_now, rows.num_rows)))
+            yield rows.append_column(IS_CURRENT, pa.array(np.repeat(is_now, rows.num_rows)))
 
     def _has_key_twice(self, rows: pa.Table) -> bool:
         import numpy as np

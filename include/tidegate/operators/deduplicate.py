@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
+from tidegate.operators.by_workers.deduplicated import DeduplicateWithin, FirstPerKey
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.inputs import key_problems, need_keys, refuse_own
+from tidegate.operators.inputs import key_problems, need_keys, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE, bounds_in, need_time
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.records.names import listed, quoted
@@ -25,7 +25,7 @@ from tidegate.records.records import Json
 from tidegate.spark.event_time import time_micros, time_problems
 from tidegate.spark.known import is_known_empty
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.folding import Remembered, run_kernel
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Deduplicate(Operator):
         return self.expiry.ttl(context)
 
     @property
-    def keeps_for_ever(self) -> str | None:
+    def unbounded_state(self) -> str | None:
         return f"each {', '.join(self.by)}" if self.within is None and self.expiry == NEVER else None
 
     @property
@@ -86,7 +86,7 @@ class Deduplicate(Operator):
         return {LATE: 'within="1 day"'}
 
     @property
-    def goes_by(self) -> tuple[str | None, ...]:
+    def event_time_columns(self) -> tuple[str | None, ...]:
         return (self.event_time,) if self.within is not None else ()
 
     def lateness(self, place: int) -> Lateness | None:
@@ -95,13 +95,13 @@ class Deduplicate(Operator):
         return Lateness() if self.within is not None else None
 
     @property
-    def known_by(self) -> list[str] | None:
+    def permanent_keys(self) -> list[str] | None:
         return self.by if self.within is None and self.expiry == NEVER else None
 
     def changelog_key(
         self, inputs: Sequence[ChangelogKey | None], columns: Sequence[Sequence[str]] | None = None
     ) -> ChangelogKey | None:
-        return key_of(self.by) if self.known_by is not None else None
+        return key_of(self.by) if self.permanent_keys is not None else None
 
     def describe(self) -> Json:
         return {"by": self.by, "within": self.within, "event_time": self.event_time} | self.expiry.describe()
@@ -124,7 +124,7 @@ class Deduplicate(Operator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
-        refuse_own(rows, context)
+        refuse_reserved_columns(rows, context)
         from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
@@ -132,18 +132,18 @@ class Deduplicate(Operator):
         keys = [fields[name] for name in self.by]
         columns = {name: name if name in self.by else f"_tidegate_{n}" for n, name in enumerate(fields)}
         is_empty, ends = is_known_empty(rows), None
-        work: FirstRows | RowsApart
+        work: FirstPerKey | DeduplicateWithin
         if self.within is None:
             times = self._time(rows, context)
             at = times[-1] if times else F.lit(None).cast("long")
             state = Remembered(context.state(self.by, ttl=self.ttl("", context)), keys)
-            work = FirstRows(self.by, columns)
+            work = FirstPerKey(self.by, columns)
         else:
             bounds, now = bounds_in(self.within), context.watermarks.now_micros
             assert not isinstance(bounds, str)
             at = time_micros(rows, need_time(self.event_time, 0, context), f"operator {context.uid!r}")
             ends = None if now is None else now - bounds[1]
-            work = RowsApart(self.by, columns, bounds[1], context.watermarks.before_micros, ends)
+            work = DeduplicateWithin(self.by, columns, bounds[1], context.watermarks.before_micros, ends)
             state = Remembered(
                 context.state([*self.by, "_at"], grouped_by=self.by),
                 [*keys, T.StructField("_at", T.LongType())],
@@ -155,7 +155,7 @@ class Deduplicate(Operator):
         arriving = [T.StructField(alias, fields[name].dataType) for name, alias in columns.items()]
         arriving += [T.StructField("_at", T.LongType()), *half_fields()]
         given = list(fields.values())
-        folded = fold_rows(
+        folded = run_kernel(
             batch,
             arriving,
             self.by,

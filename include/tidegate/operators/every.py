@@ -12,30 +12,30 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.by_workers.net_changes import NetChanges
-from tidegate.operators.inputs import refuse_own
+from tidegate.operators.inputs import refuse_reserved_columns
 from tidegate.operators.join.sides import refuse_missing
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import row_id
-from tidegate.state.arrow.folding import IS_NOW
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.arrow.folding import IS_CURRENT
+from tidegate.state.folding import Remembered, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tidegate.operators.retractions.key import ChangelogKey
 
-__all__ = ["EveryFew"]
+__all__ = ["EmitEvery"]
 
 
-WAITED: Final = "waited"
+CHECKPOINTS_WAITED: Final = "waited"
 """What it remembers: for how many checkpoints, this one included, nothing has been given."""
 _ANY_COUNT: Final = 1 << 62
 """More copies than there are of any row: all stored rows have fewer, so that all are looked up."""
 
 
-class EveryFew(Operator):
+class EmitEvery(Operator):
     """`checkpoints`: the last of so many gives what waits; so does the end of event time."""
 
     kind: ClassVar[str] = "every"
@@ -51,11 +51,11 @@ class EveryFew(Operator):
         return over_updates
 
     @property
-    def takes_updates(self) -> bool:
+    def accepts_retractions(self) -> bool:
         return True
 
     @property
-    def gives_old_rows_of(self) -> tuple[int, ...]:
+    def inputs_of_unbounded_age(self) -> tuple[int, ...]:
         return (0,)
 
     def changelog_key(
@@ -85,11 +85,11 @@ class EveryFew(Operator):
         from pyspark.sql import types as T
 
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
-        refuse_own(rows, context)
-        told = context.memory.get(WAITED)
+        refuse_reserved_columns(rows, context)
+        told = context.memory.get(CHECKPOINTS_WAITED)
         waited = (told if isinstance(told, int) else 0) + 1
         gives = waited >= self.checkpoints or context.watermarks.ends
-        context.remember[WAITED] = 0 if gives else waited
+        context.remember[CHECKPOINTS_WAITED] = 0 if gives else waited
         state, fields = context.state(["_row"]), rows.schema.fields
         stored = [T.StructField("_row", T.StringType()), *fields, T.StructField("_n", T.LongType())]
         if withdrawn is not None and state.base is not None:
@@ -99,7 +99,7 @@ class EveryFew(Operator):
         batch = _with_ids(rows, rows, 1)
         if withdrawn is not None:
             batch = batch.unionByName(_with_ids(withdrawn, rows, -1))
-        folded = fold_rows(
+        folded = run_kernel(
             batch,
             stored,
             ["_row"],
@@ -107,8 +107,8 @@ class EveryFew(Operator):
             NetChanges(names, gives, replaces),
             fields,
             is_empty=is_known_empty(rows) and (withdrawn is None or is_known_empty(withdrawn)),
-            enters=IS_NOW if replaces else None,
-            wants_replaced=replaces and context.replaced_is_taken,
+            enters=IS_CURRENT if replaces else None,
+            wants_retractions=replaces and context.replaced_is_taken,
         )
         return {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
 

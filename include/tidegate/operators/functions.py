@@ -18,7 +18,7 @@ from tidegate.records.codec import sha256
 from tidegate.records.names import quoted
 from tidegate.spark.known import empty_if, select_sql
 from tidegate.state.arrow import workers
-from tidegate.state.keyed import Given, collated_names, schema_of
+from tidegate.state.keyed import Projection, collated_names, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -30,14 +30,14 @@ __all__ = [
     "Function",
     "RowPartials",
     "arguments",
-    "clashes",
-    "given_by_workers",
+    "clashing_columns",
     "lift",
     "meanings",
     "merges_of",
     "parse",
-    "parsed_functions",
+    "parse_functions",
     "partials_of_rows",
+    "project_in_workers",
     "reduced",
     "row_partials",
     "why_columns_are_not_merged",
@@ -157,9 +157,9 @@ FUNCTIONS: Final = {
 }
 """The functions that can be kept. `count` also takes `distinct`, and any number of arguments."""
 
-_SUM_BACK: Final = _sums("IF({p_n} = 0, NULL, {p_sum})", sum="sum({x})", n="count({x})")
+_RETRACTABLE_SUM: Final = _sums("IF({p_n} = 0, NULL, {p_sum})", sum="sum({x})", n="count({x})")
 _BACK: Final = {
-    "sum": _SUM_BACK,
+    "sum": _RETRACTABLE_SUM,
     **dict.fromkeys(("bool_and", "every"), _sums(_ALL, n="count({x})", true="count_if({x})")),
     **dict.fromkeys(("bool_or", "some", "any"), _sums(_ANY, n="count({x})", true="count_if({x})")),
 }
@@ -168,7 +168,7 @@ _BACK: Final = {
 _BY_WORKERS: Final = {
     "{p}": "same",
     _SPARSE.result: "or zero",
-    _SUM_BACK.result: "unless none",
+    _RETRACTABLE_SUM.result: "unless none",
     _MEAN.result: "mean",
 }
 """The results that workers compute, too."""
@@ -285,7 +285,7 @@ class Function:
         """Return the SQL of the result that the user declared, in this type, with its name."""
         return f"{self._filled(f'CAST({self.shape.result} AS {spark_type})')} AS {quoted(self.name)}"
 
-    def result_by_workers(self, spark_type: str, stored: Mapping[str, str]) -> Result | None:
+    def result_in_workers(self, spark_type: str, stored: Mapping[str, str]) -> Result | None:
         """Return the same as workers compute it. None: they cannot. stored: the types of the partials' columns."""
         how, first = _BY_WORKERS.get(self.shape.result), self.columns[0]
         if how is None or stored.get(first) != spark_type or (how == "mean" and spark_type != "double"):
@@ -325,13 +325,13 @@ def parse(name: str, text: object) -> Function | str:
     return Function(name, bounded, shape)
 
 
-def parsed_functions(functions: Mapping[str, str]) -> list[Function]:
+def parse_functions(functions: Mapping[str, str]) -> list[Function]:
     """Return the declared aggregates, without those that cannot be parsed."""
     parsed = [parse(name, text) for name, text in functions.items()]
     return [function for function in parsed if isinstance(function, Function)]
 
 
-def clashes(functions: Sequence[Function], used_as: Mapping[str, str]) -> list[str]:
+def clashing_columns(functions: Sequence[Function], used_as: Mapping[str, str]) -> list[str]:
     """Return which columns of partial values would have the name of another column. used_as: what names in lower case
     are already."""
     used, problems = dict(used_as), []
@@ -345,7 +345,7 @@ def clashes(functions: Sequence[Function], used_as: Mapping[str, str]) -> list[s
 
 def meanings(functions: Mapping[str, str], *, in_windows: bool = False) -> dict[str, object]:
     """Return the identity of each result, independent of how it is written, to compare with an earlier one."""
-    return {function.name: _identity(function, in_windows) for function in parsed_functions(functions)}
+    return {function.name: _identity(function, in_windows) for function in parse_functions(functions)}
 
 
 def _identity(function: Function, in_windows: bool) -> str:
@@ -360,7 +360,7 @@ def _identity(function: Function, in_windows: bool) -> str:
 
 def arguments(functions: Mapping[str, str]) -> dict[str, str]:
     """Return the SQL argument of each result."""
-    return {function.name: function.argument for function in parsed_functions(functions)}
+    return {function.name: function.argument for function in parse_functions(functions)}
 
 
 def _unfit(call: Call, shape: Shape) -> str | None:
@@ -492,9 +492,9 @@ def reduced(partials: RowPartials, keys: Sequence[str], weight: str | None = Non
     return RowPartials(empty_if(rows, rows.groupBy(*map(quoted, keys)).agg(*columns)), ops)
 
 
-def given_by_workers(
+def project_in_workers(
     functions: Sequence[Function], results: Mapping[str, str], keys: Sequence[str], fields: Sequence[StructField]
-) -> Given | None:
+) -> Projection | None:
     """Return what workers make of stored rows with these columns. None: only Spark can.
 
     results: the types of the results. keys: stored columns that stay as they are.
@@ -503,12 +503,12 @@ def given_by_workers(
 
     stored = {field.name: field for field in fields}
     types = {name: field.dataType.simpleString() for name, field in stored.items()}
-    columns = {function.name: function.result_by_workers(results[function.name], types) for function in functions}
+    columns = {function.name: function.result_in_workers(results[function.name], types) for function in functions}
     known = {name: result for name, result in columns.items() if result is not None}
     if len(known) < len(columns):
         return None
     given = (StructField(name, stored[result.of[0]].dataType) for name, result in known.items())
-    return Given(Results(keys, known), [*(stored[name] for name in keys), *given])
+    return Projection(Results(keys, known), [*(stored[name] for name in keys), *given])
 
 
 def _row(partial: str, argument: str) -> str | None:

@@ -33,7 +33,7 @@ __all__ = [
     "need_keys",
     "need_order",
     "recalled",
-    "refuse_own",
+    "refuse_reserved_columns",
     "same",
     "sql_type",
     "types_of",
@@ -115,7 +115,7 @@ def need_order(frame: DataFrame, names: Sequence[str], context: OperatorContext)
         )
 
 
-def refuse_own(frame: DataFrame, context: OperatorContext, names: Iterable[str] = OWN) -> None:
+def refuse_reserved_columns(frame: DataFrame, context: OperatorContext, names: Iterable[str] = OWN) -> None:
     """Raise Invalid if the input has columns of these names."""
     reserved = {name.casefold() for name in names}
     if clash := [name for name in frame.columns if name.casefold() in reserved]:

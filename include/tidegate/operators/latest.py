@@ -12,14 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.by_workers.greatest import GreatestRow
+from tidegate.operators.by_workers.greatest import LatestRow
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.inputs import (
     key_problems,
     need_keys,
     need_order,
     recalled,
-    refuse_own,
+    refuse_reserved_columns,
 )
 from tidegate.operators.join.sides import side_rows
 from tidegate.operators.ranking import RANK, By, first_rows, rank_problems, ranked, ranked_first
@@ -28,14 +28,14 @@ from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves, row_id
-from tidegate.state.arrow.folding import IS_NOW
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.arrow.folding import IS_CURRENT
+from tidegate.state.folding import Remembered, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-__all__ = ["Latest", "TopN", "first_held"]
+__all__ = ["Latest", "TopN", "first_stored_rows"]
 
 
 class Latest(ExpiringOperator):
@@ -57,11 +57,11 @@ class Latest(ExpiringOperator):
         return True
 
     @property
-    def takes_updates(self) -> bool:
+    def accepts_retractions(self) -> bool:
         return True
 
     @property
-    def keeps_for_ever(self) -> str | None:
+    def unbounded_state(self) -> str | None:
         return f"a row for each {', '.join(self.by)}" if self.expiry == NEVER else None
 
     def changelog_key(
@@ -70,14 +70,14 @@ class Latest(ExpiringOperator):
         return key_of(self.by)
 
     @property
-    def shows_all(self) -> bool:
+    def current_output_is_complete(self) -> bool:
         return not self.forgets
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
         return not over_updates and set(keys) == set(self.by)
 
     @property
-    def known_by(self) -> list[str] | None:
+    def permanent_keys(self) -> list[str] | None:
         return self.by if self.expiry == NEVER else None
 
     def describe(self) -> Json:
@@ -102,10 +102,10 @@ class Latest(ExpiringOperator):
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
         need_keys(rows, self.by, "by", context)
         need_order(rows, self.order_by, context)
-        refuse_own(rows, context)
+        refuse_reserved_columns(rows, context)
         if withdrawn is None:
             return self._of_new_rows(rows, context)
-        refuse_own(rows, context, [RANK])
+        refuse_reserved_columns(rows, context, [RANK])
         now, before = ranked(rows, withdrawn, self.by, self._order, 1, context)
         return {"": now.drop(RANK), "-": before.drop(RANK)}
 
@@ -121,7 +121,7 @@ class Latest(ExpiringOperator):
             return None
         if not context.withdrawn or context.withdrawn[0] is None:
             return recalled(context.state(self.by), stored, rows, context)
-        return first_held(stored, rows, self.by, self._order, 1, context).drop(RANK)
+        return first_stored_rows(stored, rows, self.by, self._order, 1, context).drop(RANK)
 
     def _of_new_rows(self, rows: DataFrame, context: OperatorContext) -> dict[str, DataFrame]:
         """Return the greatest of the new and the stored rows; the others are forgotten."""
@@ -129,16 +129,16 @@ class Latest(ExpiringOperator):
         fields = {field.name: field for field in rows.schema.fields}
         stored = [*(fields[name] for name in self.by), *(fields[name] for name in fields if name not in self.by)]
         batch = select_sql(rows, [*(quoted(field.name) for field in stored), *row_halves(rows)])
-        folded = fold_rows(
+        folded = run_kernel(
             batch,
             [*stored, *half_fields()],
             self.by,
             [Remembered(state, stored)],
-            GreatestRow(self.by, self.order_by, list(fields)),
+            LatestRow(self.by, self.order_by, list(fields)),
             list(fields.values()),
             is_empty=is_known_empty(rows),
-            enters=IS_NOW,
-            wants_replaced=context.replaced_is_taken,
+            enters=IS_CURRENT,
+            wants_retractions=context.replaced_is_taken,
         )
         return {"": folded.rows, "-": folded.replaced}
 
@@ -178,15 +178,15 @@ class TopN(ExpiringOperator):
         return not self.at_once
 
     @property
-    def whole_by(self) -> frozenset[str]:
+    def complete_per_checkpoint_by(self) -> frozenset[str]:
         return frozenset(self.by) if self.at_once else frozenset()
 
     @property
-    def takes_updates(self) -> bool:
+    def accepts_retractions(self) -> bool:
         return True
 
     @property
-    def keeps_for_ever(self) -> str | None:
+    def unbounded_state(self) -> str | None:
         return f"the first rows of each {', '.join(self.by)}" if self.expiry == NEVER and not self.at_once else None
 
     def changelog_key(
@@ -196,7 +196,7 @@ class TopN(ExpiringOperator):
         return key_of(self.by if self.n == 1 else [*self.by, RANK]) if self.rank == "row_number" else None
 
     @property
-    def shows_all(self) -> bool:
+    def current_output_is_complete(self) -> bool:
         return not self.forgets
 
     def never_drops_keys(self, keys: Sequence[str], over_updates: bool) -> bool:
@@ -228,8 +228,8 @@ class TopN(ExpiringOperator):
         rows, withdrawn = inputs[0], context.withdrawn[0] if context.withdrawn else None
         need_keys(rows, self.by, "by", context)
         need_order(rows, [term.name for term in self.order[:-1]], context)
-        refuse_own(rows, context)
-        refuse_own(rows, context, [RANK])
+        refuse_reserved_columns(rows, context)
+        refuse_reserved_columns(rows, context, [RANK])
         if self.at_once and withdrawn is None:
             named = rows.withColumn("_row", row_id(rows))
             return {"": ranked_first(named, self.by, self.order, self.n, self.rank).drop("_row")}
@@ -247,10 +247,10 @@ class TopN(ExpiringOperator):
         stored = states[""]
         if stored is None:
             return None
-        return first_held(stored, inputs[0], self.by, self.order, self.n, context, self.rank)
+        return first_stored_rows(stored, inputs[0], self.by, self.order, self.n, context, self.rank)
 
 
-def first_held(
+def first_stored_rows(
     stored: DataFrame,
     rows: DataFrame,
     by: Sequence[str],

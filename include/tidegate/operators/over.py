@@ -24,14 +24,14 @@ from tidegate.operators.calls import parse_call
 from tidegate.operators.expiry import NEVER, Expiry
 from tidegate.operators.functions import (
     Function,
-    clashes,
-    given_by_workers,
+    clashing_columns,
     merges_of,
     parse,
     partials_of_rows,
+    project_in_workers,
     row_partials,
 )
-from tidegate.operators.inputs import Types, key_problems, need_keys, refuse_own, types_of
+from tidegate.operators.inputs import Types, key_problems, need_keys, refuse_reserved_columns, types_of
 from tidegate.operators.join.time_bounds import need_time
 from tidegate.operators.waiting import WAITING, InOrderOperator, WaitingStream, computed_fields
 from tidegate.records.names import listed, quoted
@@ -107,7 +107,7 @@ class OverRows(InOrderOperator):
         return (WAITING, LAST)
 
     @property
-    def keeps_for_ever(self) -> str | None:
+    def unbounded_state(self) -> str | None:
         return f"the last rows of each {', '.join(self.by)}" if self.by and self.expiry == NEVER else None
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
@@ -122,7 +122,7 @@ class OverRows(InOrderOperator):
         return described | self.expiry.describe()
 
     def meaning(self, over_updates: bool) -> Json:
-        meaning: Json = {"by": self.by, "rows": self.rows, "rows that are kept": self._looks_back}
+        meaning: Json = {"by": self.by, "rows": self.rows, "rows that are kept": self._rows_kept_per_key}
         meaning["event_time"] = [self.event_time]
         return meaning | {name: " ".join(text.split()) for name, text in self.results.items()}
 
@@ -140,7 +140,7 @@ class OverRows(InOrderOperator):
         if not problems:
             aggregates = {function.name for function in self._aggregates}
             others = {name.casefold(): f"result {name!r}" for name in self.functions if name not in aggregates}
-            problems += clashes(self._aggregates, others)
+            problems += clashing_columns(self._aggregates, others)
         return problems + self.expiry.problems()
 
     def _problem(self, name: str, text: object) -> str | None:
@@ -170,7 +170,7 @@ class OverRows(InOrderOperator):
         return [function for function in parsed if isinstance(function, Function)]
 
     @property
-    def _looks_back(self) -> int:
+    def _rows_kept_per_key(self) -> int:
         """The number of rows of a key that are kept: at least one, which carries the number and the running values."""
         return max([1, (self.rows or 1) - 1, *(lag.back for lag in self._lags)])
 
@@ -179,10 +179,10 @@ class OverRows(InOrderOperator):
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
-        refuse_own(rows, context)
+        refuse_reserved_columns(rows, context)
         names = [PLACE, NUMBER, *map(of_one_row, self.functions), *map(of_one_row, self._ops)]
-        refuse_own(rows, context, names)
-        self._refuse_taken(rows, context)
+        refuse_reserved_columns(rows, context, names)
+        self._refuse_name_clash(rows, context)
         types = types_of(self._aggregates, rows, context) if self._aggregates else Types({}, {})
         aggregates = [function.typed(types.results[function.name]) for function in self._aggregates]
         texts = {of_one_row(lag.name): lag.argument for lag in self._lags} | self._partials(aggregates, types.partials)
@@ -197,12 +197,12 @@ class OverRows(InOrderOperator):
             {lag.name: lag.back for lag in self._lags},
             [name for name, text in self.functions.items() if _is_number(text)],
             self.rows,
-            self._looks_back,
+            self._rows_kept_per_key,
             together=self.expiry != NEVER,
         )
         last = self._last(waiting, work, partials, texts)
         results = self._given(waiting, work, partials)
-        made = given_by_workers(aggregates, types.results, [field.name for field in results.others], results.all)
+        made = project_in_workers(aggregates, types.results, [field.name for field in results.others], results.all)
         if made is not None:
             of = {field.name: field for field in made.fields}
             given = [of[name] for name in (*rows.columns, *self.functions)]
@@ -242,7 +242,7 @@ class OverRows(InOrderOperator):
         lags = [_renamed(of[of_one_row(name)], name) for name in work.lags]
         return _GivenRows([*waiting.fields, *numbers, *lags], partials)
 
-    def _refuse_taken(self, rows: DataFrame, context: OperatorContext) -> None:
+    def _refuse_name_clash(self, rows: DataFrame, context: OperatorContext) -> None:
         """Raise Invalid if the input has a column of a result's name, or of one that a result is computed from."""
         results = {name.casefold(): name for name in self.functions}
         results |= {column.casefold(): function.name for function in self._aggregates for column in function.columns}

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.by_workers.ranked import FirstInOrder
+from tidegate.operators.by_workers.ranked import TopRows
 from tidegate.operators.join.sides import refuse_missing
 from tidegate.records.names import quoted
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.arrow.folding import IS_NOW
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.arrow.folding import IS_CURRENT
+from tidegate.state.folding import Remembered, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -107,8 +107,8 @@ def ranked(
     ]
     batch = named[0] if withdrawn is None else named[0].unionByName(named[1])
     terms = [(term.name, term.ascending) for term in order[:-1]]
-    work = FirstInOrder(list(by), values, terms, n, withdrawn is not None, list(fields), number, rank)
-    folded = fold_rows(
+    work = TopRows(list(by), values, terms, n, withdrawn is not None, list(fields), number, rank)
+    folded = run_kernel(
         batch,
         arriving,
         by,
@@ -116,8 +116,8 @@ def ranked(
         work,
         [*fields.values(), T.StructField(number, T.IntegerType())],
         is_empty=all(is_known_empty(frame) for frame, _ in frames),
-        enters=IS_NOW,
-        wants_replaced=context.replaced_is_taken,
+        enters=IS_CURRENT,
+        wants_retractions=context.replaced_is_taken,
     )
     return folded.rows, folded.replaced
 

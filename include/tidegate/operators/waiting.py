@@ -20,7 +20,7 @@ from tidegate.spark.event_time import time_micros_sql, time_problems
 from tidegate.spark.known import empty_like, fields_before, is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.folding import Kernel
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.folding import Remembered, run_kernel
 from tidegate.state.lateness import Lateness
 
 if TYPE_CHECKING:
@@ -30,7 +30,14 @@ if TYPE_CHECKING:
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["WAITING", "EventTimeOperator", "InOrderOperator", "WaitingStream", "computed_fields", "ready_rows"]
+__all__ = [
+    "WAITING",
+    "EventTimeOperator",
+    "InOrderOperator",
+    "WaitingStream",
+    "computed_fields",
+    "rows_passed_by_watermark",
+]
 
 WAITING: Final = "waiting"
 """The state with the rows that wait."""
@@ -55,7 +62,7 @@ class EventTimeOperator(Operator):
         return Lateness()
 
     @property
-    def goes_by(self) -> tuple[str | None, ...]:
+    def event_time_columns(self) -> tuple[str | None, ...]:
         return (self.event_time,)
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
@@ -66,7 +73,7 @@ class InOrderOperator(EventTimeOperator, ExpiringOperator):
     """One that gets its rows in the order of event time."""
 
     @property
-    def takes_in_order(self) -> bool:
+    def needs_event_time_order(self) -> bool:
         return True
 
 
@@ -159,7 +166,7 @@ class WaitingStream:
             *self.computed_fields,
             *half_fields(),
         ]
-        folded = fold_rows(
+        folded = run_kernel(
             batch,
             arriving,
             self.by,
@@ -195,7 +202,7 @@ def _field(name: str, kind: str) -> StructField:
     return StructField(name, {"long": LongType, "string": StringType}[kind]())
 
 
-def ready_rows(
+def rows_passed_by_watermark(
     rows: DataFrame, by: Sequence[str], time: str, context: OperatorContext, late: Sequence[str] = (LATE,)
 ) -> tuple[DataFrame, DataFrame]:
     """Return the rows that the watermark has passed, with `_at` and `_row`; and those that are late, unchanged.

@@ -16,7 +16,7 @@ from tidegate.operators.aggregate import Aggregate
 from tidegate.operators.base import Operator
 from tidegate.operators.broadcast import Broadcast
 from tidegate.operators.deduplicate import Deduplicate
-from tidegate.operators.every import EveryFew
+from tidegate.operators.every import EmitEvery
 from tidegate.operators.expiry import Expiry
 from tidegate.operators.join.as_of import AsOfJoin
 from tidegate.operators.join.join import How, IntervalJoin, LatestJoin, TableJoin
@@ -332,7 +332,7 @@ class Stream:
 
         What has come and gone in between is not given at all. At the end of event time all is given that waits.
         """
-        return self.apply(EveryFew(checkpoints), uid=uid)
+        return self.apply(EmitEvery(checkpoints), uid=uid)
 
     def select(self, *columns: str, where: str | None = None, name: str | None = None) -> Stream:
         """Compute columns of each row, in SQL: `orders.select("id", "amount * 2 AS twice", where="amount > 0")`.
@@ -443,7 +443,7 @@ class Stream:
             )
         if tumbling is not None:
             return self.apply(WindowTopN(n, tumbling, listed(by), listed(order_by), rank, event_time), uid=uid)
-        whole = self.pipeline._whole_by(self.name)
+        whole = self.pipeline._complete_per_checkpoint_by(self.name)
         at_once = not whole.isdisjoint(listed(by))
         return self.apply(TopN(n, by, order_by, rank, at_once=at_once, expiry=Expiry(state_ttl, ttl_time)), uid=uid)
 
@@ -872,14 +872,14 @@ class Pipeline:
         before = jobs.get(name)
         self.settings["jobs"] = {**jobs, name: {**(before if isinstance(before, Mapping) else {}), **said}}
 
-    def _whole_by(self, stream: str) -> frozenset[str]:
-        """Return `Operator.whole_by` of the operator that makes a stream. A gate lets rows pass in their checkpoint, or
-        never, unless it sets them aside: then they may be released later."""
+    def _complete_per_checkpoint_by(self, stream: str) -> frozenset[str]:
+        """Return `Operator.complete_per_checkpoint_by` of the operator that makes a stream. A gate lets rows pass in
+        their checkpoint, or never, unless it quarantines them: then they may be released later."""
         makers = {stage.name: stage for stage in self._stages}
         maker = makers.get(stream)
         while isinstance(maker, GateNode) and not getattr(maker.gate, "quarantines", True):
             maker = makers.get(maker.input)
-        return maker.operator.whole_by if isinstance(maker, OperatorNode) else frozenset()
+        return maker.operator.complete_per_checkpoint_by if isinstance(maker, OperatorNode) else frozenset()
 
     def _event_time_of(self, stream: str) -> str | None:
         """Return the column of event time that a stream's sources declare, if they agree on one."""

@@ -40,10 +40,10 @@ def taking(
     streams: the streams that the job reads, and the job that produces each.
     """
     makers = list(dict.fromkeys(streams.values()))
-    available = [sent for sent in (_sent_by(maker, entry, streams) for maker in makers) if sent is not None]
+    available = [sent for sent in (_sent_in(maker, entry, streams) for maker in makers) if sent is not None]
     active = makers
     for later in _entries_on(entry, above):
-        by_maker = {maker: _sent_by(maker, later, streams) for maker in active}
+        by_maker = {maker: _sent_in(maker, later, streams) for maker in active}
         active = [maker for maker, sent in by_maker.items() if sent is not None]
         available += [sent for sent in by_maker.values() if sent is not None]
     now = tuple(sent for sent in available if sent.ack not in before)
@@ -64,7 +64,7 @@ def _entries_on(entry: Entry, above: Iterable[Entry]) -> Sequence[Entry]:
     return descendants
 
 
-def _sent_by(maker: str, entry: Entry, streams: Mapping[str, str]) -> InFlight | None:
+def _sent_in(maker: str, entry: Entry, streams: Mapping[str, str]) -> InFlight | None:
     """Return what a job has sent in an entry; None if it has sent nothing yet, or not all of these streams."""
     names = [stream for stream, producer in streams.items() if producer == maker]
     acked = entry.acks.get(maker)

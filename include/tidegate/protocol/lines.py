@@ -29,13 +29,13 @@ __all__ = [
     "LINE_DISCARDED",
     "SWAP_INTERRUPTED",
     "Approved",
+    "BackfillProgress",
     "CaughtUp",
     "ChangedByHand",
-    "FillUp",
+    "FillGap",
     "JudgedHold",
-    "LineProgress",
     "Refuse",
-    "RemoveLine",
+    "RemoveBackfill",
     "Replay",
     "ReplayCut",
     "Swapped",
@@ -55,7 +55,7 @@ LINE_DISCARDED = "LINE_DISCARDED"
 
 
 @dataclass(frozen=True)
-class LineProgress:
+class BackfillProgress:
     """How far a line has come."""
 
     run: str
@@ -128,14 +128,14 @@ class Swapped:
 
 
 @dataclass(frozen=True)
-class FillUp:
+class FillGap:
     """Create entry `id` as a control entry, so that ids go past those of the line; then call again."""
 
     id: int
 
 
 @dataclass(frozen=True)
-class RemoveLine:
+class RemoveBackfill:
     """Delete the line's files, except those that entry `named_by` names (None: no entry does)."""
 
     named_by: int | None
@@ -145,7 +145,7 @@ class RemoveLine:
 
 
 def on_replay(
-    view: View, line: LineProgress, rollbacks: Iterable[tuple[int, int]] = (), swaps: Collection[int] = ()
+    view: View, line: BackfillProgress, rollbacks: Iterable[tuple[int, int]] = (), swaps: Collection[int] = ()
 ) -> Replay | CaughtUp | Refuse | Swapped:
     """Decide what a line does next. `line` was read *before* the view was read from the live log.
 
@@ -243,12 +243,12 @@ def _rollbacks_in(view: View) -> list[tuple[int, int, bool]]:
 
 # -- swap (L4) -----------------------------------------------------------------------------------------
 
-Swapping: TypeAlias = Replay | Refuse | Swapped | Abort | Wait | FillUp | CreateEntry
+Swapping: TypeAlias = Replay | Refuse | Swapped | Abort | Wait | FillGap | CreateEntry
 
 
 def on_swap(
     view: View,
-    line: LineProgress,
+    line: BackfillProgress,
     rollbacks: Iterable[tuple[int, int]] = (),
     swaps: Collection[int] = (),
     give_up: Mapping[int, str] | None = None,
@@ -271,7 +271,7 @@ def on_swap(
     if open_ids:
         return Wait(open_ids)
     if view.last_id + 1 <= line.head:
-        return FillUp(view.last_id + 1)
+        return FillGap(view.last_id + 1)
     base = plan_base(view)
     generation = base.plan.generation if base is not None else 0
     return CreateEntry(id=view.last_id + 1, base=base.id if base is not None else None, generation=generation + 1)
@@ -280,13 +280,13 @@ def on_swap(
 # -- the end of a line (L1, L8) ------------------------------------------------------------------------
 
 
-def on_discard(view: View, run: str) -> Abort | RemoveLine:
+def on_discard(view: View, run: str) -> Abort | RemoveBackfill:
     """Decide the next step of discarding a line. The view is of the line's run, and was read after its tombstone was
     created: a swap that is created later sees the tombstone and ends without a decision."""
     own = own_entry(view, run)
     if own is not None and _is_open(view, own):
         return Abort(own, LINE_DISCARDED, "the line that it would bring in is being discarded", counts=False)
-    return RemoveLine(named_by=own)
+    return RemoveBackfill(named_by=own)
 
 
 def spared_for_lines(pins: Sequence[Pin]) -> int | None:

@@ -44,17 +44,17 @@ __all__ = [
     "Damaged",
     "DoneAlready",
     "Misfit",
-    "Nothing",
-    "PassedBy",
+    "NothingToPublish",
     "Publish",
     "RunJob",
+    "SkipJob",
     "Stop",
     "Triggering",
     "Undecided",
     "Wait",
     "WantedInterval",
     "after_publish",
-    "left_by",
+    "last_abandoning_rollback",
     "on_completion",
     "on_job",
     "on_job_behind",
@@ -139,7 +139,7 @@ class RunJob:
 
 
 @dataclass(frozen=True)
-class PassedBy:
+class SkipJob:
     """Skip the job in checkpoint `id`, which does not wait for it.
 
     Record that, so that the checkpoint can complete without the job.
@@ -168,7 +168,7 @@ class Publish:
 
 
 @dataclass(frozen=True)
-class Nothing:
+class NothingToPublish:
     """The table holds every completed entry."""
 
 
@@ -348,7 +348,7 @@ def on_job(
     *,
     time_up: bool = True,
     beyond: bool = False,
-) -> Stop | DoneAlready | PassedBy | Wait | RunJob:
+) -> Stop | DoneAlready | SkipJob | Wait | RunJob:
     """Decide the next step of a job of `entry`. To be called before the job touches anything, and again before it acks.
 
     after: the jobs whose channels it reads. An answer to wait for `entry` itself means to wait for one of these.
@@ -400,7 +400,7 @@ def last_ack(base: Entry, job: str) -> Handle | None:
 
 def on_job_behind(
     line: Sequence[Entry], job: str, after: Sequence[str], gone: Collection[int], *, time_up: bool, beyond: bool
-) -> PassedBy | RunJob | Stop | Wait:
+) -> SkipJob | RunJob | Stop | Wait:
     """Decide the next step of a job in the line's first entry, in which it has no ack yet.
 
     gone: entries in which nobody works on this job any more; a hint. time_up: alignment has lasted long enough.
@@ -409,7 +409,7 @@ def on_job_behind(
     entry, progress = line[0], progress_of(line)
     passed = entry.overtaken & {job, *after}
     if passed:
-        return PassedBy(entry.id, None)
+        return SkipJob(entry.id, None)
     if entry.decision is not None and (beyond or job not in entry.overtakable):
         return Stop(f"checkpoint {entry.id} was completed without job {job!r}, which is further now")
     chosen = progress.chosen.get(job)
@@ -424,7 +424,7 @@ def on_job_behind(
     if lacking and len(line) > 1 and line[1].completed and all(maker in entry.acks for maker in lacking):
         # They have acked here, but from elsewhere than the base's manifest says, which is final: that never counts.
         if job in entry.overtakable:
-            return PassedBy(entry.id, None)
+            return SkipJob(entry.id, None)
         return Stop(f"what job {job!r} would take in checkpoint {entry.id} does not count: another attempt does")
     if lacking:
         return Wait((entry.id,))
@@ -432,7 +432,7 @@ def on_job_behind(
         return RunJob(chosen)
     overtaking = entry.plan.overtaking if job in entry.overtakable else None
     if overtaking is not None and (time_up or overtaking.after_s <= 0):
-        return PassedBy(entry.id, busy)
+        return SkipJob(entry.id, busy)
     return Wait((busy,))
 
 
@@ -499,9 +499,9 @@ def on_completion(
 # -- publish (P1, P2, P4) ------------------------------------------------------------------------------
 
 
-def on_publish(view: View, table: str, last: int | None) -> Publish | Nothing | Damaged:
+def on_publish(view: View, table: str, last: int | None) -> Publish | NothingToPublish | Damaged:
     """Decide what the table takes next. `last` was read from the table *before* the view was read from the log."""
-    abandoned_by = left_by(view, table)
+    abandoned_by = last_abandoning_rollback(view, table)
     completed = [entry.manifest for entry in view.entries if entry.manifest is not None and entry.id >= abandoned_by]
     if last is not None and last > view.last_id:
         return Damaged(f"the table holds checkpoint {last}, the log ends at {view.last_id}")
@@ -519,10 +519,10 @@ def on_publish(view: View, table: str, last: int | None) -> Publish | Nothing | 
     expected = after_publish(completed, table)
     if last != expected and not any_position:
         return Damaged(f"the table should hold checkpoint {expected}, it holds {last}")
-    return Nothing()
+    return NothingToPublish()
 
 
-def left_by(view: View, table: str) -> int:
+def last_abandoning_rollback(view: View, table: str) -> int:
     """Return the last rollback that let go of the table; 0 if none did. Earlier entries owe it nothing any more."""
     for entry in reversed(view.entries):
         if entry.rollback is not None and entry.completed and table in entry.rollback.left:
@@ -532,7 +532,7 @@ def left_by(view: View, table: str) -> int:
 
 def still_owed(view: View, table: str) -> list[int]:
     """Return the completed entries of the view that owe the table a commit, as far as the log shows."""
-    floor = max(left_by(view, table), view.settled)
+    floor = max(last_abandoning_rollback(view, table), view.settled)
     ids = []
     for entry in view.entries:
         part = entry.manifest.tables.get(table) if entry.manifest is not None else None
@@ -545,7 +545,7 @@ def still_owed(view: View, table: str) -> list[int]:
 
 def on_publish_interval(
     view: View, table: str, last: int | None, has_commit: Callable[[int], bool], blocked: Collection[int] = ()
-) -> Publish | Nothing | Damaged:
+) -> Publish | NothingToPublish | Damaged:
     """Decide what the table takes next in an interval pipeline (section 8): per interval its highest completed entry.
 
     last: the highest entry that was ever published on the table. has_commit: whether the table has the commit of an
@@ -565,7 +565,7 @@ def on_publish_interval(
         visible = next((id for id in reversed(ids) if id <= view.settled or has_commit(id)), None)
         if visible != ids[-1] and ids[-1] not in blocked:
             return Publish(ids[-1], visible)
-    return Nothing()
+    return NothingToPublish()
 
 
 def has_unpublished(part: TablePart) -> bool:

@@ -27,9 +27,9 @@
     tried.json               Tried            a hint: the stores that were shown to keep conditional puts
     declined.json            Declined         a hint: why the code cannot make a checkpoint, found by a job
     tables.json              SeenTables       a hint: the logs of tables on object stores, as they were seen last
-    lines/<name>/line.json   LineRecord       a line; its own ledger is in a folder beside it
-    lines/<name>/discarded.json LineDiscarded its tombstone
-    lines/<name>/compared.json LineCompared  a hint: what a swap would have changed when somebody last looked
+    lines/<name>/line.json   BackfillRecord   a backfill; its own ledger is in a folder beside it
+    lines/<name>/discarded.json BackfillDiscarded its tombstone
+    lines/<name>/compared.json BackfillCompared a hint: what a swap would have changed when somebody last looked
     runs/<sha of run>/<id>   (empty)          the checkpoints of a run; never deleted
     blobs/<id>-<sha>.json    (side files)     long lists of the records above, named by their hash
 
@@ -82,7 +82,7 @@ __all__ = [
     "State",
     "StepStats",
     "Struct",
-    "SwappedLine",
+    "SwappedBackfill",
     "Timed",
     "Told",
     "Trouble",
@@ -251,7 +251,7 @@ LINE_RUN: Final = "line:"
 """Begins the run under which a line is swapped in."""
 
 
-class LineRecord(Record, frozen=True, kw_only=True):
+class BackfillRecord(Record, frozen=True, kw_only=True):
     """lines/<name>/line.json: a line, which recomputes what the pipeline has made (docs/protocol.md, section 14)."""
 
     title: ClassVar[str] = "line.json"
@@ -279,7 +279,7 @@ class LineRecord(Record, frozen=True, kw_only=True):
         return None if (self.origin == 0) == (self.manifest is None) else "a checkpoint has a manifest"
 
 
-class LineDiscarded(Record, frozen=True, kw_only=True):
+class BackfillDiscarded(Record, frozen=True, kw_only=True):
     """lines/<name>/discarded.json: the line's tombstone. It stays, since no other line may have the name."""
 
     title: ClassVar[str] = "discarded.json"
@@ -298,7 +298,7 @@ class ComparedTable(Struct, frozen=True, kw_only=True):
     brought: int
 
 
-class LineCompared(Record, frozen=True, kw_only=True):
+class BackfillCompared(Record, frozen=True, kw_only=True):
     """lines/<name>/compared.json: what a swap of the line would have changed, as somebody has looked.
 
     A hint for people: the next one replaces it, and losing it does no harm.
@@ -611,7 +611,7 @@ class Range(Struct, frozen=True, kw_only=True):
     """For a source whose bound follows from the duration of checkpoints."""
 
     @property
-    def at_its_end(self) -> bool:
+    def is_exhausted(self) -> bool:
         """True: the source was asked, and had nothing new."""
         return self.empty and not self.more
 
@@ -637,7 +637,7 @@ class PublishedTable(Struct, frozen=True, kw_only=True):
         return bool(self.log_hash)
 
     @property
-    def stands_at(self) -> str:
+    def shown_version(self) -> str:
         """What the table shows, in a word: its version, or the last checkpoint that the target was given."""
         return f"version {self.version}" if self.is_delta else f"checkpoint {self.version}"
 
@@ -675,7 +675,7 @@ class Restored(Struct, frozen=True, kw_only=True):
     """The state of the table as of the target. None: the table was created later, and becomes empty."""
 
 
-class SwappedLine(Struct, frozen=True, kw_only=True):
+class SwappedBackfill(Struct, frozen=True, kw_only=True):
     """The line that a swap brings in (docs/protocol.md, section 14).
 
     It has replayed all input from the rollback's target to the plan's base, the pipeline's last checkpoint until then.
@@ -702,7 +702,7 @@ class Rollback(Struct, frozen=True, kw_only=True):
     """0: the beginning, before the first checkpoint. Only a swap goes back to there."""
     manifest: Sha | None
     """None: the target is the beginning."""
-    line: SwappedLine | None = None
+    line: SwappedBackfill | None = None
     """The line that it brings in, if it is a swap."""
     by: str
     reason: str = ""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["PrestagedRows", "can_stage_ahead", "prestage_locally"]
+__all__ = ["PrestagedRows", "can_prestage", "prestage_locally"]
 
 T = TypeVar("T")
 
@@ -186,7 +186,7 @@ def _highest(rows: pa.Table) -> int | None:
     return highest
 
 
-def can_stage_ahead(frame: DataFrame, location: Location) -> bool:
+def can_prestage(frame: DataFrame, location: Location) -> bool:
     """Return whether files may be processed instead of rows: by this process, if Spark's tasks are on this machine and
     both see the files; by Spark's Python workers, if they work on the object store (prestaged_on_store.py)."""
     spark = frame.sparkSession

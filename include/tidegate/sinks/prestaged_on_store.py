@@ -18,7 +18,7 @@ from tidegate.records.records import Json
 from tidegate.sinks.prestaged import PrestagedRows, prestage_locally
 from tidegate.spark.known import empty_if, empty_like, is_known_empty
 from tidegate.spark.materialize import mark_stored
-from tidegate.spark.storage.by_workers import name_of_attempt, on_workers, write_beside
+from tidegate.spark.storage.by_workers import name_of_attempt, on_workers, write_in_workers_without
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,7 +149,7 @@ def _prestage_on_store(
     *,
     for_table: bool,
 ) -> PrestagedRows:
-    told = {} if is_known_empty(frame) else write_beside(marked, beside, location, folder)
+    told = {} if is_known_empty(frame) else write_in_workers_without(marked, beside, location, folder)
     written = {name: each.file for name, each in told.items()}
     refuse_other_files(location, folder, written)
     sources = tuple(InputFile(f"{folder}/{name}", file.size, {}) for name, file in sorted(written.items()))

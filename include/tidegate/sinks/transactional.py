@@ -252,7 +252,7 @@ class TransactionalSink(ExactlyOnceSink):
         staged = self.settled(msgspec.structs.replace(staged, notes=self.notes(frame)), context, staging)
         taken_out = None
         if removed is not None:
-            form = self.removed_form(removed, self._read_back(rows, staged, context), context)
+            form = self.removed_form(removed, self._read_staged(rows, staged, context), context)
             taken_out = self._write(form, _REMOVED, context, staging)
         seams.fault("S4.stage.after")
         files = [*staged.files, *(taken_out.files if taken_out is not None else ())]
@@ -277,7 +277,7 @@ class TransactionalSink(ExactlyOnceSink):
         files = sync_and_list(location, folder, partitions, partition_by, written=written)
         return StagedPart(columns=columns, files=files)
 
-    def _read_back(self, rows: DataFrame, staged: StagedPart, context: SinkContext) -> DataFrame:
+    def _read_staged(self, rows: DataFrame, staged: StagedPart, context: SinkContext) -> DataFrame:
         """Return the staged rows. They need not be computed again, nor come out the same if they were."""
         if not staged.files:
             return empty_like(rows)

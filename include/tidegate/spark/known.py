@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "constant_setting",
-    "empty_by_plan",
     "empty_if",
     "empty_like",
     "fields_before",
     "is_known_empty",
     "like_before",
+    "mark_empty_by_plan",
     "name_callers_quickly",
     "no_rows",
     "no_rows_like",
@@ -52,7 +52,7 @@ _SCHEMA: Final = "schema"
 """Where any other frame does."""
 _FIELDS: Final = "_tidegate_fields"
 _SPLITS: Final = "_tidegate_splits"
-_BETWEEN: Final = "\x01"
+_SEPARATOR: Final = "\x01"
 """What stands between texts that go to Java as one."""
 
 
@@ -78,7 +78,7 @@ def empty_if(origin: DataFrame, made: DataFrame) -> DataFrame:
     return empty_like(made) if is_known_empty(origin) else made
 
 
-def empty_by_plan(frame: DataFrame) -> DataFrame:
+def mark_empty_by_plan(frame: DataFrame) -> DataFrame:
     """Return the frame, marked as empty if Spark finds so while planning it: without a query."""
     plan = getattr(frame, "_explain_string", None)  # pyspark's own way to print a plan; without it nothing is known
     if plan is not None and _OPTIMIZED.search(plan(extended=True)):
@@ -97,17 +97,17 @@ def select_sql(frame: DataFrame, texts: Iterable[str]) -> DataFrame:
     """Return `frame.selectExpr(*texts)`: with a Spark in this process, in two round trips instead of one for each."""
     texts = list(texts)
     array = _java_array(frame, texts)
-    return frame.selectExpr(*texts) if array is None else _made_of(frame, frame._jdf.selectExpr(array))
+    return frame.selectExpr(*texts) if array is None else _wrap_java_frame(frame, frame._jdf.selectExpr(array))
 
 
 def renamed(frame: DataFrame, names: Iterable[str]) -> DataFrame:
     """Return `frame.toDF(*names)`, likewise."""
     names = list(names)
     array = _java_array(frame, names)
-    return frame.toDF(*names) if array is None else _made_of(frame, frame._jdf.toDF(array))
+    return frame.toDF(*names) if array is None else _wrap_java_frame(frame, frame._jdf.toDF(array))
 
 
-def _made_of(frame: Any, java: Any) -> DataFrame:
+def _wrap_java_frame(frame: Any, java: Any) -> DataFrame:
     """Return the frame of pyspark's for one of Java's."""
     made: DataFrame = type(frame)(java, frame.sparkSession)
     return made
@@ -115,13 +115,13 @@ def _made_of(frame: Any, java: Any) -> DataFrame:
 
 def _java_array(frame: DataFrame, texts: Sequence[str]) -> Any:
     """Return the texts as an array of Java's. None: there is no Java in this process, or they cannot be one text."""
-    if not hasattr(frame, "_jdf") or not texts or any(_BETWEEN in text for text in texts):
+    if not hasattr(frame, "_jdf") or not texts or any(_SEPARATOR in text for text in texts):
         return None
     held: Any = vars(frame.sparkSession)
     if _SPLITS not in held:
         jvm: Any = frame.sparkSession._jvm
-        held[_SPLITS] = jvm.java.util.regex.Pattern.compile(_BETWEEN)
-    return held[_SPLITS].split(_BETWEEN.join(texts), -1)
+        held[_SPLITS] = jvm.java.util.regex.Pattern.compile(_SEPARATOR)
+    return held[_SPLITS].split(_SEPARATOR.join(texts), -1)
 
 
 def is_known_empty(frame: DataFrame) -> bool:
@@ -167,7 +167,7 @@ def like_before(frame: DataFrame, shape: str) -> DataFrame:
     shape: says everything that the columns depend on.
     """
     frames: dict[str, DataFrame] = vars(frame.sparkSession).setdefault(_SHAPES, {})
-    before = _known_schema(frames[shape]) if shape in frames else None
+    before = _cached_schema(frames[shape]) if shape in frames else None
     if before is None:
         frames[shape] = frame
         return frame
@@ -189,12 +189,12 @@ def with_fields(frame: DataFrame, fields: Sequence[StructField]) -> DataFrame:
     """Return the frame, which is known to have these columns."""
     from pyspark.sql.types import StructType
 
-    if _known_schema(frame) is None:
+    if _cached_schema(frame) is None:
         vars(frame)[_CACHED if _CACHED in vars(frame) else _SCHEMA] = StructType(list(fields))
     return frame
 
 
-def _known_schema(frame: DataFrame) -> StructType | None:
+def _cached_schema(frame: DataFrame) -> StructType | None:
     return vars(frame).get(_CACHED if _CACHED in vars(frame) else _SCHEMA)
 
 
@@ -205,7 +205,7 @@ _OWN: Final = contextvars.ContextVar("_OWN", default=False)
 @contextlib.contextmanager
 def without_callers() -> Iterator[None]:
     """Let pyspark not note which line makes an expression: our own say nothing to users, and each costs round trips."""
-    _ask_whose_lines()
+    _patch_call_sites()
     token = _OWN.set(True)
     try:
         yield
@@ -223,7 +223,7 @@ def with_callers() -> Iterator[None]:
         _OWN.reset(token)
 
 
-def _ask_whose_lines() -> None:
+def _patch_call_sites() -> None:
     """See to it that pyspark asks whose code it is before it notes a line."""
     from pyspark.errors import utils
 

@@ -20,7 +20,7 @@ from tidegate.errors import Invalid, Unavailable
 from tidegate.spark.conf import SparkSettings, properties, server_conf
 from tidegate.spark.errors import translated
 from tidegate.spark.server.server import environment
-from tidegate.spark.server.sockets import by_sockets
+from tidegate.spark.server.sockets import socket_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -108,7 +108,7 @@ def _start(settings: SparkSettings) -> SparkSession:
             "Spark runs in this process already, and it was not tidegate that started it.",
             help="Stop it first, or use mode connect.",
         )
-    sockets = {} if settings.on_cluster else by_sockets(_scratch())
+    sockets = {} if settings.on_cluster else socket_settings(_scratch())
     conf = sockets | server_conf(settings, _scratch()) | {"spark.executorEnv.TZ": "UTC"}
     interrupt = signal.getsignal(signal.SIGINT)
     if SparkContext._gateway is None:

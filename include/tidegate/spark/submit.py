@@ -23,7 +23,7 @@ from pathlib import Path
 
 import msgspec
 
-from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_by
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.records import typed
 from tidegate.spark.conf import SparkSettings, properties, server_conf
 from tidegate.spark.installation import spark_home
@@ -71,7 +71,7 @@ class DriverFailure(msgspec.Struct, forbid_unknown_fields=True):
         """Return an error's record, so that the task can raise it again."""
         if isinstance(error, TidegateError):
             return cls(error.kind, error.what, error.expected, error.help, error.reason, error.quoted)
-        return cls("", name_of(error), quoted=quoted_by(error))
+        return cls("", name_of(error), quoted=quoted_text(error))
 
     def error(self) -> Exception:
         """Return the same error again."""

@@ -33,9 +33,9 @@ class Computing:
         """Spark has had a part in it: several queries."""
         self.spark = True
         if why is not None:
-            self.not_by_workers(why)
+            self.note_why_not_workers(why)
 
-    def not_by_workers(self, why: str) -> None:
+    def note_why_not_workers(self, why: str) -> None:
         """Workers cannot, for this reason."""
         self.reasons[why] = None
 

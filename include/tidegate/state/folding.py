@@ -40,15 +40,15 @@ from tidegate.state.arrow.folding import (
     ROW_GROUPS,
     SPILLED,
     TIED,
-    FoldPlan,
     Kernel,
+    KernelPlan,
     Lookup,
     Passing,
     fold,
     through_spark,
 )
 from tidegate.state.arrow.held import KIND, Arriving, Limits
-from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, Giving, Line, MergePlan
+from tidegate.state.arrow.merging import ADDED, GIVEN, REPLACED, EmitPlan, Line, MergePlan
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.compaction import Compaction
 from tidegate.state.keyed import collated_names, key_group, schema_of
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from tidegate.state.lateness import Over
     from tidegate.state.record import StateFile
 
-__all__ = ["FoldedRows", "Remembered", "fold_rows"]
+__all__ = ["KernelOutput", "Remembered", "run_kernel"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOST_BYTES: Final = 256 << 20
@@ -105,7 +105,7 @@ class Remembered:
             also_keys_of=self.also_keys_of,
         )
 
-    def looked_up_by_spark(
+    def read_through_spark(
         self, sought: Sequence[DataFrame], grouped_by: Sequence[str], groups: int, *, with_ids: bool
     ) -> DataFrame | None:
         """Return the stored rows that workers would look up; some of them twice. None: there are none.
@@ -124,7 +124,7 @@ class Remembered:
         elif keys:
             frames.append(state.of(reduce(lambda one, other: one.unionAll(other), keys), on=grouped_by))
         if self.time is not None and self.ends is not None:
-            frames.append(self._ending_by_spark(self.time, self.ends))
+            frames.append(self._read_expiring_through_spark(self.time, self.ends))
         kinds = {field.name: field.dataType for field in self.columns}
         aligned = []
         for frame in frames:
@@ -139,7 +139,7 @@ class Remembered:
         ids = row_halves(aligned[0]) if with_ids else []
         return select_sql(rows, [f"{key_group(grouped_by, groups)} AS {GROUP}", *map(quoted, kinds), *ids])
 
-    def _ending_by_spark(self, time: str, ends: int) -> DataFrame | None:
+    def _read_expiring_through_spark(self, time: str, ends: int) -> DataFrame | None:
         base = self.state.base
         if base is None or time not in {field["name"] for field in base.columns["fields"]}:
             return None  # the column is new: nothing has a time yet
@@ -153,7 +153,7 @@ class Remembered:
 
 
 @dataclass(frozen=True)
-class FoldedRows:
+class KernelOutput:
     """What workers made of a batch."""
 
     rows: DataFrame
@@ -169,7 +169,7 @@ class FoldedRows:
         return empty_like(self.rows) if self._replaced is None else self._replaced
 
 
-def fold_rows(
+def run_kernel(
     batch: DataFrame,
     fields: Sequence[StructField],
     grouped_by: Sequence[str],
@@ -182,10 +182,10 @@ def fold_rows(
     beside: KeyedState | None = None,
     anywhere: str | None = None,
     enters: str | None = None,
-    wants_replaced: bool = False,
+    wants_retractions: bool = False,
     made: Callable[[pa.Table], pa.Table] | None = None,
     apart: Mapping[str, Sequence[StructField]] = _NOTHING,
-) -> FoldedRows:
+) -> KernelOutput:
     """Let workers do `work`.
 
     fields: the columns of the batch, so that Spark need not be asked.
@@ -194,8 +194,8 @@ def fold_rows(
     keeps_rows: the states hold whole rows of the batch, and not only a part of each.
     beside: a state of somebody else's that holds the batch's other columns: it tells how large rows are.
     anywhere: SQL of the rows that are in none of the states, and may go to any worker.
-    enters: a column of what `work` gives, beside those of `given`: false where a row is replaced. wants_replaced: these
-        are asked for.
+    enters: a column of what `work` gives, beside those of `given`: false where a row is replaced.
+    wants_retractions: rows that are replaced are asked for.
     made: makes the rows to emit of what `work` gives. None: they are the same.
     apart: the operator's other outputs that are asked for, each with the columns of its rows.
     """
@@ -212,7 +212,7 @@ def fold_rows(
         is_empty=is_empty,
         anywhere=anywhere,
         enters=enters,
-        replaced=_Output("replaced", given) if wants_replaced else None,
+        replaced=_Output("replaced", given) if wants_retractions else None,
         made=made,
     )
     first = states[0].state
@@ -227,7 +227,7 @@ def fold_rows(
         return asked.nothing()
     for remembered in states if asked.keeps else ():
         remembered.state.regroup(grouped_by)
-    if (why := asked.why_not_by_files()) is not None:
+    if (why := asked.why_not_on_files()) is not None:
         return asked.through_spark(why, with_ids=work.may_tie)
     holding = [[each.state for each in states], *([[beside]] if beside is not None else [])]
     light = workers.are_light(asked.fields, *(_files(holding) if keeps_rows else ()))
@@ -240,7 +240,7 @@ def fold_rows(
 
 @dataclass(frozen=True)
 class _KernelRun:
-    """What a kernel is to do, as `fold_rows` is told."""
+    """What a kernel is to do, as `run_kernel` is told."""
 
     batch: DataFrame
     fields: Sequence[StructField]
@@ -271,12 +271,12 @@ class _KernelRun:
         """Whether anything is stored: an interval keeps nothing."""
         return all(remembered.state.is_kept for remembered in self.states)
 
-    def nothing(self) -> FoldedRows:
+    def nothing(self) -> KernelOutput:
         """Return no rows."""
         others = {name: output.nothing(self.first) for name, output in self.others.items()}
-        return FoldedRows(self.main.nothing(self.first), {}, others)
+        return KernelOutput(self.main.nothing(self.first), {}, others)
 
-    def why_not_by_files(self) -> str | None:
+    def why_not_on_files(self) -> str | None:
         """Return why workers cannot read and write the files themselves, if they cannot."""
         if not self.grouped_by:
             return "it has no key"
@@ -310,7 +310,7 @@ class _KernelRun:
 
     # -- workers read and write files ----------------------------------------------------------------
 
-    def by_files(self, *, light: bool) -> FoldedRows | None:
+    def by_files(self, *, light: bool) -> KernelOutput | None:
         """Let workers look up stored rows in files, and write files. None: ids of stored rows are needed, and nothing
         has been done."""
         first, states = self.first, self.states if self.keeps else []
@@ -319,7 +319,7 @@ class _KernelRun:
         due = [remembered.state.due_batches() for remembered in states]
         with first.split_by_group(self.grouped) as (rows, count):
             arriving = schema_of(self.fields)
-            plan = FoldPlan(
+            plan = KernelPlan(
                 lookups=[
                     each.lookup(self.grouped_by, each.state.merge_plan(schema, own, count, batches))
                     for each, schema, own, batches in zip(states, self.schemas, folders, due, strict=False)
@@ -351,7 +351,7 @@ class _KernelRun:
             remembered.state.add_files(folders[number], self.schemas[number], added, compacted, due[number])
         first.computing.spilled += outcome.spilled
         first.computing.add_row_groups(*outcome.row_groups)
-        return FoldedRows(
+        return KernelOutput(
             self.main.read(first, folder, outcome.given),
             outcome.counts,
             {
@@ -375,7 +375,7 @@ class _KernelRun:
 
     # -- Spark brings rows, and takes them -----------------------------------------------------------
 
-    def through_spark(self, why: str, *, with_ids: bool = False) -> FoldedRows:
+    def through_spark(self, why: str, *, with_ids: bool = False) -> KernelOutput:
         """Let Spark read the stored rows and write what has changed. with_ids: of the stored rows, too."""
         from pyspark.sql import functions as F
         from pyspark.sql.pandas.types import to_arrow_schema
@@ -395,14 +395,14 @@ class _KernelRun:
             if remembered.also_keys_of is not None:
                 looked_at.append(kinds[1 + remembered.also_keys_of][0])
             sought = [frame for frame in looked_at if frame is not None]
-            found = remembered.looked_up_by_spark(sought, self.grouped_by, first.groups, with_ids=with_ids)
+            found = remembered.read_through_spark(sought, self.grouped_by, first.groups, with_ids=with_ids)
             kinds.append((found, _nullable([group, *remembered.columns, *halves])))
-        arriving, incoming = _side_by_side([fields for _, fields in kinds])
+        arriving, incoming = _union_columns([fields for _, fields in kinds])
         changes = [_nullable([*each.columns, StructField(DELETED, BooleanType())]) for each in self.states]
         kinds_of_counts = (StringType(), IntegerType(), LongType())
         counts = [StructField(name, kind) for name, kind in zip(COUNTS, kinds_of_counts, strict=True)]
         outputs = [self.main, self.main, *self.others.values()]
-        leaving, outgoing = _side_by_side([*changes, *(output.columns for output in outputs), counts])
+        leaving, outgoing = _union_columns([*changes, *(output.columns for output in outputs), counts])
         tagged = [
             _tagged(frame, number, [f.name for f in fields], incoming[number])
             for number, (frame, fields) in enumerate(kinds)
@@ -418,7 +418,7 @@ class _KernelRun:
         together = select_sql(together, ["*", f"{groups} AS {GROUP}"])
         arrow = [to_arrow_schema(StructType(fields), timezone="UTC") for _, fields in kinds]
         with first.split_by_group(together) as (rows, count):
-            plan = FoldPlan(
+            plan = KernelPlan(
                 lookups=[],
                 stored=[schema.empty_table().schema for schema in arrow[1:]],
                 stored_by=[each.state.keys for each in self.states],
@@ -450,7 +450,7 @@ class _KernelRun:
             _of_kind(made, start + place, output.columns, outgoing[start + place])
             for place, output in enumerate(outputs)
         ]
-        return FoldedRows(
+        return KernelOutput(
             emitted[0],
             counters,
             dict(zip(self.others, emitted[2:], strict=True)),
@@ -458,7 +458,7 @@ class _KernelRun:
         )
 
 
-def _side_by_side(kinds: Sequence[Sequence[StructField]]) -> tuple[list[StructField], list[dict[str, str]]]:
+def _union_columns(kinds: Sequence[Sequence[StructField]]) -> tuple[list[StructField], list[dict[str, str]]]:
     """Return the columns of rows of several kinds in one frame, and for each kind its columns' names there."""
     from pyspark.sql.types import IntegerType, StructField
 
@@ -488,7 +488,7 @@ def _of_kind(made: DataFrame, kind: int, fields: Sequence[StructField], names: M
 
 
 def _run_through_spark(
-    plan: FoldPlan, passing: Passing, rows: DataFrame, fields: Sequence[StructField], leaving: Any
+    plan: KernelPlan, passing: Passing, rows: DataFrame, fields: Sequence[StructField], leaving: Any
 ) -> DataFrame:
     """Return what workers make of rows that Spark brings them."""
 
@@ -521,9 +521,9 @@ class _Output:
         beside: str,
         made: Callable[[pa.Table], pa.Table] | None = None,
         replaced: _Output | None = None,
-    ) -> Giving:
+    ) -> EmitPlan:
         """Return how workers write it. made: makes its rows. replaced: the output with those that it replaces."""
-        return Giving(
+        return EmitPlan(
             workers.layout_of(self.schema, (), location),
             location.full(self.folder(beside)),
             made,
@@ -532,7 +532,7 @@ class _Output:
 
     def read(self, state: KeyedState, beside: str, files: Mapping[str, WrittenFile]) -> DataFrame:
         """Return the rows that workers have written."""
-        rows = state.read_aside(self.folder(beside), files, self.schema)
+        rows = state.read_worker_files(self.folder(beside), files, self.schema)
         return self.nothing(state) if rows is None else rows
 
     def nothing(self, state: KeyedState) -> DataFrame:
@@ -624,7 +624,7 @@ def _has_work(remembered: Remembered) -> bool:
 
 
 def _run(
-    plan: FoldPlan, rows: DataFrame, fields: Sequence[StructField], count: int, *, is_empty: bool, light: bool
+    plan: KernelPlan, rows: DataFrame, fields: Sequence[StructField], count: int, *, is_empty: bool, light: bool
 ) -> list[Line]:
     """Return the reports for all ranges of key groups. Spark may run no worker for a range without rows."""
     lines = [] if is_empty else _reported(plan, rows, fields, light=light)
@@ -636,7 +636,7 @@ def _run(
 
 
 def _reported(
-    plan: FoldPlan,
+    plan: KernelPlan,
     rows: DataFrame,
     fields: Sequence[StructField],
     only: Container[int] | None = None,

@@ -60,8 +60,8 @@ __all__ = [
     "CHECKPOINT",
     "DELETED",
     "GROUP",
-    "Given",
     "KeyedState",
+    "Projection",
     "StateFolder",
     "TemporaryState",
     "collated_names",
@@ -89,7 +89,7 @@ class StateFolder:
 
 
 @dataclass(frozen=True)
-class Given:
+class Projection:
     """What is given out of a state's rows, in place of these."""
 
     made: Callable[[pa.Table], pa.Table]
@@ -161,7 +161,7 @@ class KeyedState:
         return sum(file.file.rows for file in self._files)
 
     @property
-    def gets_many_per_key(self) -> bool:
+    def has_few_keys_per_batch(self) -> bool:
         """Whether a batch is likely to have many rows for each key, as there are some at the base, but few; and Spark
         would reduce them as workers do: with an error for a sum that does not fit."""
         return sums_that_do_not_fit_fail(self.spark) and 0 < sum(file.file.rows for file in self.begun) <= FEW_ROWS
@@ -173,10 +173,10 @@ class KeyedState:
         """Every row in every file, older versions of a key included. None: there are none."""
         if self.base is None or not self.base.files:
             return None
-        return self._read([file.file for file in self._living or self.base.files[:1]], self.base.columns)
+        return self._read([file.file for file in self._unexpired_files or self.base.files[:1]], self.base.columns)
 
     @property
-    def _living(self) -> list[StateFile]:
+    def _unexpired_files(self) -> list[StateFile]:
         """The base's files, as they are since `_rewrite`, that may have rows that have not expired, or hide others."""
         assert self.base is not None
         if self._limit is None:
@@ -238,13 +238,13 @@ class KeyedState:
         """
         if not is_known_empty(changes):
             self.computing.by_spark()
-        frame = self._with_own(changes, changes.columns, quoted(DELETED) if deletes else "false")
+        frame = self._with_own_columns(changes, changes.columns, quoted(DELETED) if deletes else "false")
         schema = self.checked(schema_of(frame.schema.fields))
         fixed = {CHECKPOINT: self.to.checkpoint} | ({} if self.by_row else {TOUCHED: self._touched})
         files = self._write(frame, schema, "put", fixed)
         return self._put(files, schema, keep_own=deletes)
 
-    def _with_own(self, rows: DataFrame, names: Sequence[str], deleted: str) -> DataFrame:
+    def _with_own_columns(self, rows: DataFrame, names: Sequence[str], deleted: str) -> DataFrame:
         """Put tidegate's columns before the others: each file needs their statistics, and only the first columns have
         any. names: the columns of the rows. deleted: the SQL that says whether a row's key is deleted."""
         values = [name for name in names if name not in self.keys and name not in OWN]
@@ -260,7 +260,8 @@ class KeyedState:
         return select_sql(rows, [*bookkeeping, *map(quoted, self.keys), *map(quoted, values)])
 
     def schema_of_files(self, fields: Sequence[StructField]) -> Json:
-        """Return the schema of files with these columns, keys first, which `_with_own` would put its own before."""
+        """Return the schema of files with these columns, keys first, before which `_with_own_columns` would put its
+        own."""
         from pyspark.sql import types as T
 
         own = {GROUP: T.IntegerType(), CHECKPOINT: T.LongType(), DELETED: T.BooleanType()}
@@ -368,7 +369,7 @@ class KeyedState:
 
     # -- files ---------------------------------------------------------------------------------------
 
-    def _by_workers(self, schema: Json) -> bool:
+    def _let_workers_write(self, schema: Json) -> bool:
         return workers.usable(self.spark, self.to.location) and workers.writes(schema)
 
     def new_folder(self, name: str) -> str:
@@ -385,7 +386,7 @@ class KeyedState:
         fixed: columns with the same value in all rows. Workers add them: Spark would compile its code anew for each
         checkpoint.
         """
-        folder, by_workers = self.new_folder(name), self._by_workers(schema)
+        folder, by_workers = self.new_folder(name), self._let_workers_write(schema)
         with self.split_by_group(frame.drop(*fixed) if by_workers else frame) as (rows, _):
             ordered, location = rows.sortWithinPartitions(*map(quoted, self.keys)), self.to.location
             if not by_workers:
@@ -421,7 +422,7 @@ class KeyedState:
             touched=self.by_row or self._touched,
             limit=self._limit,
             folder=location.full(folder),
-            runs=workers.runs_of(self._living if self.base else [], location),
+            runs=workers.runs_of(self._unexpired_files if self.base else [], location),
             batches=workers.batches_of(batches, location),
         )
 
@@ -453,7 +454,7 @@ class KeyedState:
             self._replace(batches[number].files, [file for file in files if file.name in names])
         return [file for file in files if file.name in added]
 
-    def read_aside(self, folder: str, written: Mapping[str, WrittenFile], schema: Json) -> DataFrame | None:
+    def read_worker_files(self, folder: str, written: Mapping[str, WrittenFile], schema: Json) -> DataFrame | None:
         """Return rows that workers have written beside the state; they are removed with the attempt. None: no rows."""
         self._aside.append(folder)
         location = self.to.location

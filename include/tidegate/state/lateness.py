@@ -22,7 +22,7 @@ checkpoints, as long as no row is later than the watermark's delay.
 **The forms.** For windows, all of them compare an end with a limit, and differ in where the end is: in Python
 (`ended`), in a timestamp column of Spark (`ended_sql`, `open_sql`, `closing_sql`), in microseconds in Spark
 (`ended_micros_sql`), in Arrow (`ended_mask`, `late_mask`, `closing_starts`). For rows, in Arrow:
-`passed_mask` and `late_rows_mask`; in the statistics of files, `without_over`. Of any operator, from outside:
+`passed_mask` and `late_rows_mask`; in the statistics of files, `without_expired_files`. Of any operator, from outside:
 `Lateness`. All times are microseconds since 1970 in UTC.
 tests/spark/test_lateness.py and tests/unit/state/test_lateness.py compare the forms.
 """
@@ -58,7 +58,7 @@ __all__ = [
     "late_rows_mask",
     "open_sql",
     "passed_mask",
-    "without_over",
+    "without_expired_files",
 ]
 
 
@@ -228,7 +228,7 @@ class Over:
     """In microseconds since 1970."""
 
 
-def without_over(table: StateTable, over: Over) -> StateTable:
+def without_expired_files(table: StateTable, over: Over) -> StateTable:
     """Return the state without the files in which every row is over, by their statistics.
 
     A row that is over never hides one that is not: of one key, later rows do not end before earlier ones.

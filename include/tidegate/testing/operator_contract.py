@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from tidegate.operators.custom import Clock, KeyedOperator, KeyedWork
+from tidegate.operators.custom import Clock, KeyedKernel, KeyedOperator
 from tidegate.records.moments import micros_of
 from tidegate.sources.ddl import parse_ddl
-from tidegate.state.arrow.folding import IS_NOW
+from tidegate.state.arrow.folding import IS_CURRENT
 from tidegate.state.columns import DELETED, GROUP
 
 __all__ = ["OperatorContract"]
@@ -163,10 +163,10 @@ class _Played:
         known = pa.Table.from_pylist(stored, kept).append_column(GROUP, pa.array([0] * len(stored), pa.int32()))
         late = None if clock.before is None else _micros(clock.before)
         emits = pa.schema(_columns(operator.emits))
-        folded = KeyedWork(operator, self.schema.names, kept.names, clock, late, emits)(arrived, [known])
+        folded = KeyedKernel(operator, self.schema.names, kept.names, clock, late, emits)(arrived, [known])
         for given in folded.given:
             for row in given.to_pylist():
-                sign = 1 if row.pop(IS_NOW, True) else -1
+                sign = 1 if row.pop(IS_CURRENT, True) else -1
                 self.held[repr(row)] += sign
         for row in folded.changes[0].drop_columns([GROUP]).to_pylist():
             gone = row.pop(DELETED)

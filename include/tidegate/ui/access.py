@@ -17,7 +17,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep, get_user, requires
 from fastapi import Depends, HTTPException, Request
 
 from tidegate.records.names import backfill_dag
-from tidegate.ui.pipelines import Known, is_known, known, tagged
+from tidegate.ui.pipelines import PipelineRef, is_known, known, tagged
 from tidegate.versions.airflow import answering, conf, team_of, teams_of
 
 __all__ = [
@@ -29,7 +29,7 @@ __all__ = [
     "TRIGGER",
     "VALUES",
     "Readable",
-    "known_to",
+    "find_visible_pipeline",
     "may_read_rows",
 ]
 
@@ -82,7 +82,7 @@ def may_read_rows(user: GetUserDep, dag_id: str) -> bool:
     return get_auth_manager().is_authorized_dag(method="GET", access_entity=entity, details=details, user=user)
 
 
-def known_to(pipeline: Annotated[Known, Depends(known)], user: GetUserDep) -> Known:
+def find_visible_pipeline(pipeline: Annotated[PipelineRef, Depends(known)], user: GetUserDep) -> PipelineRef:
     """The pipeline of a route's DAG, as the user may see it."""
     return replace(pipeline, may_read_rows=may_read_rows(user, pipeline.dag_id))
 

@@ -20,7 +20,7 @@ from fastapi import APIRouter, Depends
 from tidegate import seams
 from tidegate.checkpoint import approvals, control
 from tidegate.errors import Rejected, Unavailable
-from tidegate.history.lines import ledger_of_line
+from tidegate.history.lines import open_backfill_ledger
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.ledger.record_files import RecordStamp
 from tidegate.lifecycle import savepoint
@@ -41,14 +41,14 @@ from tidegate.ui.action_requests import (
     AskedSavepoint,
     AskedSwap,
 )
-from tidegate.ui.pipelines import Known, known
+from tidegate.ui.pipelines import PipelineRef, known
 from tidegate.ui.rows import quarantined
 from tidegate.versions.airflow import run_arguments
 
 __all__ = ["router"]
 
 router = APIRouter()
-Of = Annotated[Known, Depends(known)]
+Of = Annotated[PipelineRef, Depends(known)]
 
 
 @router.post("/dags/{dag_id}/actions/trigger", dependencies=TRIGGER)
@@ -208,7 +208,7 @@ def discard_backfill(pipeline: Of, body: AskedDiscard, user: GetUserDep) -> Acti
 
 
 def _audited(
-    pipeline: Known,
+    pipeline: PipelineRef,
     action: str,
     body: ActionRequest,
     user: str,
@@ -272,7 +272,7 @@ def _refuse_unseen(undone: set[int], shown: set[int]) -> None:
 
 
 def _run(
-    pipeline: Known, conf: dict[str, Any], user: str, result: str, act: Act | None = None, dag_id: str = ""
+    pipeline: PipelineRef, conf: dict[str, Any], user: str, result: str, act: Act | None = None, dag_id: str = ""
 ) -> ActionAnswer:
     """A run of the DAG, as if it had been triggered by hand; if an act is for a run of its own, that one."""
     dag_id = dag_id or pipeline.dag_id
@@ -291,7 +291,7 @@ def _run(
     return ActionAnswer(told=f"Run {run.run_id} makes {result}.", run_id=run.run_id)
 
 
-def _in_line(pipeline: Known, ledger: Ledger, body: AskedRun, answer: ActionAnswer) -> ActionAnswer:
+def _in_line(pipeline: PipelineRef, ledger: Ledger, body: AskedRun, answer: ActionAnswer) -> ActionAnswer:
     """Let the run come before periodic ones that wait already: Airflow may start it only when another one has ended."""
     if answer.run_id is not None:
         with contextlib.suppress(Unavailable):  # then it comes when it comes
@@ -301,9 +301,9 @@ def _in_line(pipeline: Known, ledger: Ledger, body: AskedRun, answer: ActionAnsw
     return answer
 
 
-def _answer(pipeline: Known, ledger: Ledger, body: AskedAnswer, by: str, *, yes: bool) -> ActionAnswer:
+def _answer(pipeline: PipelineRef, ledger: Ledger, body: AskedAnswer, by: str, *, yes: bool) -> ActionAnswer:
     if body.backfill is not None:
-        ledger = ledger_of_line(ledger, body.backfill, pipeline.options)
+        ledger = open_backfill_ledger(ledger, body.backfill, pipeline.options)
     answers = approvals.answer(ledger, body.checkpoint, body.gate, approve=yes, by=by, note=body.note)
     verbs = {True: "approved", False: "rejected"}
     text = ", ".join(f"gate {answer.gate}: {verbs[answer.approve]} by {answer.by}" for answer in answers)

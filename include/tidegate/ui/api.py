@@ -22,10 +22,10 @@ from tidegate.history.without_values import manifest_without_rows
 from tidegate.records.masking import MASK
 from tidegate.records.records import Act, Acted, ShownKind, State
 from tidegate.ui import shapes, views
-from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, known_to, may, may_read_rows
+from tidegate.ui.access import LOGGED_IN, READ, VALUES, Readable, find_visible_pipeline, may, may_read_rows
 from tidegate.ui.listing import BUDGET_S, list_pipelines
 from tidegate.ui.own_airflow import notices
-from tidegate.ui.pipelines import Known, known_pipelines, run_states
+from tidegate.ui.pipelines import PipelineRef, find_pipelines, run_states
 from tidegate.ui.rows import quarantined, stream_samples, table_samples
 from tidegate.ui.shapes import answers
 
@@ -65,7 +65,7 @@ def _encoding(endpoint: Callable[..., Any], headers: Mapping[str, str]) -> Calla
 
 router = APIRouter(route_class=AnswerRoute)
 
-Of = Annotated[Known, Depends(known_to)]
+Of = Annotated[PipelineRef, Depends(find_visible_pipeline)]
 Id = Annotated[int, Path(ge=1, le=99_999_999, description="A checkpoint's number")]
 Numbered = Annotated[int, Query(ge=1, le=99_999_999, description="A checkpoint's number")]
 
@@ -88,7 +88,7 @@ def pipelines(readable: Readable, user: GetUserDep) -> dict[str, Any]:
     """All pipelines whose runs the user may see: health, last completed checkpoint and its age, failures in a row, lag,
     owner and tags. With very many, the first answers do not know all of them yet."""
     until = seams.monotonic() + BUDGET_S
-    found, has_all = known_pipelines(readable, until)
+    found, has_all = find_pipelines(readable, until)
     rows, is_current = list_pipelines(found, until, lambda dag_id: may_read_rows(user, dag_id))
     told = [{"what": each.what, "help": each.help, "stops": each.stops} for each in notices()]
     return {"pipelines": rows, "total": len(rows), "complete": has_all and is_current, "notices": told}

@@ -21,7 +21,7 @@ from tidegate.ui import actions, api, pages
 from tidegate.ui.access import LOGGED_IN, Readable
 from tidegate.ui.listing import BUDGET_S, metrics_of
 from tidegate.ui.load import DearRequests
-from tidegate.ui.pipelines import known_pipelines
+from tidegate.ui.pipelines import find_pipelines
 
 __all__ = ["ERRORS", "error_answer", "make_app", "router"]
 
@@ -70,7 +70,7 @@ router = APIRouter()
 def scrape(readable: Readable) -> Response:
     """Prometheus' text format: what `tidegate metrics` prints. One that cannot be read hides no other. Of very many, a
     scrape reads only as many anew as it has time for: readAge tells how old the others' figures are."""
-    found, _ = known_pipelines(readable, seams.monotonic() + BUDGET_S)
+    found, _ = find_pipelines(readable, seams.monotonic() + BUDGET_S)
     return Response(prometheus_text(metrics_of(found, seams.monotonic() + BUDGET_S)), media_type=CONTENT_TYPE)
 
 

@@ -25,7 +25,7 @@ from tidegate.protocol.view import Entry, View
 from tidegate.records.place import is_url, local_path
 from tidegate.records.records import Json
 from tidegate.ui import views
-from tidegate.ui.pipelines import Known
+from tidegate.ui.pipelines import PipelineRef
 
 __all__ = ["BUDGET_S", "list_pipelines", "metrics_of"]
 
@@ -80,7 +80,7 @@ _UNKNOWN: Json = {
 class _Known(Generic[T]):
     """What is known of a pipeline, since when, and of which state of its ledger."""
 
-    pipeline: Known
+    pipeline: PipelineRef
     told: T
     standing: bool
     changed: tuple[int, ...]
@@ -93,13 +93,13 @@ class InTurn(Generic[T]):
     read: returns it, and whether that holds until a file of the ledger changes.
     """
 
-    def __init__(self, read: Callable[[Known], tuple[T, bool]], longest_s: float) -> None:
+    def __init__(self, read: Callable[[PipelineRef], tuple[T, bool]], longest_s: float) -> None:
         self._read = read
         self._longest_s = longest_s
         self.known: dict[str, _Known[T]] = {}
         self.reading = threading.Lock()
 
-    def update(self, pipelines: Sequence[Known], until: float) -> bool:
+    def update(self, pipelines: Sequence[PipelineRef], until: float) -> bool:
         """Read what is due, the longest known first. Return whether all is known as it is now.
 
         until: by `seams.monotonic`, when to stop. While another request reads, this one takes what is known.
@@ -118,7 +118,7 @@ class InTurn(Generic[T]):
                 self.reading.release()
         return not due
 
-    def _stands(self, pipeline: Known) -> bool:
+    def _stands(self, pipeline: PipelineRef) -> bool:
         row = self.known.get(pipeline.dag_id)
         return (
             row is not None
@@ -131,7 +131,7 @@ class InTurn(Generic[T]):
 
 
 def list_pipelines(
-    pipelines: Sequence[Known], until: float, may_read_rows: Callable[[str], bool]
+    pipelines: Sequence[PipelineRef], until: float, may_read_rows: Callable[[str], bool]
 ) -> tuple[list[Json], bool]:
     """Return a row for each of them, and whether all of them are as they are now.
 
@@ -141,7 +141,7 @@ def list_pipelines(
     return [_document(pipeline, may_read_rows) for pipeline in pipelines], complete
 
 
-def metrics_of(pipelines: Sequence[Known], until: float) -> dict[str, list[Metric]]:
+def metrics_of(pipelines: Sequence[PipelineRef], until: float) -> dict[str, list[Metric]]:
     """Return the metrics of each, by its name, as of when they were read last: they tell how long ago that was. One
     that has never been read yet is left out: the next scrape goes on there."""
     _metrics.update(pipelines, until)
@@ -156,7 +156,7 @@ def metrics_of(pipelines: Sequence[Known], until: float) -> dict[str, list[Metri
     return found
 
 
-def _read_metrics(pipeline: Known) -> tuple[list[Metric], bool]:
+def _read_metrics(pipeline: PipelineRef) -> tuple[list[Metric], bool]:
     """A pipeline that cannot be read, for whatever reason, hides no other."""
     try:
         # The web server cannot see whether a process on another machine has died.
@@ -167,7 +167,7 @@ def _read_metrics(pipeline: Known) -> tuple[list[Metric], bool]:
         return [Metric("readable", 0)], False
 
 
-def _reported(pipeline: Known, error: Exception) -> TidegateError:
+def _reported(pipeline: PipelineRef, error: Exception) -> TidegateError:
     """Return what to say of an error. Of one that nobody has foreseen, the log gets the traceback: its message might
     quote a row, and is for no page."""
     if isinstance(error, TidegateError):
@@ -177,7 +177,7 @@ def _reported(pipeline: Known, error: Exception) -> TidegateError:
     return TidegateError(f"{name_of(error)}: this should not happen", help=help, reason="UNEXPECTED")
 
 
-def _document(pipeline: Known, may_read_rows: Callable[[str], bool]) -> Json:
+def _document(pipeline: PipelineRef, may_read_rows: Callable[[str], bool]) -> Json:
     named: Json = {"dag": pipeline.dag_id, "pipeline": pipeline.card.pipeline}
     named |= {"owner": pipeline.owner, "tags": list(pipeline.tags)}
     row = _rows.get(pipeline.dag_id)
@@ -189,7 +189,7 @@ def _document(pipeline: Known, may_read_rows: Callable[[str], bool]) -> Json:
     return named | document | {"age_seconds": views.age(told.decided)}
 
 
-def _changed(pipeline: Known) -> tuple[int, ...]:
+def _changed(pipeline: PipelineRef) -> tuple[int, ...]:
     """Return when the files changed on which a row in a standing state depends; (): that cannot be told."""
     if is_url(pipeline.root):
         return ()
@@ -205,11 +205,11 @@ def _time(path: str) -> int:
         return 0
 
 
-def _read(pipeline: Known) -> tuple[_Row, bool]:
+def _read(pipeline: PipelineRef) -> tuple[_Row, bool]:
     """A pipeline that cannot be read, for whatever reason, does not keep the others from being shown."""
     try:
         ledger = pipeline.ledger()
-        observed = views.look_at(pipeline, ledger)
+        observed = views.observe_pipeline(pipeline, ledger)
         document = views.told_of(pipeline, observed)
         hidden = views.told_of(pipeline, observed.without_rows())
         last = _last_completed(pipeline, ledger, observed.view)
@@ -236,7 +236,7 @@ def _failed(entry: Entry) -> bool:
     return entry.aborted and entry.control is None and not ended
 
 
-def _last_completed(pipeline: Known, ledger: Ledger, view: View) -> CheckpointView | None:
+def _last_completed(pipeline: PipelineRef, ledger: Ledger, view: View) -> CheckpointView | None:
     """The last completed checkpoint whose input counts. It is in the view unless somebody has just rolled back."""
     entry = view.last_completed
     if entry is None or entry.rollback is not None or entry.control is not None:

@@ -141,7 +141,7 @@ def _dag_files_of(folder: Path) -> Iterator[SetUpNotice]:
                 "(AIRFLOW__CORE__DAG_DISCOVERY_SAFE_MODE=False)",
                 stops=True,
             )
-        if missing := _not_found(text, folder):
+        if missing := _find_missing_modules(text, folder):
             yield SetUpNotice(
                 "PYTHONPATH",
                 f"{name} imports {', '.join(missing)}, which this Airflow does not find",
@@ -150,7 +150,7 @@ def _dag_files_of(folder: Path) -> Iterator[SetUpNotice]:
             )
 
 
-def _not_found(text: str, folder: Path) -> list[str]:
+def _find_missing_modules(text: str, folder: Path) -> list[str]:
     """Return the modules that a DAG file imports and that are nowhere. One that changes the path knows better."""
     if "sys.path" in text:
         return []

@@ -30,14 +30,14 @@ from tidegate.pipeline.card import Card, read_card
 from tidegate.records.names import BACKFILL
 from tidegate.records.place import is_url
 
-__all__ = ["Known", "is_known", "is_paused", "known", "known_pipelines", "run_states", "tagged"]
+__all__ = ["PipelineRef", "find_pipelines", "is_known", "is_paused", "known", "run_states", "tagged"]
 
 TAG = "tidegate"
 """Every DAG that `build_dag` has made carries it."""
 
 
 @dataclass(frozen=True)
-class Known:
+class PipelineRef:
     """A pipeline, and the DAG that runs it."""
 
     dag_id: str
@@ -87,7 +87,7 @@ def tagged() -> set[str]:
         return set(session.scalars(_TAGGED))
 
 
-def known_pipelines(dag_ids: Set[str], until: float = math.inf) -> tuple[list[Known], bool]:
+def find_pipelines(dag_ids: Set[str], until: float = math.inf) -> tuple[list[PipelineRef], bool]:
     """Return those of these DAGs that are pipelines, and whether these are all.
 
     until: by `seams.monotonic`, the moment from which on no card is read that was not read before: of a thousand DAGs
@@ -110,7 +110,7 @@ def known_pipelines(dag_ids: Set[str], until: float = math.inf) -> tuple[list[Kn
             card = _card_of(session, dag_id, version)
             if card is not None:
                 others = tuple(sorted(name for name in tags[dag_id] if name != TAG))
-                found.append(Known(dag_id, card, owners.get(dag_id) or "", others))
+                found.append(PipelineRef(dag_id, card, owners.get(dag_id) or "", others))
     return found, complete
 
 
@@ -130,7 +130,7 @@ def _newest_versions(session: Session) -> dict[str, str]:
     return dict(session.execute(select(copies.dag_id, copies.dag_hash).join(newest, same)).all())
 
 
-def known(dag_id: str) -> Known:
+def known(dag_id: str) -> PipelineRef:
     """The pipeline of a route's DAG, for FastAPI. Whether the user may see it is asked before."""
     with create_session(scoped=False) as session:
         card = _card(session, dag_id)
@@ -149,7 +149,7 @@ def known(dag_id: str) -> Known:
             help="if it has just been deployed, wait until Airflow has read its file",
             reason="NO_SUCH_PIPELINE",
         )
-    return Known(dag_id, card)
+    return PipelineRef(dag_id, card)
 
 
 def is_known(dag_id: str) -> bool:

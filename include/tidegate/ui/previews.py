@@ -14,7 +14,7 @@ from tidegate.checkpoint import approvals, control
 from tidegate.checkpoint.approvals import awaits_person
 from tidegate.checkpoint.quarantine_requests import refuse_unknown_gate
 from tidegate.errors import Invalid, Rejected
-from tidegate.history.lines import LineStatus, ledger_of_line, line_statuses
+from tidegate.history.lines import BackfillStatus, backfill_statuses, open_backfill_ledger
 from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.lifecycle import savepoint
@@ -34,7 +34,7 @@ from tidegate.ui.action_requests import (
     AskedSavepoint,
     AskedSwap,
 )
-from tidegate.ui.pipelines import Known, is_known, is_paused
+from tidegate.ui.pipelines import PipelineRef, is_known, is_paused
 from tidegate.ui.rows import quarantined
 
 __all__ = ["PREVIEWS", "no_such_dag", "preview", "refuse_unknown"]
@@ -42,12 +42,12 @@ __all__ = ["PREVIEWS", "no_such_dag", "preview", "refuse_unknown"]
 Effects = list[str]
 
 
-def preview(action: str, pipeline: Known, ledger: Ledger, body: ActionRequest) -> Effects:
+def preview(action: str, pipeline: PipelineRef, ledger: Ledger, body: ActionRequest) -> Effects:
     """Return what an action would do, in sentences."""
     return PREVIEWS[action](pipeline, ledger, body)
 
 
-def _trigger(pipeline: Known, ledger: Ledger, body: AskedRun) -> Effects:
+def _trigger(pipeline: PipelineRef, ledger: Ledger, body: AskedRun) -> Effects:
     view = ledger.view()
     suspended = control.suspended(view, pipeline.tolerable_failed_checkpoints)
     if suspended is not None:
@@ -56,12 +56,12 @@ def _trigger(pipeline: Known, ledger: Ledger, body: AskedRun) -> Effects:
     return [*_planned(pipeline, view), *_named(ledger, body)]
 
 
-def _drain(pipeline: Known, ledger: Ledger, body: AskedRun) -> Effects:
+def _drain(pipeline: PipelineRef, ledger: Ledger, body: AskedRun) -> Effects:
     ends = "If it has taken all input, event time ends with it, and later runs plan nothing until somebody resumes."
     return [*_trigger(pipeline, ledger, body), ends]
 
 
-def _planned(pipeline: Known, view: View) -> Effects:
+def _planned(pipeline: PipelineRef, view: View) -> Effects:
     """What a run does that plans a checkpoint."""
     base = view.last_completed
     effects = [
@@ -90,14 +90,14 @@ def _named(ledger: Ledger, body: AskedRun | AskedRollback) -> Effects:
     return [f"Once it has completed, the checkpoint is savepoint {name}: retention spares it."]
 
 
-def _savepoint(pipeline: Known, ledger: Ledger, body: AskedSavepoint) -> Effects:
+def _savepoint(pipeline: PipelineRef, ledger: Ledger, body: AskedSavepoint) -> Effects:
     decision = savepoint.nameable(ledger, body.name, body.checkpoint)
     savepoint.check_free(ledger, body.name, decision.id)
     savepoint.check_retained(ledger, decision.id)
     return [f"Checkpoint {decision.id} is savepoint {body.name}: retention spares it until somebody disposes of it."]
 
 
-def _dispose(pipeline: Known, ledger: Ledger, body: AskedSavepoint) -> Effects:
+def _dispose(pipeline: PipelineRef, ledger: Ledger, body: AskedSavepoint) -> Effects:
     found = savepoint.find(ledger, body.name)
     others = [each.name for each in savepoint.savepoints(ledger) if each.entry == found.entry and each != found]
     if others:
@@ -109,7 +109,7 @@ def _dispose(pipeline: Known, ledger: Ledger, body: AskedSavepoint) -> Effects:
     return [f"Retention removes checkpoint {found.entry} soon: {later} have completed since. Nobody can go back to it."]
 
 
-def _approve(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Effects:
+def _approve(pipeline: PipelineRef, ledger: Ledger, body: AskedAnswer) -> Effects:
     ledger = _answered(pipeline, ledger, body)
     entry, holding = approvals.answerable(ledger, body.checkpoint, body.gate)
     if body.backfill is not None:
@@ -123,7 +123,7 @@ def _approve(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Effects:
     return effects + ([f"First, gate {', '.join(others)} is to be answered, too."] if others else [])
 
 
-def _reject(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Effects:
+def _reject(pipeline: PipelineRef, ledger: Ledger, body: AskedAnswer) -> Effects:
     ledger = _answered(pipeline, ledger, body)
     entry, _ = approvals.answerable(ledger, body.checkpoint, body.gate)
     if body.backfill is not None:
@@ -138,9 +138,9 @@ def _reject(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Effects:
     ]
 
 
-def _answered(pipeline: Known, ledger: Ledger, body: AskedAnswer) -> Ledger:
+def _answered(pipeline: PipelineRef, ledger: Ledger, body: AskedAnswer) -> Ledger:
     """Return the log that has the checkpoint: the pipeline's, or that of a backfill."""
-    return ledger if body.backfill is None else ledger_of_line(ledger, body.backfill, pipeline.options)
+    return ledger if body.backfill is None else open_backfill_ledger(ledger, body.backfill, pipeline.options)
 
 
 def _staged(entry: Entry) -> str:
@@ -155,9 +155,9 @@ def _count(rows: int) -> str:
     return "1 row" if rows == 1 else f"{rows:,} rows"
 
 
-def _suspend(pipeline: Known, ledger: Ledger, body: ActionRequest) -> Effects:
+def _suspend(pipeline: PipelineRef, ledger: Ledger, body: ActionRequest) -> Effects:
     view = ledger.view()
-    control.refuse_for_good(ledger, view)
+    control.refuse_after_final_cancel(ledger, view)
     planned = list(view.still_open())
     effects = ["Runs plan no checkpoint until somebody resumes. Input waits: nothing is lost."]
     for entry in planned:
@@ -166,7 +166,7 @@ def _suspend(pipeline: Known, ledger: Ledger, body: ActionRequest) -> Effects:
     return effects if planned else [*effects, "No checkpoint is open."]
 
 
-def _resume(pipeline: Known, ledger: Ledger, body: AskedResume) -> Effects:
+def _resume(pipeline: PipelineRef, ledger: Ledger, body: AskedResume) -> Effects:
     view = ledger.view()
     if not control.check_resume(ledger, view, after_end=body.after_end, quarantine_all=body.quarantine_all):
         raise Rejected("the pipeline is not suspended", help="nothing to do", reason="NOT_SUSPENDED")
@@ -184,7 +184,7 @@ def _resume(pipeline: Known, ledger: Ledger, body: AskedResume) -> Effects:
     return effects
 
 
-def _rollback(pipeline: Known, ledger: Ledger, body: AskedRollback) -> Effects:
+def _rollback(pipeline: PipelineRef, ledger: Ledger, body: AskedRollback) -> Effects:
     proposal = views.way_back(pipeline, body.to)
     undone, ended, tables = proposal["undone"], proposal["ended"], proposal["tables"]
     taken_back = [f"Taken back: the swap of backfill {each['backfill']}." for each in proposal["taken_back"]]
@@ -202,7 +202,7 @@ def _rollback(pipeline: Known, ledger: Ledger, body: AskedRollback) -> Effects:
     return [*effects, after, *wait]
 
 
-def _release(pipeline: Known, ledger: Ledger, body: AskedRelease) -> Effects:
+def _release(pipeline: PipelineRef, ledger: Ledger, body: AskedRelease) -> Effects:
     words: dict[str, Any] = {"discard": body.discard, "ids": body.ids, "rules": body.rules}
     words |= {"correct": body.correct, "shown": body.shown}
     request, count = quarantined.chosen(pipeline, ledger, body.gate, by="", note="", **words)
@@ -218,7 +218,7 @@ def _release(pipeline: Known, ledger: Ledger, body: AskedRelease) -> Effects:
     return effects
 
 
-def _backfill(pipeline: Known, ledger: Ledger, body: AskedBackfill) -> Effects:
+def _backfill(pipeline: PipelineRef, ledger: Ledger, body: AskedBackfill) -> Effects:
     origin, last = refuse_unknown(ledger, body)
     _refuse_no_dag(pipeline)
     if not body.begin_after.strip():
@@ -230,7 +230,7 @@ def _backfill(pipeline: Known, ledger: Ledger, body: AskedBackfill) -> Effects:
     return [*effects, "Nobody sees its tables until somebody swaps them in."]
 
 
-def _swap(pipeline: Known, ledger: Ledger, body: AskedSwap) -> Effects:
+def _swap(pipeline: PipelineRef, ledger: Ledger, body: AskedSwap) -> Effects:
     _refuse_no_dag(pipeline)
     line = _line(pipeline, ledger, body.name)
     effects = [f"A run reads {_checkpoints(len(line.pending))} more first, while the pipeline waits."]
@@ -248,7 +248,7 @@ def _swap(pipeline: Known, ledger: Ledger, body: AskedSwap) -> Effects:
     return effects
 
 
-def _discard(pipeline: Known, ledger: Ledger, body: AskedDiscard) -> Effects:
+def _discard(pipeline: PipelineRef, ledger: Ledger, body: AskedDiscard) -> Effects:
     _refuse_no_dag(pipeline)
     line = _line(pipeline, ledger, body.name)
     if line.swapped is not None:
@@ -256,8 +256,8 @@ def _discard(pipeline: Known, ledger: Ledger, body: AskedDiscard) -> Effects:
     return [f"Removed: {_checkpoints(line.made)} of its own. The pipeline's tables stay as they are."]
 
 
-def _line(pipeline: Known, ledger: Ledger, name: str | None) -> LineStatus:
-    lines = line_statuses(ledger, pipeline.options)
+def _line(pipeline: PipelineRef, ledger: Ledger, name: str | None) -> BackfillStatus:
+    lines = backfill_statuses(ledger, pipeline.options)
     found = next((line for line in lines if name in (None, line.record.name)), None)
     if found is None:
         raise Invalid(
@@ -295,7 +295,7 @@ def refuse_unknown(ledger: Ledger, body: AskedBackfill) -> tuple[int, int | None
     return origin, last
 
 
-def _refuse_no_dag(pipeline: Known) -> None:
+def _refuse_no_dag(pipeline: PipelineRef) -> None:
     name = backfill_dag(pipeline.dag_id)
     if not is_known(name):
         raise no_such_dag(name)
@@ -312,7 +312,7 @@ def no_such_dag(dag_id: str) -> Rejected:
     )
 
 
-PREVIEWS: dict[str, Callable[[Known, Ledger, Any], Effects]] = {
+PREVIEWS: dict[str, Callable[[PipelineRef, Ledger, Any], Effects]] = {
     "trigger": _trigger,
     "drain": _drain,
     "savepoint": _savepoint,

@@ -12,13 +12,13 @@ import msgspec
 from tidegate import seams
 from tidegate.checkpoint import control
 from tidegate.checkpoint.located import tables_now
-from tidegate.checkpoint.publishing.table_mismatch import gone_error
+from tidegate.checkpoint.publishing.table_mismatch import deleted_table_error
 from tidegate.config import KEYS
 from tidegate.delta import Location, open_table
 from tidegate.errors import Rejected
 from tidegate.history import health as condition
 from tidegate.history.details import CheckpointDetails
-from tidegate.history.lines import LineStatus, line_statuses
+from tidegate.history.lines import BackfillStatus, backfill_statuses
 from tidegate.history.query import CheckpointHistory, HistoryFilter
 from tidegate.history.row import MEASURES
 from tidegate.history.selection import COUNTED
@@ -31,7 +31,7 @@ from tidegate.records.moments import moment_of
 from tidegate.records.names import BACKFILL
 from tidegate.records.place import Place, is_url
 from tidegate.records.records import Json, Verdict, sum_of
-from tidegate.ui.pipelines import Known, is_paused
+from tidegate.ui.pipelines import PipelineRef, is_paused
 from tidegate.ui.rows import origins, stream_samples
 
 __all__ = [
@@ -40,9 +40,9 @@ __all__ = [
     "compared",
     "configuration",
     "graph",
-    "look_and_tell",
-    "look_at",
+    "observe_pipeline",
     "overview",
+    "read_health",
     "row_of_run",
     "samples",
     "short",
@@ -57,13 +57,13 @@ _ALARMING = frozenset({"hold", "abort"})
 _RUN = re.compile(rf"airflow:(?![^:]+{BACKFILL}:)([^:]+):(.*?)(?: \(cleared [0-9]+\))?", re.DOTALL)
 
 
-def overview(pipeline: Known) -> Json:
+def overview(pipeline: PipelineRef) -> Json:
     """Return the counts and the latest checkpoints, as on Flink's overview, and the pipeline's health."""
     history = pipeline.past()
     ledger = history.ledger
     named = sorted(savepoint.savepoints(ledger), key=lambda found: found.pin.created)
     undecided = history.page(HistoryFilter(states=("open", "held"), sort="id")).rows
-    observed, told = look_and_tell(pipeline, ledger)
+    observed, told = read_health(pipeline, ledger)
     view = (observed if pipeline.may_read_rows else observed.without_rows()).view
     return {
         "dag": pipeline.dag_id,
@@ -84,14 +84,15 @@ def overview(pipeline: Known) -> Json:
         "open": [_with_progress(history, history.one(row.id)) for row in undecided],
         "savepoints": [_savepoint(found) for found in named],
         "backfills": [
-            _backfill(status) for status in line_statuses(ledger, pipeline.options, with_values=pipeline.may_read_rows)
+            _backfill(status)
+            for status in backfill_statuses(ledger, pipeline.options, with_values=pipeline.may_read_rows)
         ],
         "history_problem": history.problem,
         "now": seams.now().isoformat(timespec="milliseconds"),
     }
 
 
-def _backfill(status: LineStatus) -> Json:
+def _backfill(status: BackfillStatus) -> Json:
     """Return a line, how far it has come, and what a swap would have changed when somebody last looked."""
     record, compared = status.record, status.compared
     return {
@@ -125,7 +126,7 @@ def _backfill(status: LineStatus) -> Json:
     }
 
 
-def checkpoint(pipeline: Known, id: int) -> Json:
+def checkpoint(pipeline: PipelineRef, id: int) -> Json:
     """All that is known of one checkpoint."""
     history = pipeline.past()
     view = _view(pipeline, history, id)
@@ -155,7 +156,7 @@ def _with_progress(history: CheckpointHistory, view: CheckpointView | None) -> J
     return document
 
 
-def _view(pipeline: Known, history: CheckpointHistory, id: int) -> CheckpointView:
+def _view(pipeline: PipelineRef, history: CheckpointHistory, id: int) -> CheckpointView:
     """Rejected: there never was such a checkpoint, as far as anybody knows."""
     view = history.one(id)
     if view is None:
@@ -164,14 +165,14 @@ def _view(pipeline: Known, history: CheckpointHistory, id: int) -> CheckpointVie
     return view
 
 
-def row_of_run(pipeline: Known, run_id: str) -> Json:
+def row_of_run(pipeline: PipelineRef, run_id: str) -> Json:
     """The last checkpoint that a run of the DAG has made."""
     rows = pipeline.past().page(HistoryFilter(text=run_id, limit=200)).rows
     newest = next((row.id for row in rows if _run_id(row.run) == run_id), None)
     return {"checkpoint": newest, "run_id": run_id}
 
 
-def samples(pipeline: Known, id: int, gate: str) -> Json:
+def samples(pipeline: PipelineRef, id: int, gate: str) -> Json:
     """Which rules a gate found broken, with some of the values that broke them."""
     ledger = pipeline.ledger()
     entry = ledger.entry(id)
@@ -217,7 +218,7 @@ def _rule(finding: Mapping[str, Any]) -> Json:
     }
 
 
-def configuration(pipeline: Known) -> Json:
+def configuration(pipeline: PipelineRef) -> Json:
     """Every setting and where it came from; and what the last checkpoint was made with, where that differs."""
     history = pipeline.past()
     rows = history.page(HistoryFilter(limit=1)).rows
@@ -243,12 +244,12 @@ def _sentence_of(key: str) -> str:
     return KEYS[max(names, key=len)].description if names else ""
 
 
-def graph(pipeline: Known) -> Json:
+def graph(pipeline: PipelineRef) -> Json:
     """Return the pipeline's graph, with the figures of each part in the last completed checkpoint."""
     last = pipeline.past().last_completed()
     details = last.details if last is not None else CheckpointDetails()
     parts = [msgspec.to_builtins(part) | _figures(part.name, part.role, details) for part in pipeline.card.parts]
-    _say_event_times(parts)
+    _add_event_times(parts)
     asked = last is not None and details.config.get("sample_rows")
     entry = pipeline.ledger().entry(last.id) if last is not None and asked else None
     return {
@@ -260,7 +261,7 @@ def graph(pipeline: Known) -> Json:
     }
 
 
-def _say_event_times(parts: Sequence[Json]) -> None:
+def _add_event_times(parts: Sequence[Json]) -> None:
     """Let each part say how far event time has come in what it gives: its own watermark, or the lowest of its
     inputs'."""
     by_name = {part["name"]: part for part in parts if part["role"] != "sink"}
@@ -324,7 +325,7 @@ def _rate(name: str, rows: int | None, details: CheckpointDetails) -> float | No
     return round(rows / worked, 1) if rows is not None and worked else None
 
 
-def compared(pipeline: Known, before: int, after: int) -> Json:
+def compared(pipeline: PipelineRef, before: int, after: int) -> Json:
     """Compare two checkpoints."""
     history = pipeline.past()
     old, new = _view(pipeline, history, before), _view(pipeline, history, after)
@@ -358,7 +359,7 @@ def _changed(before: Json, after: Json) -> Json:
     return {name: pair for name, pair in _pairs(before, after).items() if pair["before"] != pair["after"]}
 
 
-def way_back(pipeline: Known, to: int) -> Json:
+def way_back(pipeline: PipelineRef, to: int) -> Json:
     """Return what a rollback would do, as far as records tell: tables themselves are looked at by the run that does
     it."""
     history = pipeline.past()
@@ -378,7 +379,7 @@ def way_back(pipeline: Known, to: int) -> Json:
         "to": to,
         "decided": target.decided,
         "undone": history.behind(to, "completed"),
-        "taken_back": [{"id": row.id, "backfill": row.backfill} for row in history.swaps_behind(to)],
+        "taken_back": [{"id": row.id, "backfill": row.backfill} for row in history.swaps_after(to)],
         "ended": history.behind(to, "open", "held"),
         "sources": sorted(target.details.sources),
         "tables": {
@@ -393,17 +394,17 @@ def way_back(pipeline: Known, to: int) -> Json:
     }
 
 
-def _refuse_deleted_tables(pipeline: Known, tables: Json, to: int, last: CheckpointView | None) -> None:
+def _refuse_deleted_tables(pipeline: PipelineRef, tables: Json, to: int, last: CheckpointView | None) -> None:
     """Refuse a way back to tables that somebody has deleted: the run would only find that out."""
     for name, table in sorted(tables.items()):
         uri = table["uri"]
         is_place = bool(table["log_hash"]) and (is_url(uri) or os.path.isabs(uri))
         if is_place and open_table(Location(uri, pipeline.options)) is None:
-            error = gone_error(name, table["uri"], to, table["version"], last.id if last is not None else None)
+            error = deleted_table_error(name, table["uri"], to, table["version"], last.id if last is not None else None)
             raise Rejected(error.what, expected=error.expected, help=error.help, reason=error.reason)
 
 
-def _tables(pipeline: Known, history: CheckpointHistory, view: CheckpointView) -> Json:
+def _tables(pipeline: PipelineRef, history: CheckpointHistory, view: CheckpointView) -> Json:
     """Where a checkpoint's tables stood, at the places where they lie now: a project may have been moved since."""
     tables: Json = msgspec.to_builtins(view.details.tables)
     return tables_now(view.id, tables, history.ledger, Place(pipeline.data, pipeline.options)) if tables else tables
@@ -416,18 +417,18 @@ def _document(view: CheckpointView | None) -> Json | None:
 # -- small parts ---------------------------------------------------------------------------------------
 
 
-def look_and_tell(pipeline: Known, ledger: Ledger) -> tuple[condition.Observations, Json]:
+def read_health(pipeline: PipelineRef, ledger: Ledger) -> tuple[condition.Observations, Json]:
     """Return what is seen of the pipeline, and its health as the API tells it."""
-    observed = look_at(pipeline, ledger)
+    observed = observe_pipeline(pipeline, ledger)
     return observed, told_of(pipeline, observed if pipeline.may_read_rows else observed.without_rows())
 
 
-def look_at(pipeline: Known, ledger: Ledger) -> condition.Observations:
+def observe_pipeline(pipeline: PipelineRef, ledger: Ledger) -> condition.Observations:
     """Return what is seen of the pipeline from here: the web server cannot tell whether a process elsewhere lives."""
     return condition.look(ledger, pipeline, lambda plan: None, paused=is_paused(pipeline.dag_id))
 
 
-def told_of(pipeline: Known, observed: condition.Observations) -> Json:
+def told_of(pipeline: PipelineRef, observed: condition.Observations) -> Json:
     """Return the pipeline's health as the API tells it."""
     health = condition.condition(observed, _say(pipeline.card.pipeline))
     document = {"state": health.state, "good": health.good, "said": health.said, "cause": health.cause}
@@ -435,7 +436,7 @@ def told_of(pipeline: Known, observed: condition.Observations) -> Json:
     return document | _whose(pipeline, observed, health)
 
 
-def _whose(pipeline: Known, observed: condition.Observations, health: condition.Health) -> Json:
+def _whose(pipeline: PipelineRef, observed: condition.Observations, health: condition.Health) -> Json:
     """The run and task of Airflow whose log says more, and the gates whose findings matter."""
     if health.state == "troubled" and observed.trouble is not None:
         return {"run_id": _run_id(observed.trouble.run), "task": observed.trouble.step, "gates": []}
@@ -503,7 +504,7 @@ def _run_id(run: str) -> str | None:
     return match[2] if match is not None else None
 
 
-def _tasks(pipeline: Known) -> Json:
+def _tasks(pipeline: PipelineRef) -> Json:
     """The DAG's task of each part, for links to logs."""
     jobs = {name: f"job_{name}" for name in pipeline.card.jobs}
     return {"jobs": jobs, "gates": {name: f"gate_{name}" for name in pipeline.card.gates}, "complete": "complete"}

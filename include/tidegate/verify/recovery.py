@@ -20,7 +20,7 @@ from tidegate.protocol.view import Entry, View, rolled_back_by
 from tidegate.verify.checkpoint import verify_checkpoint
 
 if TYPE_CHECKING:
-    from tidegate.checkpoint.context import GiveUp, PipelineContext
+    from tidegate.checkpoint.context import AbandonCheck, PipelineContext
 
 __all__ = ["Recovery", "verify_next_run"]
 
@@ -47,7 +47,7 @@ class Recovery:
     """The checkpoints that would no longer count then."""
 
 
-def verify_next_run(pipeline: PipelineContext, give_up: GiveUp) -> Recovery:
+def verify_next_run(pipeline: PipelineContext, give_up: AbandonCheck) -> Recovery:
     """Check every record, version, hash and file that the next run rests on."""
     view = pipeline.ledger.view()
     last = view.last_completed
@@ -62,7 +62,7 @@ def verify_next_run(pipeline: PipelineContext, give_up: GiveUp) -> Recovery:
     return Recovery(last.id, dead, alive, owed, tuple(dict.fromkeys(problems)), instead, keep, lost)
 
 
-def _reason(pipeline: PipelineContext, entry: Entry, give_up: GiveUp) -> str | None:
+def _reason(pipeline: PipelineContext, entry: Entry, give_up: AbandonCheck) -> str | None:
     return pipeline.why_overdue(entry)[0] if pipeline.overdue(entry) else give_up(entry.plan)
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 
 from tidegate.checkpoint.located import located
-from tidegate.checkpoint.publishing.table_mismatch import gone_error
+from tidegate.checkpoint.publishing.table_mismatch import deleted_table_error
 from tidegate.checkpoint.superseded_acks import superseded_attempts
 from tidegate.delta import Location, StagedFile, missing_files, open_table
-from tidegate.delta.log.checkpoints import put_aside, torn_checkpoints
+from tidegate.delta.log.checkpoints import find_torn_files, torn_checkpoints
 from tidegate.delta.log.files import read_commit
 from tidegate.errors import Corrupt, TidegateError
 from tidegate.pipeline import SinkNode
@@ -126,7 +126,7 @@ def check_log_checkpoints(subject: Subject, check: str, location: Location) -> I
             "the next publication puts it aside, if the log's commits hold every row; if not, restore it from a copy"
         )
         yield Finding(subject.name, check, "bad", detail, advice)
-    if files := put_aside(location):
+    if files := find_torn_files(location):
         detail = (
             f"{location.url}: a crash, a power loss or a full disk tore Delta's own checkpoint of its log. It is done "
             f"without, no row is missing, and the next one takes its place; put aside: {', '.join(files)}"
@@ -149,7 +149,7 @@ def _versions_of(subject: Subject, sink: str, location: Location, versions: dict
         return Finding(subject.name, check, "cannot tell", error.what, error.help)
     if missing and max(versions) in missing and open_table(location) is None:
         last = max(versions)
-        gone = gone_error(sink, location.url, versions[last][0], last, subject.ledger.settled() or None)
+        gone = deleted_table_error(sink, location.url, versions[last][0], last, subject.ledger.settled() or None)
         return Finding(subject.name, check, "bad", gone.what, gone.help)
     if missing and max(versions) in missing:
         return Finding(subject.name, check, "bad", f"{location.url} has no version {max(versions)} any more", advice)

@@ -11,7 +11,7 @@ from tests.kit.toy_gate import ToyGate
 from tests.kit.toys import ToyFrame
 from tests.simulation.toy_backfill import Endless, Numbers
 from tidegate import seams
-from tidegate.backfill import OpenLine, begin
+from tidegate.backfill import OpenBackfill, begin
 from tidegate.backfill.choosing import outlook
 from tidegate.checkpoint import approvals
 from tidegate.coordinator import Triggered
@@ -46,11 +46,11 @@ def held_checkpoint(world: Endless, number: int, by: str = "ann") -> int:
     return id
 
 
-def begun(world: Endless, origin: int = 1, cuts: Any = "recorded") -> OpenLine:
+def begun(world: Endless, origin: int = 1, cuts: Any = "recorded") -> OpenBackfill:
     return begin(world.coordinator(), f"fix-{len(world.ledger.store.names('lines'))}", origin, by="bob", cuts=cuts)
 
 
-def next_one(line: OpenLine) -> tuple[str, Answer | None]:
+def next_one(line: OpenBackfill) -> tuple[str, Answer | None]:
     """The line's next checkpoint: what becomes of it, and the answer to its gate."""
     triggered = line.own.trigger(f"by hand {seams.new_id()}")
     assert isinstance(triggered, Triggered)

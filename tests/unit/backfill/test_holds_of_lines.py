@@ -12,12 +12,12 @@ import pytest
 from tests.kit.toy_gate import ToyGate
 from tests.simulation.toy_backfill import Endless, NoSpark, replayed
 from tidegate import seams
-from tidegate.backfill import OpenLine, begin, replay
+from tidegate.backfill import OpenBackfill, begin, replay
 from tidegate.checkpoint import approvals, control
 from tidegate.cli.main import main
 from tidegate.errors import Rejected
 from tidegate.execution.loop import Observer, Schedule
-from tidegate.history.lines import line_statuses
+from tidegate.history.lines import backfill_statuses
 
 DAY = 86_400.0
 
@@ -56,7 +56,7 @@ def while_it_waits(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -
     monkeypatch.setattr(seams, "sleep", sleep)
 
 
-def begun(world: Endless) -> OpenLine:
+def begun(world: Endless) -> OpenBackfill:
     return begin(world.coordinator(), "fix", 1, by="ann", cuts="recorded")
 
 
@@ -70,7 +70,7 @@ def test_it_is_answered_in_the_backfills_own_name(
     line, observer = begun(endless), Waits()
 
     def approve() -> None:
-        (status,) = line_statuses(endless.ledger, {})
+        (status,) = backfill_statuses(endless.ledger, {})
         assert status.state == "held"
         assert status.held is not None
         assert status.held.gates == ("multiples",)
@@ -104,7 +104,7 @@ def test_a_rejection_ends_the_backfill_and_the_pipeline_never_notices(
     said = capsys.readouterr().out + caplog.text + str(stopped.value)
     assert "Backfill 'fix' of pipeline 'orders' is suspended" in caplog.text
     assert "tidegate resume" not in said
-    (status,) = line_statuses(endless.ledger, {})
+    (status,) = backfill_statuses(endless.ledger, {})
     assert status.state == "stopped"
     assert "GATE_REJECTED" in status.stopped
     assert control.suspended(endless.ledger.view(), 0) is None
@@ -133,7 +133,7 @@ def test_to_run_it_again_resumes_it_and_mended_rules_let_it_through(
     endless.gates = {"multiples": ToyGate(every=0, hold_for=DAY, unanswered="reject")}
     line = begun(endless)
     assert replayed(line) == 2
-    assert line_statuses(endless.ledger, {})[0].state == "caught up"
+    assert backfill_statuses(endless.ledger, {})[0].state == "caught up"
 
 
 def test_a_suspended_line_is_refused_by_its_own_name(endless: Endless, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,14 @@ import pytest
 from tests.kit.toys import NO_SPARK
 from tests.simulation.toy_backfill import Endless, never, replayed
 from tidegate import seams
-from tidegate.backfill import begin, discard, hold_pipeline, swap
+from tidegate.backfill import begin, discard, pause_pipeline, swap
 from tidegate.backfill.swap import released_on_failure
 from tidegate.coordinator import Triggered
 from tidegate.errors import Corrupt, Rejected, Unavailable
 from tidegate.execution.job.run_job import run_job
 from tidegate.ledger import Ledger
 from tidegate.ledger.ledger import stamp
-from tidegate.records.records import LineDiscarded, Plan
+from tidegate.records.records import BackfillDiscarded, Plan
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_a_swap_ends_if_its_line_is_discarded_after_the_entry(
     line = begin(endless.coordinator(), "fix", 1, by="ann")
     replayed(line)
     before, ledger = endless.tables["a"].live(), endless.ledger
-    tombstone = LineDiscarded(**stamp(seams.new_id()), name="fix", by="bob")
+    tombstone = BackfillDiscarded(**stamp(seams.new_id()), name="fix", by="bob")
     just_after_the_entry(monkeypatch, lambda: ledger.discard_line(tombstone))
     with pytest.raises(Rejected, match="was discarded by bob"):
         swap(line, by="ann", choices={}, wait=never)
@@ -173,7 +173,7 @@ def test_a_pipeline_that_waits_for_a_swap_goes_on_when_that_fails(endless: Endle
     line = begin(endless.coordinator(), "fix", 1, by="ann")
 
     def fails() -> None:
-        hold_pipeline(line, never)
+        pause_pipeline(line, never)
         assert line.live.suspended() is not None
         raise Unavailable("no storage")
 

@@ -14,7 +14,7 @@ from tests.kit.toy_world import ToyWorld, quietly
 from tidegate.checkpoint.compatibility import decline
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Invalid
-from tidegate.execution.finish import finish, nothing_planned
+from tidegate.execution.finish import finish, record_failed_plan
 from tidegate.gates import Expectations
 
 WRONG = Invalid("operator 'totals' names 'price'", expected="columns id", help="correct by", reason="UNKNOWN_COLUMN")
@@ -105,7 +105,7 @@ def test_it_is_told_once(world: ToyWorld) -> None:
     finish(coordinator(), id, None, give_up=lambda plan: None, wait=lambda why: None)
     for run in ("two", "three"):
         quietly(lambda run=run: coordinator().trigger(run))  # type: ignore[misc]
-        nothing_planned(coordinator(), run)
+        record_failed_plan(coordinator(), run)
     assert told == ["its declaration is wrong: UNKNOWN_COLUMN: operator 'totals' names 'price'"]
 
 
@@ -120,7 +120,7 @@ def test_if_the_run_that_found_it_dies_before_it_could_tell_the_next_one_tells(w
     coordinator = Coordinator(pipeline.graph(), world.ledger, world.limits, world.place)
     for run in ("two", "three"):
         assert isinstance(quietly(lambda run=run: coordinator.trigger(run)), Invalid)  # type: ignore[misc]
-        nothing_planned(coordinator, run)
+        record_failed_plan(coordinator, run)
     assert told == ["its declaration is wrong: UNKNOWN_COLUMN: operator 'totals' names 'price'"]
 
 

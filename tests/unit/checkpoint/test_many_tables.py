@@ -6,7 +6,7 @@ import pytest
 
 from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToySink
-from tidegate.pipeline.graph.graph import MOST_TABLES
+from tidegate.pipeline.graph.graph import MAX_TABLES
 from tidegate.records.codec import INLINE_ALL, INLINE_LIMIT, RECORD_LIMIT
 
 COLUMNS = {f"column_{place}": {"type": "long", "nullable": True, "metadata": {}} for place in range(20)}
@@ -30,7 +30,7 @@ def test_six_hundred_tables_of_many_files_are_one_checkpoint(tmp_path, monkeypat
     for name in names:
         assert world.offsets(name) == list(range(1, 9))
     sizes = [path.stat().st_size for path in world.path(id).rglob("*.json")]
-    assert max(sizes) < RECORD_LIMIT * len(names) / MOST_TABLES, "with as many tables as may be it would be refused"
+    assert max(sizes) < RECORD_LIMIT * len(names) / MAX_TABLES, "with as many tables as may be it would be refused"
 
 
 def test_a_few_tables_say_it_in_the_record_as_before(tmp_path):

@@ -12,7 +12,7 @@ from tidegate.checkpoint.quarantine_requests import ask, pending_requests, reque
 from tidegate.errors import Rejected
 from tidegate.gates import Gate
 from tidegate.ledger.ledger import stamp
-from tidegate.records.records import LineDiscarded, LineRecord, Request
+from tidegate.records.records import BackfillDiscarded, BackfillRecord, Request
 
 
 class AskedWorld(ToyWorld):
@@ -57,11 +57,11 @@ def test_rows_that_are_to_be_let_out_in_their_place_wait_for_a_backfill_and_for_
     assert requests_in_place(ledger, "checked") == [in_place]
 
     words: Any = {"origin": 0, "manifest": None, "cuts": "recorded", "in_place": {"checked": [2]}}
-    ledger.create_line(LineRecord(**stamp("x"), name="late", uid="u", by="ann", **words))
+    ledger.create_line(BackfillRecord(**stamp("x"), name="late", uid="u", by="ann", **words))
     with pytest.raises(Rejected, match="request 2 of gate 'checked' is taken up by backfill 'late'") as refused:
         ask(ledger, request("withdraw", withdraws=2))
     assert refused.value.reason == "TAKEN_UP"
     assert ask(ledger, request("withdraw", withdraws=1)).number == 3
-    ledger.discard_line(LineDiscarded(**stamp("x"), name="late", by="ann"))
+    ledger.discard_line(BackfillDiscarded(**stamp("x"), name="late", by="ann"))
     assert ask(ledger, request("withdraw", withdraws=2)).number == 4
     assert requests_in_place(ledger, "checked") == []

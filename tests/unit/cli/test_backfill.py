@@ -11,7 +11,7 @@ import pytest
 from tests.kit.shop import CODE, SHOP, Shop
 from tests.kit.sqlite_shop import SqliteShop
 from tidegate.backfill import begin, discard
-from tidegate.backfill.discard import let_go_of_name
+from tidegate.backfill.discard import release_name
 from tidegate.checkpoint import control
 from tidegate.cli.lifecycle import backfill as command
 from tidegate.ledger import Ledger
@@ -168,7 +168,7 @@ def test_nor_beneath_one_that_was_broken_off_as_it_began(
     with pytest.raises(KeyboardInterrupt):
         begin(shop.coordinator, "fix", 1, by="ann")
     assert tidegate(*FOR_GOOD).code == 1
-    let_go_of_name(shop.coordinator.ledger, "fix", "ann")
+    release_name(shop.coordinator.ledger, "fix", "ann")
     assert tidegate(*FOR_GOOD).code == 0
 
 
@@ -181,7 +181,7 @@ def test_a_clean_up_that_a_backfill_has_held_up_goes_on_when_it_is_discarded(sho
     line = begin(shop.coordinator, "fix", 1, by="ann")
     ledger = shop.coordinator.ledger
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(control, "refuse_lines", lambda ledger: None)
+        patch.setattr(control, "refuse_backfills", lambda ledger: None)
         assert tidegate(*FOR_GOOD).code == 0
     assert 1 in ledger.ids()
     discard(line, "ann")

@@ -22,7 +22,7 @@ from tidegate.cli.up import up as up_command
 from tidegate.cli.up.airflow import Dag, DagRun, failure_text, import_failure
 from tidegate.cli.up.follow import Followed, FollowedPipelines
 from tidegate.cli.up.home import Home, free_port
-from tidegate.cli.up.processes import Processes, end_left_over, lock_project, log_end
+from tidegate.cli.up.processes import Processes, end_leftover_processes, lock_project, log_end
 from tidegate.cli.up.screen import screen_for
 from tidegate.cli.up.up import StopSignals, Up
 from tidegate.config import load_settings
@@ -149,17 +149,17 @@ def test_what_a_killed_call_has_left_is_ended_by_the_next(home, leader_too):
     if not leader_too:
         started.process.kill()
         started.process.wait()
-    assert end_left_over(home) == ["stubborn"]
+    assert end_leftover_processes(home) == ["stubborn"]
     assert not is_alive(child)
     started.process.wait()
-    assert end_left_over(home) == []
+    assert end_leftover_processes(home) == []
 
 
 def test_a_process_that_has_the_pid_of_an_old_one_is_left_lock_project(home):
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other:
         known = {"pid": other.pid, "start": "12345/another time"}
         home.write_private(home.state_file, json.dumps({"format": 1, "processes": {"scheduler": known}}))
-        assert end_left_over(home) == []
+        assert end_leftover_processes(home) == []
         assert other.poll() is None
         other.communicate(b"\n")
 
@@ -167,7 +167,7 @@ def test_a_process_that_has_the_pid_of_an_old_one_is_left_lock_project(home):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"processes": 5}', '{"processes": {"a": {"pid": 0}}}'])
 def test_a_state_file_that_is_torn_is_as_good_as_none(home, text):
     home.write_private(home.state_file, text)
-    assert end_left_over(home) == []
+    assert end_leftover_processes(home) == []
 
 
 def test_a_program_that_is_not_there_is_told(home):

@@ -15,7 +15,7 @@ import pytest
 from tests.kit.waiting import eventually
 from tidegate import seams
 from tidegate.cli.up.home import Home
-from tidegate.cli.up.processes import Child, Processes, end_left_over, last_error, take_over
+from tidegate.cli.up.processes import Child, Processes, end_leftover_processes, last_error, take_over
 from tidegate.cli.up.supervise import Supervisor
 from tidegate.errors import Unavailable
 from tidegate.spark.server.processes import is_alive
@@ -341,7 +341,7 @@ def test_components_that_a_killed_call_has_left_go_on_under_the_next(leave, home
     pids = {name: left.pid(name) for name in ("api-server", "scheduler")}
     found = taken_over(home)
     assert {name: child.id.pid for name, child in found.items()} == pids
-    assert end_left_over(home, found.values()) == []
+    assert end_leftover_processes(home, found.values()) == []
     now = Kept(home, clock, LIVES, found.values())
     with now.processes:
         now.pass_(10)
@@ -370,7 +370,7 @@ def test_but_not_if_the_next_call_would_start_them_otherwise(leave, home, monkey
     else:
         left.end("api-server")
     assert taken_over(home, port) == {}
-    assert "scheduler" in end_left_over(home)
+    assert "scheduler" in end_leftover_processes(home)
 
 
 def test_nothing_is_taken_over_where_nothing_was_left(home):

@@ -19,7 +19,6 @@ from tidegate.delta import (
     StagedFile,
     add_columns,
     append,
-    believe,
     create,
     live_files,
     missing_files,
@@ -27,6 +26,7 @@ from tidegate.delta import (
     read_commit,
     replace,
     seen,
+    trust_hint,
 )
 from tidegate.delta.log import snapshot as snapshots
 from tidegate.delta.log.files import list_log
@@ -172,7 +172,7 @@ def test_a_table_that_was_made_again_with_as_many_versions_is_another_one(server
     made(table, (8, "x"))
     appended(table, 2, (9, "y"))
     as_in_a_new_process()
-    believe(table, known)
+    trust_hint(table, known)
     after = head(table)
     assert after.version == before.version
     assert after.table_id != before.table_id
@@ -212,7 +212,7 @@ def test_a_new_process_starts_from_what_another_has_seen(server: S3Server, table
     known = seen(table)
     assert known is not None
     as_in_a_new_process()
-    believe(table, known)
+    trust_hint(table, known)
     with server.asked() as requests:
         assert (head(table).version, head(table).txn(stamp(2).app_id)) == (1, 2)
         assert append(head(table), [], stamp(3)) is not None
@@ -226,7 +226,7 @@ def test_an_old_hint_is_followed_to_the_head(table: Location) -> None:
     assert known is not None
     appended(table, 2, (2, "b"))
     as_in_a_new_process()
-    believe(table, known)
+    trust_hint(table, known)
     assert (head(table).version, head(table).txn(stamp(2).app_id)) == (1, 2)
 
 
@@ -235,7 +235,7 @@ def test_what_a_process_has_seen_itself_is_not_replaced_by_a_hint(table: Locatio
     known = seen(table)
     assert known is not None
     after = appended(table, 2, (2, "b"))
-    believe(table, known)
+    trust_hint(table, known)
     assert seen(table) is not None
     assert head(table) is after
 

@@ -10,7 +10,7 @@ from tests.kit.delta import KV, head, log_file, made, rows_of, staged, stamp, ta
 from tests.kit.delta import kv as rows
 from tests.kit.sinks import Published
 from tidegate.delta import append, create, open_table
-from tidegate.delta.log.checkpoints import put_aside
+from tidegate.delta.log.checkpoints import find_torn_files
 from tidegate.delta.log.snapshot import _cache
 from tidegate.errors import Corrupt
 
@@ -96,12 +96,12 @@ def test_a_torn_checkpoint_of_the_log_is_done_without_if_the_commits_have_every_
     assert location.url in caplog.text
     files = ["_delta_log/torn-_last_checkpoint"]
     files = [CHECKPOINT.replace("/", "/torn-"), *files] if how != "gone" else files
-    assert put_aside(location) == files, "whoever looks later is told of it"
+    assert find_torn_files(location) == files, "whoever looks later is told of it"
     assert DeltaTable(location.url).version() == 4
     assert append(head(location), [], stamp(6)) is not None
     assert location.size("_delta_log/00000000000000000005.checkpoint.parquet"), "the next commit makes another one"
     assert rows_of(location) == ROWS
-    assert put_aside(location) == [], "from there on it is of no interest any more"
+    assert find_torn_files(location) == [], "from there on it is of no interest any more"
 
 
 def test_an_older_checkpoint_that_is_whole_stands_in_for_commits_that_are_gone(tmp_path):

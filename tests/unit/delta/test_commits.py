@@ -228,8 +228,8 @@ def test_which_files_a_table_has_is_known_through_whatever_is_committed(tmp_path
 
 
 def test_of_a_table_with_very_many_files_it_is_not_remembered_which(tmp_path, monkeypatch):
-    monkeypatch.setattr(snapshots, "MOST_LISTED", 2)
-    monkeypatch.setattr(active_files, "MOST_LISTED", 2)
+    monkeypatch.setattr(snapshots, "MAX_LISTED_FILES", 2)
+    monkeypatch.setattr(active_files, "MAX_LISTED_FILES", 2)
     location = table_at(tmp_path)
     assert len(data_files(made(location, (1, "a")))) == 1
     assert len(data_files(appended(location, 2, (2, "b")))) == 2

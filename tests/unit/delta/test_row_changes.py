@@ -133,7 +133,7 @@ def test_files_that_are_in_both_versions_are_not_read(tmp_path: Path, monkeypatc
     assert told(found.rows) == [(None, {"id": -1})]
 
 
-@pytest.mark.parametrize(("bound", "value"), [("MOST_ROWS", 5), ("MOST_BYTES", 10), ("_MOST_MEMORY", 10)])
+@pytest.mark.parametrize(("bound", "value"), [("MOST_ROWS", 5), ("MOST_BYTES", 10), ("_MAX_MEMORY_BYTES", 10)])
 def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int):
     write(tmp_path, [{"id": n} for n in range(3)])
     write(tmp_path, [{"id": n} for n in range(3)], mode="overwrite")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.delta import table_at
 from tidegate import seams
-from tidegate.delta import Syncing, seconds_beside
+from tidegate.delta import Syncing, overlapping_seconds
 from tidegate.errors import Unavailable
 
 
@@ -84,5 +84,5 @@ def test_what_it_takes_beside_other_work_is_told_apart_from_what_is_waited_for(l
         assert (idle.waited, idle.span) == (0.0, None)
     later = Syncing(location)
     later.span = (150.0, 180.0)
-    assert seconds_beside([syncing, idle, later]) == 80.0
-    assert seconds_beside([idle]) == 0.0
+    assert overlapping_seconds([syncing, idle, later]) == 80.0
+    assert overlapping_seconds([idle]) == 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate import Pipeline
-from tidegate.execution.by_hand import ByHand
+from tidegate.execution.by_hand import ManualEdit
 from tidegate.gates import Volume
 from tidegate.pipeline.graph.graph import OperatorNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
@@ -15,7 +15,7 @@ COUNTS = "named-materializer-k-window_start"
 """Stands in front of the sink: nobody knows by what a stage of two streams tells rows apart."""
 
 
-def by_hand(uid: str, *, needs_input: bool) -> ByHand:
+def by_hand(uid: str, *, needs_input: bool) -> ManualEdit:
     pipeline = Pipeline("shop")
     rows = pipeline.source("rows", Files("rows/*.json", schema="k string, v long, at timestamp"), event_time="at")
     names = pipeline.source("names", Files("names/*.json", schema="k string, name string"))
@@ -36,7 +36,7 @@ def by_hand(uid: str, *, needs_input: bool) -> ByHand:
     graph = pipeline.graph()
     stage = next(each for each in graph.stages if each.name == uid)
     assert isinstance(stage, OperatorNode)
-    return ByHand(graph, stage, "edit", lambda _: None, lambda *_: {}, needs_input=needs_input)
+    return ManualEdit(graph, stage, "edit", lambda _: None, lambda *_: {}, needs_input=needs_input)
 
 
 def test_what_gives_for_good_is_changed_alone() -> None:

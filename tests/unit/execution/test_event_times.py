@@ -65,7 +65,7 @@ def declared(idle: Mapping[str, str]) -> Graph:
 
 def planned(clock: datetime, arrived: Mapping[str, Arrived]) -> Any:
     ranges = {
-        name: SimpleNamespace(empty=each.newest is None, stands=each.stands, at_its_end=each.ended)
+        name: SimpleNamespace(empty=each.newest is None, stands=each.stands, is_exhausted=each.ended)
         for name, each in arrived.items()
     }
     return SimpleNamespace(
@@ -123,7 +123,7 @@ def test_event_time_is_that_of_the_slowest_source_that_is_waited_for_and_never_g
             marks = times.of(stage)
             wanted = reached(READS[stage.name], idle, history)
             last = before.get(stage.name)
-            assert marks.before == times.at_base(stage.name) == last
+            assert marks.before == times.watermark_at_base(stage.name) == last
             if last is not None and (wanted is None or wanted < last):
                 wanted = last
             assert marks.now == wanted, f"{stage.name} at {clock}"

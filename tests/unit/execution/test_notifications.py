@@ -13,7 +13,7 @@ from tidegate import Pipeline
 from tidegate.errors import Invalid
 from tidegate.execution import notifications
 from tidegate.execution.finish import finish
-from tidegate.execution.notifications import tell_settled
+from tidegate.execution.notifications import notify_settled
 from tidegate.history.table import remember
 from tidegate.ledger import Ledger
 from tidegate.ledger.ledger import stamp
@@ -84,7 +84,7 @@ def test_each_end_is_told_in_order_and_once_if_nothing_goes_wrong(world, mail):
     world.whole("one")
     world.end(world.trigger("two"), ("JOB_FAILED", "boom"))
     world.whole("three")
-    tell_settled(world.coordinator())
+    notify_settled(world.coordinator())
     assert mail.outcomes == [(1, True), (2, False), (3, True)]
     assert (mail.told[1].reason, mail.told[1].detail, mail.told[1].run) == ("JOB_FAILED", "boom", "two")
 
@@ -161,7 +161,7 @@ def test_lower_ones_that_are_open_are_waited_for(world, mail):
     first, second = world.trigger("one"), world.trigger("two")
     world.work(first)
     world.coordinator().abort(second, "CANCELLED")
-    tell_settled(world.coordinator())
+    notify_settled(world.coordinator())
     assert mail.told == []
     world.end(first)
     assert mail.outcomes == [(1, True), (2, False)]
@@ -172,7 +172,7 @@ def test_what_is_retired_by_then_is_told_from_the_history(world, mail):
     mail.raises = ValueError("the mail server is down")
     world.whole("one")
     mail.raises = None
-    tell_settled(world.coordinator())
+    notify_settled(world.coordinator())
     mail.raises = ValueError("the mail server is down")
     for run in ("two", "three", "four"):
         world.whole(run)

@@ -12,7 +12,7 @@ from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import ToyFeed, ToyIntervals, ToySink, ToySource
 from tidegate import Pipeline
 from tidegate.errors import Invalid
-from tidegate.execution.job.gates import GateRunner, refuse_own_columns
+from tidegate.execution.job.gates import GateRunner, refuse_reserved_columns
 from tidegate.gates import (
     BrokenRule,
     Expectations,
@@ -113,9 +113,9 @@ def test_spark_is_asked_for_the_columns_of_a_stream_only_if_rows_come_back_into_
 @pytest.mark.parametrize("name", ["_tidegate_id", "_tidegate_broken", "_Tidegate_Bits0"])
 def test_columns_that_a_gate_adds_to_rows_are_refused_by_their_names(name: str):
     stage: Any = SimpleNamespace(name="checked", input="rows")
-    refuse_own_columns(stage, ["id", "tidegate", "_at"])
+    refuse_reserved_columns(stage, ["id", "tidegate", "_at"])
     with pytest.raises(Invalid, match=f"gate 'checked': stream 'rows' has column {name}"):
-        refuse_own_columns(stage, ["id", name])
+        refuse_reserved_columns(stage, ["id", name])
 
 
 def test_freshness_is_the_age_of_the_newest_row_when_the_checkpoint_was_planned():

@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 from tidegate.errors import Invalid
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine import reader as module
-from tidegate.gates.quarantine.reader import SetAside, open_quarantine
+from tidegate.gates.quarantine.reader import QuarantinedRows, open_quarantine
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Request
@@ -91,7 +91,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Read:
     return found
 
 
-def opened(home: Path) -> SetAside:
+def opened(home: Path) -> QuarantinedRows:
     """As each request opens it."""
     found = open_quarantine(str(home), "checked", {})
     assert found is not None

@@ -13,7 +13,7 @@ from tests.kit.delta import schema, staged
 from tidegate.delta import Location, live_files, open_table
 from tidegate.errors import Invalid
 from tidegate.gates.quarantine.columns import ID, SETTLED
-from tidegate.gates.quarantine.reader import SetAside
+from tidegate.gates.quarantine.reader import QuarantinedRows
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.records.place import Place
 from tidegate.records.records import Json
@@ -113,13 +113,13 @@ COLUMN_TYPES = {
 
 
 @pytest.fixture(scope="module")
-def typed(tmp_path_factory: pytest.TempPathFactory) -> SetAside:
+def typed(tmp_path_factory: pytest.TempPathFactory) -> QuarantinedRows:
     location = Location(str(tmp_path_factory.mktemp("aside")))
     fields = [*COLUMN_TYPES.items(), (ID, pa.string())]
     write_deltalake(location.url, pa.table({name: pa.array([], kind) for name, kind in fields}))
     snapshot = open_table(location)
     assert snapshot is not None
-    return SetAside("checked", snapshot)
+    return QuarantinedRows("checked", snapshot)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> SetAside:
     ],
 )
 def test_a_correction_is_one_that_spark_reads_as_it_was_checked(
-    typed: SetAside, column: str, right: list[str | None], wrong: list[str]
+    typed: QuarantinedRows, column: str, right: list[str | None], wrong: list[str]
 ) -> None:
     for value in right:
         typed.refuse_corrections({column: value})

@@ -16,11 +16,11 @@ from tests.kit.aside_gate import Aside
 from tidegate import Pipeline
 from tidegate.gates.quarantine import columns as q
 from tidegate.gates.quarantine.forecast import Forecast, forecast
-from tidegate.gates.quarantine.reader import SetAside, open_quarantine
-from tidegate.gates.quarantine.returning import TakesUntil
+from tidegate.gates.quarantine.reader import QuarantinedRows, open_quarantine
+from tidegate.gates.quarantine.returning import LateLimit
 from tidegate.gates.quarantine.table import QuarantineSink
 from tidegate.ledger.ledger import stamp
-from tidegate.pipeline.graph.late_behind import late_behind
+from tidegate.pipeline.graph.late_behind import find_late_sensitive_operators
 from tidegate.records.records import LateBehind, Request
 from tidegate.sinks import DeltaAppend
 from tidegate.sources import Files
@@ -34,7 +34,7 @@ def behind(build: Callable[[Pipeline, Any], Any], *, changelog: bool = False) ->
     rows = pipeline.source("rows", Files("rows/*.json", schema="id long, k string, at timestamp"), event_time="at")
     gate = rows.gate(Aside(quarantines=True), name="checked")
     build(pipeline, gate).sink("out", DeltaAppend("tables/out", changelog=changelog))
-    return {each.operator: each for each in late_behind(pipeline.graph(), "checked")}
+    return {each.operator: each for each in find_late_sensitive_operators(pipeline.graph(), "checked")}
 
 
 def test_a_row_is_lost_by_what_goes_by_event_time_and_no_other_operator() -> None:
@@ -105,7 +105,7 @@ def at(clock: str) -> datetime:
 
 
 @pytest.fixture
-def quarantine(tmp_path: Path) -> SetAside:
+def quarantine(tmp_path: Path) -> QuarantinedRows:
     count = len(ROWS)
     rows = {
         "id": pa.array(list(ROWS), pa.int64()),
@@ -123,21 +123,23 @@ def quarantine(tmp_path: Path) -> SetAside:
     return found
 
 
-def told(quarantine: SetAside, *takers: TakesUntil, **correct: str) -> Forecast:
+def told(quarantine: QuarantinedRows, *takers: LateLimit, **correct: str) -> Forecast:
     request = Request(**stamp("x"), number=1, gate="checked", action="release", seen=9, correct=dict(correct), by="ann")
     return forecast(quarantine, request, takers)
 
 
-def once(column: str = "at", watermark: datetime | None = NOON, **words: Any) -> TakesUntil:
+def once(column: str = "at", watermark: datetime | None = NOON, **words: Any) -> LateLimit:
     words = {"operator": "once", "what": "deduplicate 'once'", "column": column, "stream": "checked"} | words
-    return TakesUntil(LateBehind(**words), watermark)
+    return LateLimit(LateBehind(**words), watermark)
 
 
 LATE = "too late for deduplicate 'once', which has come to 2026-03-01 12:00:00 UTC"
 TIMELESS = "no time in at, by which deduplicate 'once' goes"
 
 
-def test_rows_from_the_watermark_on_count_and_each_other_one_is_told_with_its_reason(quarantine: SetAside) -> None:
+def test_rows_from_the_watermark_on_count_and_each_other_one_is_told_with_its_reason(
+    quarantine: QuarantinedRows,
+) -> None:
     found = told(quarantine, once())
     assert (found.rows, found.counts, found.stays) == (4, 1, {LATE: 2, TIMELESS: 1})
     assert found.first == 2, "a backfill begins before the checkpoint of the first one that would stay"
@@ -148,16 +150,16 @@ def test_rows_from_the_watermark_on_count_and_each_other_one_is_told_with_its_re
     ]
 
 
-def test_without_a_watermark_every_row_that_has_a_time_counts(quarantine: SetAside) -> None:
+def test_without_a_watermark_every_row_that_has_a_time_counts(quarantine: QuarantinedRows) -> None:
     assert told(quarantine, once(watermark=None)).stays == {TIMELESS: 1}
 
 
-def test_a_row_counts_by_the_time_that_the_request_gives_it(quarantine: SetAside) -> None:
+def test_a_row_counts_by_the_time_that_the_request_gives_it(quarantine: QuarantinedRows) -> None:
     assert told(quarantine, once(), at="2026-03-01T12:30:00Z").stays == {}
     assert told(quarantine, once(), at="2026-03-01T11:30:00Z").stays == {LATE: 4}
 
 
-def test_a_row_that_two_operators_would_lose_is_told_once(quarantine: SetAside) -> None:
+def test_a_row_that_two_operators_would_lose_is_told_once(quarantine: QuarantinedRows) -> None:
     hour = 3_600_000_000
     hours = once(operator="hours", what="window 'hours'", lasts=hour, slide=hour)
     assert told(quarantine, hours, once()).stays == {
@@ -171,7 +173,7 @@ def test_a_row_that_two_operators_would_lose_is_told_once(quarantine: SetAside) 
     }
 
 
-def test_of_a_time_that_stages_make_it_is_said_that_the_checkpoint_finds_out(quarantine: SetAside) -> None:
+def test_of_a_time_that_stages_make_it_is_said_that_the_checkpoint_finds_out(quarantine: QuarantinedRows) -> None:
     found = told(quarantine, once("moment", stages=["renamed"]))
     assert (found.counts, found.stays) == (4, {})
     assert list(found.lines()) == [
@@ -180,7 +182,7 @@ def test_of_a_time_that_stages_make_it_is_said_that_the_checkpoint_finds_out(qua
     ]
 
 
-def test_rows_whose_time_nobody_can_tell_are_not_called_released(quarantine: SetAside) -> None:
+def test_rows_whose_time_nobody_can_tell_are_not_called_released(quarantine: QuarantinedRows) -> None:
     found = told(quarantine, once("moment"))
     assert found.counts == 0
     assert found.stays == {
@@ -188,6 +190,6 @@ def test_rows_whose_time_nobody_can_tell_are_not_called_released(quarantine: Set
     }
 
 
-def test_of_a_verdict_that_does_not_know_the_way_no_row_is_promised_to_count(quarantine: SetAside) -> None:
+def test_of_a_verdict_that_does_not_know_the_way_no_row_is_promised_to_count(quarantine: QuarantinedRows) -> None:
     (line,) = told(quarantine, once("moment", stream="")).lines()
     assert "the checkpoint finds out which rows it takes, and all others stay in quarantine" in line

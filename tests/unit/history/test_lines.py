@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.simulation.toy_backfill import Endless
 from tidegate.backfill import begin
 from tidegate.coordinator import Triggered
-from tidegate.history.lines import line_statuses
+from tidegate.history.lines import backfill_statuses
 
 
 def test_why_an_earlier_versions_backfill_stopped_is_for_those_who_may_read_rows(tmp_path: Path) -> None:
@@ -25,8 +25,8 @@ def test_why_an_earlier_versions_backfill_stopped_is_for_those_who_may_read_rows
     record.pop("quotes_rows", None)
     plan.write_text(json.dumps(record))
 
-    (whole,) = line_statuses(world.ledger, {})
-    (hidden,) = line_statuses(world.ledger, {}, with_values=False)
+    (whole,) = backfill_statuses(world.ledger, {})
+    (hidden,) = backfill_statuses(world.ledger, {}, with_values=False)
     assert "SECRET-77" in whole.stopped
     assert "SECRET-77" not in hidden.stopped
     assert f"checkpoint {triggered.plan.id} was aborted, JOB_FAILED" in hidden.stopped

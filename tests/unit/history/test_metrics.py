@@ -17,7 +17,7 @@ from tidegate.errors import Invalid
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.details import CheckpointDetails, GateDetails, JobDetails, SourceDetails, StateSize
 from tidegate.history.health import PUBLISHING_S, Observations, condition
-from tidegate.history.lines import line_statuses
+from tidegate.history.lines import backfill_statuses
 from tidegate.history.metrics import METRICS, Figures, Metric, figures, metrics
 from tidegate.history.prometheus import prometheus_text
 from tidegate.history.table import remember
@@ -72,7 +72,7 @@ def test_a_backfill_that_cannot_be_read_hides_neither_the_pipeline_nor_what_is_w
         plan.write_text("{")
     found = numbers(world)
     assert (found["readable",], found["lastCompletedCheckpointId",]) == (1, 2)
-    [status] = line_statuses(world.ledger, {})
+    [status] = backfill_statuses(world.ledger, {})
     assert status.state == "refused"
     assert "cannot be read" in status.refused
 

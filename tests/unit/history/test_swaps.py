@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tests.simulation.toy_backfill import Endless, backfilled
-from tidegate.backfill.discard import discard_by_name
+from tidegate.backfill.discard import discard_named
 from tidegate.history import table as history
 from tidegate.history.query import CheckpointHistory, HistoryFilter, view_of
 from tidegate.history.row import HistoryRow, row_of
@@ -39,7 +39,7 @@ def test_a_swap_of_everything_goes_back_to_the_beginning_which_is_a_value(shadow
 @pytest.mark.parametrize("written", [False, True], ids=["from the ledger", "from the history's table"])
 def test_counts_and_figures_are_there_after_a_swap_of_everything(shadowed: Endless, written: bool) -> None:
     backfilled(shadowed, 0)
-    discard_by_name(shadowed.coordinator(), "fix", "ann")
+    discard_named(shadowed.coordinator(), "fix", "ann")
     shadowed.checkpoint("after")
     if written:
         remember(shadowed.ledger, {})

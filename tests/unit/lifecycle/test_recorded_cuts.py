@@ -17,7 +17,7 @@ from tests.kit.toy_world import ToyWorld
 from tests.kit.toys import NO_SPARK, ToySource
 from tests.simulation.line_storage import ShadowedSink
 from tidegate import Pipeline, seams
-from tidegate.backfill import OpenLine, begin, discard, replay, swap
+from tidegate.backfill import OpenBackfill, begin, discard, replay, swap
 from tidegate.backfill.choosing import outlook
 from tidegate.backfill.recorded import RecordedPlans
 from tidegate.backfill.swap import _sources
@@ -68,7 +68,7 @@ class Days(ToyWorld):
             found.setdefault(name.rpartition("/")[0], []).extend(offset for offset, _ in table.files[name])
         return sorted(found.values())
 
-    def line(self, origin: int, name: str = "fix", **options: Any) -> OpenLine:
+    def line(self, origin: int, name: str = "fix", **options: Any) -> OpenBackfill:
         with at_time(LATER):
             return begin(self.coordinator(), name, origin, by="ann", **options)
 
@@ -87,13 +87,13 @@ def at_time(moment: datetime) -> Any:
     return seams.installed(seams.Seams(now=lambda: moment))
 
 
-def replayed(line: OpenLine) -> OpenLine:
+def replayed(line: OpenBackfill) -> OpenBackfill:
     with at_time(LATER):
         replay(line, NoSpark(), Schedule(), Observer())
     return line
 
 
-def swapped(line: OpenLine) -> int:
+def swapped(line: OpenBackfill) -> int:
     with at_time(LATER):
         return swap(line, by="ann", choices={}, wait=never).id
 
@@ -102,7 +102,7 @@ def never(why: str) -> None:
     raise AssertionError(why)
 
 
-def made(line: OpenLine) -> list[tuple[list[int], int, str]]:
+def made(line: OpenBackfill) -> list[tuple[list[int], int, str]]:
     """Of each checkpoint of the line: what it replays, how far it has read, and its day."""
     ledger = line.own.ledger
     plans = [plan for id in ledger.ids(after=line.record.origin) if (plan := ledger.plan(id)) is not None]

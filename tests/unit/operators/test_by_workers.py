@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.kernels import apply, looked_up, stored, table
-from tidegate.operators.by_workers.deduplicated import FirstRows, RowsApart
-from tidegate.operators.by_workers.greatest import GreatestRow
-from tidegate.operators.by_workers.merged import MergedPartials
-from tidegate.operators.by_workers.ranked import FirstInOrder
-from tidegate.operators.distinct.by_workers import ARRIVED_SINCE, COUNTS, FIRST, SINCE, NewValues, new_column
-from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
+from tidegate.operators.by_workers.deduplicated import DeduplicateWithin, FirstPerKey
+from tidegate.operators.by_workers.greatest import LatestRow
+from tidegate.operators.by_workers.merged import MergeAggregates
+from tidegate.operators.by_workers.ranked import TopRows
+from tidegate.operators.distinct.by_workers import ARRIVED_GENERATION, COUNTS, FIRST, SINCE, NewValues, new_column
+from tidegate.operators.join.by_workers import FROM_RIGHT, IntervalJoinKernel, JoinSide
 from tidegate.operators.join.current import CurrentRowsJoin
-from tidegate.state.arrow.folding import IS_NOW, Tied
+from tidegate.state.arrow.folding import IS_CURRENT, Tied
 
 KEYS = st.sampled_from([None, "a", "b"])
 TIMES = st.one_of(st.none(), st.integers(0, 12))
@@ -35,7 +35,7 @@ def test_the_first_row_of_each_key_comes_once(batches: list[list[tuple[Any, ...]
     known: set[Any] = set()
     for batch in batches:
         rows = [{"k": k, "_at": at, "_row": f"{v}", "v": f"{k} {at} {v}"} for k, at, v in batch]
-        folded = FirstRows(["k"], {"k": "k", "v": "v"})(
+        folded = FirstPerKey(["k"], {"k": "k", "v": "v"})(
             table(rows, ARRIVED), [stored(state, [("_group", pa.int32()), ("k", pa.string())])]
         )
         firsts = {}
@@ -98,8 +98,8 @@ def test_a_value_counts_once_in_each_life_of_its_key(arriving: list[tuple[Any, .
         known = {each for each in known if each[0] not in forgotten}
         begun |= dict.fromkeys(forgotten, checkpoint)
         arrived = table(
-            [{"k": k, ARRIVED_SINCE: begun.get(k, 0), COUNTS: bits, "_value0": value} for k, bits, value in some],
-            [*fields, (ARRIVED_SINCE, pa.int64()), (COUNTS, pa.int64())],
+            [{"k": k, ARRIVED_GENERATION: begun.get(k, 0), COUNTS: bits, "_value0": value} for k, bits, value in some],
+            [*fields, (ARRIVED_GENERATION, pa.int64()), (COUNTS, pa.int64())],
         )
         folded = NewValues(["k"], ["_value0"], [names], has_lives=True)(arrived, [stored(state, columns)])
         grown: Counter[Any] = Counter()
@@ -166,7 +166,7 @@ def test_rows_apart_are_those_that_plain_python_takes(
         highest = max([*times, *([highest] if highest is not None else [])], default=None)
         now = None if highest is None else highest - delay
         over = None if now is None else now - apart
-        work = RowsApart(["k"], {"k": "k", "v": "v"}, apart, late, over)
+        work = DeduplicateWithin(["k"], {"k": "k", "v": "v"}, apart, late, over)
         folded = work(table(rows, ARRIVED), [stored(state, fields)])
         wanted = Counter[str]()
         counts = Counter(without_time=sum(row["_at"] is None for row in rows))
@@ -238,7 +238,9 @@ def test_a_join_gives_what_plain_python_gives_however_its_rows_are_cut(
             for place, alias in enumerate(("l0", "r0"))
         ]
         waits = how not in ("inner", "semi")
-        work = JoinInWorkers(["k"], (sides[0], sides[1]), low, high, late, nulls_wait=waits, gives_pairs=not left_only)
+        work = IntervalJoinKernel(
+            ["k"], (sides[0], sides[1]), low, high, late, nulls_wait=waits, gives_pairs=not left_only
+        )
         folded = work(table(rows, JOINED), [stored(state, KEPT) for state in states])
         for rows_given in folded.given:
             emitted.update((row["k"], row["left"], row.get("right")) for row in rows_given.to_pylist())
@@ -298,7 +300,7 @@ def test_a_join_of_current_rows_gives_what_plain_python_gives_for_those_that_hol
         folded = work(arrived, stored)
         for given_rows in folded.given:
             for row in given_rows.to_pylist():
-                sign = -1 if replaces and not row[IS_NOW] else 1
+                sign = -1 if replaces and not row[IS_CURRENT] else 1
                 shown[row["k"], row["left"], row.get("right")] += sign
         for place, state in enumerate(states):
             apply(state, folded.changes[place], ["k", "_row"])
@@ -405,7 +407,7 @@ def test_the_first_rows_of_each_key_are_those_of_plain_python(
     state: dict[Any, dict[str, Any]] = {}
     rows: Counter[Ranked] = Counter()
     shown: Counter[tuple[str, int]] = Counter()
-    work = FirstInOrder(["k"], ["x", "y"], [("x", False), ("y", True)], n, takes_back, ["k", "x", "y"], "rank", how)
+    work = TopRows(["k"], ["x", "y"], [("x", False), ("y", True)], n, takes_back, ["k", "x", "y"], "rank", how)
     for batch in batches:
         back = [row for row in rows.elements() if chance.random() < 0.3] if takes_back else []
         rows += Counter(batch)
@@ -419,7 +421,7 @@ def test_the_first_rows_of_each_key_are_those_of_plain_python(
         apply(state, folded.changes[0], ["k", "_row"])
         for chunk in folded.given:
             for row in chunk.to_pylist():
-                shown[row_of((row["k"], row["x"], row["y"])), row["rank"]] += 1 if row[IS_NOW] else -1
+                shown[row_of((row["k"], row["x"], row["y"])), row["rank"]] += 1 if row[IS_CURRENT] else -1
         shown = Counter({row: count for row, count in shown.items() if count})
         assert shown == firsts(rows, n, how)
         if not takes_back:
@@ -445,7 +447,7 @@ def test_the_greatest_row_of_each_key_is_that_of_plain_python(batches: list[list
     state: dict[Any, dict[str, Any]] = {}
     greatest: dict[Any, tuple[Any, ...]] = {}
     shown: Counter[Any] = Counter()
-    work = GreatestRow(["k"], ["x", "y"], ["v", "k", "x", "y"])
+    work = LatestRow(["k"], ["x", "y"], ["v", "k", "x", "y"])
     for batch in batches:
         before, undecided = dict(greatest), False
         for row in batch:
@@ -468,7 +470,7 @@ def test_the_greatest_row_of_each_key_is_that_of_plain_python(batches: list[list
         apply(state, folded.changes[0], ["k"])
         for chunk in folded.given:
             for row in chunk.to_pylist():
-                shown[_told(row)] += 1 if row[IS_NOW] else -1
+                shown[_told(row)] += 1 if row[IS_CURRENT] else -1
         shown = Counter({row: count for row, count in shown.items() if count})
         assert shown == Counter(_told({"k": k, "x": x, "y": y, "v": v}) for k, x, y, v in greatest.values())
         assert Counter(map(_told, state.values())) == shown
@@ -504,7 +506,7 @@ def total(values: list[int | None]) -> int | None:
 def test_partial_values_are_merged_and_what_they_were_is_told(batches: list[list[tuple[Any, Any]]]) -> None:
     state: dict[Any, dict[str, Any]] = {}
     so_far: dict[Any, list[int | None]] = defaultdict(list)
-    work = MergedPartials(["k"], {"total": "sum", "most": "max"}, None)
+    work = MergeAggregates(["k"], {"total": "sum", "most": "max"}, None)
     for batch in batches:
         keys = {key for key, _ in batch}
         before = {key: so_far[key].copy() for key in keys if so_far[key]}
@@ -515,7 +517,7 @@ def test_partial_values_are_merged_and_what_they_were_is_told(batches: list[list
         apply(state, folded.changes[0], ["k"])
         given = [row for chunk in folded.given for row in chunk.to_pylist()]
         for is_now, expected in ((True, {key: so_far[key] for key in keys}), (False, before)):
-            assert {row["k"]: (row["total"], row["most"]) for row in given if row[IS_NOW] is is_now} == {
+            assert {row["k"]: (row["total"], row["most"]) for row in given if row[IS_CURRENT] is is_now} == {
                 key: (total(values), max((v for v in values if v is not None), default=None))
                 for key, values in expected.items()
             }
@@ -526,7 +528,7 @@ def test_partial_values_are_merged_and_what_they_were_is_told(batches: list[list
 def test_a_key_whose_last_row_is_taken_back_is_gone(batches: list[list[tuple[Any, Any]]], chance: Any) -> None:
     state: dict[Any, dict[str, Any]] = {}
     rows: Counter[tuple[Any, Any]] = Counter()
-    work = MergedPartials(["k"], {"total": "sum", "_rows": "sum"}, "_rows")
+    work = MergeAggregates(["k"], {"total": "sum", "_rows": "sum"}, "_rows")
     for batch in batches:
         before = {key: total([v for k, v in rows.elements() if k == key] or [0]) for key, _ in rows}
         rows += Counter(batch)  # what comes can be taken back in the same checkpoint
@@ -543,7 +545,7 @@ def test_a_key_whose_last_row_is_taken_back_is_gone(batches: list[list[tuple[Any
         apply(state, folded.changes[0], ["k"])
         assert {key: row["_rows"] for (key,), row in state.items()} == Counter(k for k, _ in rows.elements())
         given = [row for chunk in folded.given for row in chunk.to_pylist()]
-        assert {row["k"] for row in given if not row[IS_NOW]} == before.keys() & keys
+        assert {row["k"] for row in given if not row[IS_CURRENT]} == before.keys() & keys
         for row in given:
             values = [v for k, v in rows.elements() if k == row["k"]]
-            assert not row[IS_NOW] or (row["total"] or 0) == (total(values) or 0)
+            assert not row[IS_CURRENT] or (row["total"] or 0) == (total(values) or 0)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tidegate.operators.by_workers.first_in_windows import FirstInWindows
-from tidegate.operators.by_workers.ranked import FirstInOrder
+from tidegate.operators.by_workers.ranked import TopRows
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import WindowLimits
 
@@ -27,7 +27,7 @@ NUMBERS = pa.schema([("start", pa.int64()), ("k", pa.string()), ("v", pa.int64()
 
 
 def kernel(limits: WindowLimits, rank: str) -> FirstInWindows:
-    first = FirstInOrder(["start", "k"], ["end", "v"], [("v", False)], 2, False, ["start", "k", "v"], "rank", rank)
+    first = TopRows(["start", "k"], ["end", "v"], [("v", False)], 2, False, ["start", "k", "v"], "rank", rank)
     return FirstInWindows(first, "start", "end", SIZE, limits, ["k", "v"])
 
 

@@ -150,8 +150,8 @@ def test_totals_over_all_rows_need_no_key_and_keep_one_row() -> None:
     totals = Aggregate([], {"n": "count(*)", "d": "count(distinct v)"})
     assert not totals.problems()
     assert totals.columns == ["n", "d"]
-    assert totals.keeps_for_ever == "each value that d counts"
-    assert Aggregate([], {"n": "count(*)"}).keeps_for_ever is None
+    assert totals.unbounded_state == "each value that d counts"
+    assert Aggregate([], {"n": "count(*)"}).unbounded_state is None
     assert not totals.never_drops_keys([], over_updates=False), "the row before must be taken back"
     assert "needs a column '_all', which is tidegate's own" in Aggregate([], {"_all": "sum(v)"}).problems()[0]
 

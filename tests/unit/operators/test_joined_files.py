@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
+from tidegate.operators.join.by_workers import FROM_RIGHT, IntervalJoinKernel, JoinSide
 from tidegate.state.arrow import folding
-from tidegate.state.arrow.folding import SPILLED, FoldPlan, Lookup, fold
+from tidegate.state.arrow.folding import SPILLED, KernelPlan, Lookup, fold
 from tidegate.state.arrow.held import Arriving, Limits
-from tidegate.state.arrow.merging import GIVEN, Giving, MergePlan
+from tidegate.state.arrow.merging import GIVEN, EmitPlan, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP, TOUCHED
 from tidegate.state.record import RowTtl
@@ -73,7 +73,7 @@ class Kept:
                 batches=[(self.files[place], True)] if compacts[place] else [],
             )
             lookups.append(Lookup(plan, ["k"], None if expires else "_at", None if expires else ends[place]))
-        work = JoinInWorkers(["k"], (sides[0], sides[1]), LOW, HIGH, before, nulls_wait=self.outer)
+        work = IntervalJoinKernel(["k"], (sides[0], sides[1]), LOW, HIGH, before, nulls_wait=self.outer)
         told = [
             {
                 "k": k,
@@ -86,7 +86,7 @@ class Kept:
             for right, k, at, v in rows
         ]
         batches = pa.Table.from_pylist(told, self.arriving).to_batches()
-        plan_of_all = FoldPlan(
+        plan_of_all = KernelPlan(
             lookups=lookups,
             stored=[layout.schema for layout in self.layouts],
             stored_by=[("k", "_row"), ("k", "_row")],
@@ -96,7 +96,7 @@ class Kept:
             groups=4,
             count=1,
             limits=Limits(self.most_bytes, self.most_bytes),
-            giving=Giving(self.given, str(self.folder / "given")),
+            giving=EmitPlan(self.given, str(self.folder / "given")),
         )
         given: Counter[Any] = Counter()
         added: list[list[SortedFile]] = [[], []]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.kit.kernels import State, apply, table
 from tidegate.operators.by_workers.net_changes import NetChanges
-from tidegate.state.arrow.folding import IS_NOW
+from tidegate.state.arrow.folding import IS_CURRENT
 
 FIELDS = [("_group", pa.int32()), ("_row", pa.string()), ("v", pa.int64()), ("_n", pa.int64())]
 ROWS = st.lists(st.tuples(st.sampled_from([None, 1, 2, 3]), st.sampled_from([1, 1, -1])), max_size=8)
@@ -34,7 +34,7 @@ def test_what_remains_is_given_and_nothing_waits_after_that(
         folded = work(arrived, [found(state, arrived, everything=gives)])
         given: Counter[Any] = Counter()
         for row in (row for some in folded.given for row in some.to_pylist()):
-            given[row["v"]] += 1 if row[IS_NOW] else -1
+            given[row["v"]] += 1 if row[IS_CURRENT] else -1
         assert given == (waiting if gives else Counter())
         apply(state, folded.changes[0], ["_row"])
         waiting = Counter() if gives else waiting

@@ -265,7 +265,7 @@ def test_within_an_interval_no_timer_can_wait_for_the_clock() -> None:
 
 def test_a_call_has_the_entries_that_its_rows_name_and_no_others() -> None:
     seen = Entries("seen", "product", {"n": None, "at": []}, {"tea": {"n": 2, "at": [1]}, "ink": {"n": 5, "at": []}})
-    seen._name_by([pa.table({"product": ["tea", "pen", None]})])
+    seen._choose_entries([pa.table({"product": ["tea", "pen", None]})])
     seen["tea"].n += 1
     seen["tea"].at.append(7)
     seen["pen"].n = 1
@@ -273,6 +273,6 @@ def test_a_call_has_the_entries_that_its_rows_name_and_no_others() -> None:
     with pytest.raises(KeyError, match="no row of this call has 'ink' in 'product'"):
         seen["ink"]
     assert list(seen._changed()) == [("tea", {"n": 3, "at": [1, 7]}), ("pen", {"n": 1, "at": []})]
-    seen._name_by([pa.table({"other": ["tea"]})])
+    seen._choose_entries([pa.table({"other": ["tea"]})])
     with pytest.raises(KeyError):
         seen["tea"]

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tidegate.operators.by_workers.sessions import MergedSessions
-from tidegate.state.arrow.folding import COUNTED, SPILLED, FoldPlan, Lookup, fold
+from tidegate.operators.by_workers.sessions import MergeSessions
+from tidegate.state.arrow.folding import COUNTED, SPILLED, KernelPlan, Lookup, fold
 from tidegate.state.arrow.held import Arriving, Limits
-from tidegate.state.arrow.merging import GIVEN, Giving, MergePlan
+from tidegate.state.arrow.merging import GIVEN, EmitPlan, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.lateness import WindowLimits
@@ -63,8 +63,8 @@ class Kept:
             since=None if limits.closed_before is None else limits.closed_before + 1,
             moves=True,
         )
-        work = MergedSessions(["k"], "start", "end", {"n": "sum", "m": "max"}, GAP, limits)
-        plan = FoldPlan(
+        work = MergeSessions(["k"], "start", "end", {"n": "sum", "m": "max"}, GAP, limits)
+        plan = KernelPlan(
             lookups=[lookup],
             stored=[self.layout.schema],
             stored_by=[("start", "k")],
@@ -74,7 +74,7 @@ class Kept:
             groups=4,
             count=1,
             limits=self.limits,
-            giving=Giving(self.given, f"{self.folder}/given"),
+            giving=EmitPlan(self.given, f"{self.folder}/given"),
         )
         told = [{"k": k, "_at": at, "n": 1, "m": value, GROUP: 0} for at, k, value in rows]
         batches = pa.Table.from_pylist(told, self.arriving).to_batches()
@@ -152,7 +152,7 @@ def test_each_session_is_given_once_it_is_complete_however_its_rows_came(seed: i
 
 def test_sessions_that_overlap_without_a_new_row_stay_what_they_are(tmp_path: Path) -> None:
     """They were changed by hand: what nothing new has joined is given as it is held."""
-    work = MergedSessions(["k"], "start", "end", {"n": "sum", "m": "max"}, GAP, WindowLimits(None, None, 25, 25))
+    work = MergeSessions(["k"], "start", "end", {"n": "sum", "m": "max"}, GAP, WindowLimits(None, None, 25, 25))
     rows = [{GROUP: 0, "k": "a", "start": start, "end": end, "n": 1, "m": 0} for start, end in [(0, 20), (15, 40)]]
     held = pa.Table.from_pylist(rows, pa.schema([OWN[0], ("start", TIME), ("k", pa.string()), ("end", TIME), *VALUES]))
     none = pa.schema([("k", pa.string()), ("_at", pa.int64()), *VALUES, OWN[0]]).empty_table()

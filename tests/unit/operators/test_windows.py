@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from tidegate.operators.by_workers.merged import with_columns
-from tidegate.operators.by_workers.windows import WEIGHT, MergedWindows
+from tidegate.operators.by_workers.windows import WEIGHT, MergeWindows
 from tidegate.state.arrow import sorted_files
-from tidegate.state.arrow.folding import COUNTED, IS_NOW, FoldPlan, Lookup, fold
+from tidegate.state.arrow.folding import COUNTED, IS_CURRENT, KernelPlan, Lookup, fold
 from tidegate.state.arrow.held import Arriving, Limits
-from tidegate.state.arrow.merging import GIVEN, REPLACED, Giving, MergePlan
+from tidegate.state.arrow.merging import GIVEN, REPLACED, EmitPlan, MergePlan
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout
 from tidegate.state.columns import CHECKPOINT, DELETED, GROUP
 from tidegate.state.lateness import Over, WindowLimits, closing_starts
@@ -78,7 +78,7 @@ class Story:
         self.given |= dict(given)
         return given
 
-    def plan(self, limits: WindowLimits, files: list[SortedFile]) -> FoldPlan:
+    def plan(self, limits: WindowLimits, files: list[SortedFile]) -> KernelPlan:
         due = None if self.on_update else closing_starts(limits, SIZE)
         merging = MergePlan(
             layout=self.layout,
@@ -100,18 +100,18 @@ class Story:
             None if due is None or due.after is None else due.after + 1,
         )
         ops = {"n": "sum", "m": "max"}
-        return FoldPlan(
+        return KernelPlan(
             lookups=[lookup],
             stored=[self.layout.schema],
             stored_by=[self.layout.keys],
-            work=MergedWindows(["k"], "start", "end", ops, SIZE, limits, self.on_update, {"n": 1}),
+            work=MergeWindows(["k"], "start", "end", ops, SIZE, limits, self.on_update, {"n": 1}),
             arriving=Arriving([self.arriving], prepared=lambda rows: with_columns(rows, {"n": 1, WEIGHT: 1})),
             by=["start", "k"],
             groups=4,
             count=2,
             limits=Limits(1 << 30, 1 << 30),
-            giving=Giving(self.given_layout, str(self.folder / "aside"), replaced=str(self.folder / "before")),
-            enters=IS_NOW,
+            giving=EmitPlan(self.given_layout, str(self.folder / "aside"), replaced=str(self.folder / "before")),
+            enters=IS_CURRENT,
         )
 
     def batches(self, rows: list[tuple[int | None, Any, int]]) -> list[pa.RecordBatch]:

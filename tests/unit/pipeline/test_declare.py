@@ -161,7 +161,7 @@ def test_no_source_and_no_sink_are_told():
 
 
 def test_more_tables_than_records_can_name_are_told(monkeypatch):
-    monkeypatch.setattr(graph, "MOST_TABLES", 3)
+    monkeypatch.setattr(graph, "MAX_TABLES", 3)
     pipeline = Pipeline("shop")
     rows = pipeline.source("in", source())
     for number in range(4):

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.declarations import one_problem, problems
 from tidegate import Pipeline
 from tidegate.operators import Window
-from tidegate.pipeline.graph.event_time import into_operator, lag_by_source, too_far_ahead
+from tidegate.pipeline.graph.event_time import into_operator, lag_by_source, sources_too_far_ahead
 from tidegate.pipeline.graph.nodes import SourceNode
 from tidegate.sinks import DeltaAppend, DeltaUpsert
 from tidegate.sources import Files
@@ -177,7 +177,7 @@ def test_a_source_waits_for_the_one_furthest_behind_of_those_that_have_input() -
     sources = {name: SourceNode(name, files(name), "at", max_ahead="1 h") for name in ("a", "b", "c", "new")}
     began = datetime(2026, 1, 1, tzinfo=UTC)
     reached = {"a": began + timedelta(hours=1), "b": began, "c": began + timedelta(hours=1, seconds=1)}
-    assert too_far_ahead(sources, reached, ["a", "b", "c", "new"]) == {"c": "b"}, "an hour is not too far"
-    assert too_far_ahead(sources, reached, ["a", "c"]) == {}, "nothing is waited for that has no input"
-    assert too_far_ahead(sources, reached, ["b"]) == {}
-    assert too_far_ahead(sources, {}, ["a", "b"]) == {}, "nobody knows yet"
+    assert sources_too_far_ahead(sources, reached, ["a", "b", "c", "new"]) == {"c": "b"}, "an hour is not too far"
+    assert sources_too_far_ahead(sources, reached, ["a", "c"]) == {}, "nothing is waited for that has no input"
+    assert sources_too_far_ahead(sources, reached, ["b"]) == {}
+    assert sources_too_far_ahead(sources, {}, ["a", "b"]) == {}, "nobody knows yet"

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from tidegate.protocol.lines import (
+    BackfillProgress,
     CaughtUp,
-    FillUp,
-    LineProgress,
+    FillGap,
     Refuse,
-    RemoveLine,
+    RemoveBackfill,
     Replay,
     Swapped,
     on_discard,
@@ -20,7 +20,7 @@ from tidegate.protocol.lines import (
 )
 from tidegate.protocol.rules import Abort, CreateEntry, RunJob, Wait, on_job
 from tidegate.protocol.view import Acked, Entry, View, rolled_back_by
-from tidegate.records.records import Ack, Decision, Handle, JobStats, Manifest, Pin, Plan, Rollback, SwappedLine
+from tidegate.records.records import Ack, Decision, Handle, JobStats, Manifest, Pin, Plan, Rollback, SwappedBackfill
 
 WHO = {"attempt": "x", "created": "now"}
 RUN = "line:1"
@@ -38,7 +38,7 @@ def draw(id, text):
     kind, target = words[0], int(words[1]) if len(words) > 1 and words[1].isdigit() else None
     rollback = None
     if target is not None:
-        line = SwappedLine(name="fix", uid="u", head=1, manifest="ab" * 32) if kind != "back" else None
+        line = SwappedBackfill(name="fix", uid="u", head=1, manifest="ab" * 32) if kind != "back" else None
         rollback = Rollback(target=target, manifest="ab" * 32 if target else None, line=line, by="me", tables={})
     record = plan(id, RUN if kind == "swap" else f"run{id}", rollback)
     if "open" in words:
@@ -70,7 +70,7 @@ def plan(id, run, rollback):
 
 
 def line(origin, *replayed, head=1):
-    return LineProgress(RUN, origin, head, replayed)
+    return BackfillProgress(RUN, origin, head, replayed)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_a_line_ends_when_what_it_rests_on_does_not_count(live, progress, becaus
 
 def test_a_line_from_the_beginning_starts_with_the_lowest_entry_that_is_left():
     live = log("done", "done", "done", first=7)
-    assert on_replay(live, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((7, 8, 9))
-    assert on_replay(live, LineProgress(RUN, 0, 1, (7, 8), lowest=7)) == Replay((9,))
-    assert on_replay(live, LineProgress(RUN, 0, 1, (3,), lowest=3)) == Refuse(NOT_HELD, (3,))
+    assert on_replay(live, BackfillProgress(RUN, 0, 0, (), lowest=7)) == Replay((7, 8, 9))
+    assert on_replay(live, BackfillProgress(RUN, 0, 1, (7, 8), lowest=7)) == Replay((9,))
+    assert on_replay(live, BackfillProgress(RUN, 0, 1, (3,), lowest=3)) == Refuse(NOT_HELD, (3,))
     below = log("done", "back 3", "done", first=7)
-    assert on_replay(below, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((8, 9))
-    assert isinstance(on_replay(log("aborted", first=7), LineProgress(RUN, 0, 0, (), lowest=7)), Refuse)
+    assert on_replay(below, BackfillProgress(RUN, 0, 0, (), lowest=7)) == Replay((8, 9))
+    assert isinstance(on_replay(log("aborted", first=7), BackfillProgress(RUN, 0, 0, (), lowest=7)), Refuse)
     back = log("done", "done", "back 7", first=7)
-    assert on_replay(back, LineProgress(RUN, 0, 0, (), lowest=7)) == Replay((7,))
+    assert on_replay(back, BackfillProgress(RUN, 0, 0, (), lowest=7)) == Replay((7,))
 
 
 def test_a_rollback_below_the_view_is_known_from_its_pin():
@@ -170,7 +170,7 @@ def test_a_swap_gives_up_what_there_is_reason_to_give_up():
 def test_a_swap_is_above_every_number_of_its_line():
     live = log("done", "done")
     assert on_swap(live, line(1, 2, head=2)) == CreateEntry(id=3, base=2, generation=1)
-    assert on_swap(live, line(1, 2, head=3)) == FillUp(3)
+    assert on_swap(live, line(1, 2, head=3)) == FillGap(3)
 
 
 def test_what_a_swap_undid_counts_again_after_a_rollback_over_it():
@@ -179,11 +179,11 @@ def test_what_a_swap_undid_counts_again_after_a_rollback_over_it():
 
 
 def test_a_discard_ends_an_open_swap_and_spares_what_a_decided_one_names():
-    assert on_discard(log("done", "done"), RUN) == RemoveLine(None)
-    assert on_discard(log("done", "done", "swap 1 aborted"), RUN) == RemoveLine(None)
-    assert on_discard(log("done", "done", "swap 1"), RUN) == RemoveLine(3)
-    assert on_discard(log("done", "done", "swap 1", "back 2"), RUN) == RemoveLine(3)
-    assert on_discard(View((draw(9, "done"),), own_elsewhere=(4,)), RUN) == RemoveLine(4)
+    assert on_discard(log("done", "done"), RUN) == RemoveBackfill(None)
+    assert on_discard(log("done", "done", "swap 1 aborted"), RUN) == RemoveBackfill(None)
+    assert on_discard(log("done", "done", "swap 1"), RUN) == RemoveBackfill(3)
+    assert on_discard(log("done", "done", "swap 1", "back 2"), RUN) == RemoveBackfill(3)
+    assert on_discard(View((draw(9, "done"),), own_elsewhere=(4,)), RUN) == RemoveBackfill(4)
     answer = on_discard(log("done", "done", "swap 1 open"), RUN)
     assert isinstance(answer, Abort)
     assert answer.id == 3

@@ -42,7 +42,7 @@ ONE, TWO, THREE = entry(1, DONE), entry(2, BUSY), entry(3, NEXT)
 
 def test_a_job_that_is_busy_is_passed_and_one_that_is_not_begins() -> None:
     assert ask(TWO, ONE) == rules.RunJob(handle(SLOW, 1))
-    assert ask(THREE, TWO, ONE) == rules.PassedBy(3, 2)
+    assert ask(THREE, TWO, ONE) == rules.SkipJob(3, 2)
     assert ask(THREE, TWO, ONE, gone={2}) == rules.RunJob(handle(SLOW, 1))
     acked = entry(2, BUSY._replace(slow=Work(1, (2,))))
     assert ask(THREE, acked, ONE) == rules.RunJob(handle(SLOW, 2))
@@ -51,7 +51,7 @@ def test_a_job_that_is_busy_is_passed_and_one_that_is_not_begins() -> None:
 def test_with_a_timeout_it_is_waited_for_until_time_is_up() -> None:
     three = entry(3, NEXT, after_s=5.0)
     assert ask(three, TWO, ONE, time_up=False) == rules.Wait((2,))
-    assert ask(three, TWO, ONE, time_up=True) == rules.PassedBy(3, 2)
+    assert ask(three, TWO, ONE, time_up=True) == rules.SkipJob(3, 2)
 
 
 def test_what_is_to_be_aligned_waits_however_long_it_takes() -> None:
@@ -64,7 +64,7 @@ def test_a_job_begins_nothing_before_what_it_takes_is_there() -> None:
     assert ask(entry(2, Fact(1)), ONE) == rules.Wait((2,))
 
 
-@pytest.mark.parametrize(("forced", "answer"), [(False, rules.PassedBy(3, None)), (True, rules.Stop)])
+@pytest.mark.parametrize(("forced", "answer"), [(False, rules.SkipJob(3, None)), (True, rules.Stop)])
 def test_nobody_waits_for_input_that_can_never_count(forced: bool, answer: object) -> None:
     """The job in front has gone on from an attempt that the completed checkpoint below did not choose: for good."""
     two = entry(2, BUSY._replace(slow=Work(1, (2,)), made=Made(2, (2,), ())))

@@ -9,7 +9,7 @@ from tidegate.protocol.rules import (
     CreateEntry,
     Damaged,
     DoneAlready,
-    Nothing,
+    NothingToPublish,
     Publish,
     RunJob,
     Stop,
@@ -292,16 +292,16 @@ ROWS, NONE = True, False
 @pytest.mark.parametrize(
     ("parts", "last", "answer", "why"),
     [
-        ([], None, Nothing(), "an empty log"),
+        ([], None, NothingToPublish(), "an empty log"),
         ([(None, ROWS)], None, Publish(1, None), "the first"),
-        ([(None, ROWS)], 1, Nothing(), "it is there"),
+        ([(None, ROWS)], 1, NothingToPublish(), "it is there"),
         ([(None, ROWS), (1, ROWS)], None, Publish(1, None), "in order"),
         ([(None, ROWS), (1, ROWS)], 1, Publish(2, 1), "in order"),
         ([(None, ROWS), (1, NONE), (1, ROWS)], 1, Publish(3, 1), "over one that has nothing for it"),
-        ([(None, ROWS), (1, NONE)], 1, Nothing(), "nothing new"),
+        ([(None, ROWS), (1, NONE)], 1, NothingToPublish(), "nothing new"),
         ([(None, NONE), (None, ROWS)], None, Publish(2, None), "the first that has something"),
         ([None, None, (None, ROWS)], None, Publish(3, None), "a sink that was added later"),
-        ([(None, ROWS), None], 1, Nothing(), "a sink that is not mentioned any more"),
+        ([(None, ROWS), None], 1, NothingToPublish(), "a sink that is not mentioned any more"),
     ],
 )
 def test_what_a_table_takes_next(parts, last, answer, why):
@@ -333,15 +333,18 @@ def test_a_table_that_was_set_back_behind_the_view_is_damage():
     assert isinstance(on_publish(view, "t", None), Damaged)
     assert on_publish(view, "t", 5) == Publish(6, 5)
     empty = completed((4, NONE), first=5)
-    assert on_publish(empty, "t", 4) == Nothing()
+    assert on_publish(empty, "t", 4) == NothingToPublish()
     assert isinstance(on_publish(empty, "t", 3), Damaged)
     assert isinstance(on_publish(empty, "t", None), Damaged)
 
 
 def test_what_is_open_or_aborted_is_never_published():
     view = View(entries=(entry(1, "k"), entry(2, "A")))
-    assert on_publish(view, "t", None) == Nothing()
-    assert on_publish(View(entries=(entry(1, "C", manifest(1, t=(None, ROWS))), entry(2, "k"))), "t", 1) == Nothing()
+    assert on_publish(view, "t", None) == NothingToPublish()
+    assert (
+        on_publish(View(entries=(entry(1, "C", manifest(1, t=(None, ROWS))), entry(2, "k"))), "t", 1)
+        == NothingToPublish()
+    )
 
 
 @pytest.mark.parametrize(

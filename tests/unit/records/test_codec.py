@@ -12,12 +12,12 @@ from tidegate.errors import Corrupt, Invalid
 from tidegate.records.codec import RECORD_LIMIT, decode, decode_json, encode, encode_json, fingerprint, sha256
 from tidegate.records.records import (
     Ack,
+    BackfillRecord,
     Control,
     Decision,
     Handle,
     JobStats,
     LatestHint,
-    LineRecord,
     Payload,
     Plan,
     PublishedTable,
@@ -125,10 +125,10 @@ def test_requests_and_lines_that_do_not_know_of_rows_released_in_place_are_read(
     request = fields("request")
     del request["in_place"]
     assert not decode(as_bytes(request), Request, "x").in_place
-    line = LineRecord(attempt="x", created="", name="fix", uid="u", origin=0, manifest=None, by="ann")
+    line = BackfillRecord(attempt="x", created="", name="fix", uid="u", origin=0, manifest=None, by="ann")
     written = json.loads(encode(line))
     del written["in_place"]
-    assert decode(as_bytes(written), LineRecord, "x") == line
+    assert decode(as_bytes(written), BackfillRecord, "x") == line
 
 
 def test_plans_that_do_not_say_by_which_clock_they_go_are_read():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.pipeline.graph.graph import MOST_TABLES
+from tidegate.pipeline.graph.graph import MAX_TABLES
 from tidegate.records.codec import INLINE_ALL, RECORD_LIMIT, encode
 from tidegate.records.records import (
     Ack,
@@ -109,4 +109,4 @@ RECORDS = {
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
 def test_as_many_tables_as_there_may_be_fit_into_every_record(record: Record) -> None:
     size = len(encode(record))
-    assert size <= RECORD_LIMIT * len(SINKS) // MOST_TABLES, f"{size:,}"
+    assert size <= RECORD_LIMIT * len(SINKS) // MAX_TABLES, f"{size:,}"

@@ -34,7 +34,7 @@ DAY = Interval.of(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=
 
 @pytest.fixture(autouse=True)
 def small_tables_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewritten_ahead, "LEAST_BYTES", 0)
+    monkeypatch.setattr(rewritten_ahead, "MIN_BYTES", 0)
 
 
 @pytest.fixture(params=[(), "a"], ids=["the later checkpoint counts", "an order counts"])
@@ -442,7 +442,7 @@ def test_whatever_goes_wrong_ahead_is_left_to_the_publisher(
     plain = world.staged(5, [(1, 20, "new")])
     batch = batch_of(plain)
     assert (
-        world.sink._rewrite_ahead(
+        world.sink._prerewrite(
             head(world.location), batch, Staging(5, "attempt"), "tidegate/u1-s/00000005/attempt/ahead", workers
         )
         is None
@@ -453,7 +453,7 @@ def test_whatever_goes_wrong_ahead_is_left_to_the_publisher(
 
 def not_ahead(world: Upserted, batch: StagedBatch, staging: Staging) -> bool:
     """Whether no worker is asked."""
-    return world.sink._rewrite_ahead(head(world.location), batch, staging, "tidegate/x", never_asked) is None
+    return world.sink._prerewrite(head(world.location), batch, staging, "tidegate/x", never_asked) is None
 
 
 def never_asked(function: Callable[[Any], Any], items: Any) -> list[Any]:
@@ -470,7 +470,7 @@ def test_what_would_be_in_vain_is_not_begun(world: Upserted) -> None:
 
 
 def test_little_is_left_to_the_publisher(world: Upserted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewritten_ahead, "LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr(rewritten_ahead, "MIN_BYTES", 1 << 20)
     batch = batch_of(world.staged(5, [(1, 20, "new")]))
     assert not_ahead(world, batch, Staging(5, "attempt"))
 

@@ -24,7 +24,7 @@ digest = st.binary(min_size=16, max_size=16) | st.binary(max_size=2).map(lambda 
 def test_many_digests_are_looked_up_as_a_few_are(segment: set[bytes], wanted: list[bytes]) -> None:
     data = b"".join(sorted(segment))
     asked = [*wanted, *segment, *(each[:15] + b"\0" for each in segment)]
-    assert consumed._known_of_many(asked, data) == [each in segment for each in asked]
+    assert consumed._contained_of_many(asked, data) == [each in segment for each in asked]
 
 
 @pytest.mark.parametrize("many", [1, 1 << 16], ids=["with numpy", "without"])

@@ -20,7 +20,7 @@ from tidegate.state.lateness import (
     late_mask,
     late_rows_mask,
     passed_mask,
-    without_over,
+    without_expired_files,
 )
 from tidegate.state.record import StateFile, StateTable
 
@@ -149,7 +149,7 @@ def test_a_file_is_let_go_by_the_same_rule(last: int) -> None:
     stats = f'{{"numRecords": 1, "maxValues": {{"end": "{text}"}}, "nullCount": {{"end": 0}}}}'
     table = table_of(stats)
     for at in (limit - 2, limit - 1, limit, limit + 1):
-        assert (not without_over(table, Over("end", at)).files) == ended(end, at)
+        assert (not without_expired_files(table, Over("end", at)).files) == ended(end, at)
 
 
 STATS = ['{"numRecords": 1}', '{"maxValues": {"end": "1970-01-01T00:00:00+00:00"}, "nullCount": {"end": 1}}']
@@ -158,7 +158,7 @@ STATS = ['{"numRecords": 1}', '{"maxValues": {"end": "1970-01-01T00:00:00+00:00"
 @pytest.mark.parametrize("stats", STATS)
 def test_a_file_is_kept_if_a_row_has_no_end_or_its_statistics_say_nothing(stats: str) -> None:
     table = table_of(stats)
-    assert without_over(table, Over("end", 1 << 60)) is table
+    assert without_expired_files(table, Over("end", 1 << 60)) is table
 
 
 def table_of(stats: str) -> StateTable:

@@ -14,7 +14,7 @@ import pytest
 
 from tidegate.errors import Invalid
 from tidegate.state.arrow import keys_as_numbers, reducing, sorted_files
-from tidegate.state.arrow.folding import Lookup, Sought
+from tidegate.state.arrow.folding import Lookup, LookupKeys
 from tidegate.state.arrow.matching import Matcher
 from tidegate.state.arrow.merging import MergePlan
 from tidegate.state.arrow.reducing import reduced
@@ -133,7 +133,7 @@ def looked_up(layout: StateLayout, files: list[SortedFile], batch: pa.Table) -> 
     merging = MergePlan(
         layout=layout, groups=4, count=1, checkpoint=9, touched=None, limit=None, folder="", runs=files, batches=[]
     )
-    found = Lookup(merging, layout.keys).rows(Sought.of(batch, layout.keys), range(4), 1 << 40)
+    found = Lookup(merging, layout.keys).rows(LookupKeys.of(batch, layout.keys), range(4), 1 << 40)
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 

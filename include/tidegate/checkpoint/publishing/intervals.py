@@ -63,7 +63,7 @@ def publish_table(pipeline: PipelineContext, sinking: SinkNode, tries: int) -> P
         view = pipeline.ledger.view(reach=head.last)  # after the head: what is on the table is in this view
         table = _Table(pipeline, sinking, context, head, view)
         answer = rules.on_publish_interval(view, sinking.name, head.last, table.holds, result.blocked)
-        if isinstance(answer, rules.Nothing):
+        if isinstance(answer, rules.NothingToPublish):
             result.settled = {entry.id for entry in view.entries if entry.completed} - result.blocked.keys()
             return result
         if isinstance(answer, rules.Damaged):

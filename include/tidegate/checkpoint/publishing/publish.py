@@ -19,7 +19,7 @@ from tidegate.checkpoint import troubles
 from tidegate.checkpoint.compatibility import PUT_BACK, may_lose
 from tidegate.checkpoint.located import relative_paths
 from tidegate.checkpoint.publishing import intervals as publish_intervals
-from tidegate.checkpoint.publishing.seen_tables import leave_hint, take_hint
+from tidegate.checkpoint.publishing.seen_tables import read_table_hint, write_table_hint
 from tidegate.checkpoint.publishing.table_mismatch import (
     TABLE_GONE,
     mismatch_error,
@@ -135,7 +135,7 @@ def refuse_damaged(pipeline: PipelineContext, tables: Iterable[str]) -> None:
 
 def _let_go(view: View, table: str) -> bool:
     """Return whether somebody has let go of the table, and no entry has rows for it since: it is not even read."""
-    return bool(rules.left_by(view, table)) and not rules.still_owed(view, table)
+    return bool(rules.last_abandoning_rollback(view, table)) and not rules.still_owed(view, table)
 
 
 def way_out(pipeline: PipelineContext, view: View, table: str) -> str:
@@ -253,7 +253,7 @@ def _publish_tables(
             del waiting[table]
             report.upto = min(report.upto, now.last_completed.id if now.last_completed else 0)
     if report.published:
-        leave_hint(pipeline.ledger, looked_at)
+        write_table_hint(pipeline.ledger, looked_at)
     for table in waiting:
         failed[table] = Unavailable(
             f"sink {table!r} lost {LOST_RACES} races for its table's next version",
@@ -266,7 +266,7 @@ def _publish_tables(
 def _waiting(pipeline: PipelineContext, tables: Sequence[str], report: Report) -> dict[str, _Publishing]:
     contexts = pipeline.contexts(tables, report.uid)
     waiting = {name: _Publishing(pipeline, pipeline.graph.tables[name], contexts[name], report) for name in tables}
-    take_hint(pipeline.ledger, _delta_tables(waiting))
+    read_table_hint(pipeline.ledger, _delta_tables(waiting))
     return waiting
 
 
@@ -333,7 +333,7 @@ class _Publishing:
         """Read the table's head."""
         return self.sinking.sink.head(self.context)
 
-    def answer(self, heads: Mapping[str, Head], view: View) -> rules.Publish | rules.Nothing | None:
+    def answer(self, heads: Mapping[str, Head], view: View) -> rules.Publish | rules.NothingToPublish | None:
         """Return what is to be published next. None: look again. Raise an error if table and log contradict each
         other."""
         head = heads[self.sinking.name]
@@ -350,7 +350,7 @@ class _Publishing:
         """Publish the next entry, by a view of the log that is newer than the head. Return whether there is none
         after it."""
         head, answer = heads[self.sinking.name], self.answer(heads, view)
-        if answer is None or isinstance(answer, rules.Nothing):
+        if answer is None or isinstance(answer, rules.NothingToPublish):
             return answer is not None
         entry = view.get(answer.id)
         assert entry is not None
@@ -374,7 +374,7 @@ class _Publishing:
         if published is None:
             return False
         self.report.published[answer.id, self.sinking.name] = published
-        return isinstance(rules.on_publish(view, self.sinking.name, answer.id), rules.Nothing)
+        return isinstance(rules.on_publish(view, self.sinking.name, answer.id), rules.NothingToPublish)
 
 
 def _publication(pipeline: PipelineContext, entry: Entry, table: str, after: int | None) -> Publication:
@@ -407,7 +407,7 @@ def _write_hints(pipeline: PipelineContext, report: Report) -> None:
             break
         if not entry.completed:
             continue
-        if entry.id == view.settled and not any(map(_takes_over, view.entries)):
+        if entry.id == view.settled and not any(map(_leaves_unchanged, view.entries)):
             settled = entry.id  # its hint is there, and no later one is made from it
             continue
         existing = pipeline.ledger.published(entry.id) if not _is_published_here(entry, report) else None
@@ -439,7 +439,7 @@ def _publish_hint(
     for name, part in entry.manifest.tables.items():
         table = report.published.get((entry.id, name))
         sinking = pipeline.graph.tables.get(name)
-        if rules.left_by(view, name) >= entry.id:
+        if rules.last_abandoning_rollback(view, name) >= entry.id:
             continue  # nothing was published there
         if table is None and rules.has_unpublished(part) and sinking is not None:
             table = sinking.sink.locate(entry.id, pipeline.context(name))
@@ -453,7 +453,7 @@ def _publish_hint(
     return published
 
 
-def _takes_over(entry: Entry) -> bool:
+def _leaves_unchanged(entry: Entry) -> bool:
     """Return whether the entry leaves a table as it was: its hint says of it what the one before said."""
     parts = entry.manifest.tables.values() if entry.manifest is not None else ()
     return any(not rules.has_unpublished(part) and part.through is None for part in parts)

@@ -12,12 +12,12 @@ import os
 from collections.abc import Iterable
 
 from tidegate import seams
-from tidegate.delta import Location, believe, seen
+from tidegate.delta import Location, seen, trust_hint
 from tidegate.errors import Unavailable
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.records.records import SeenTables
 
-__all__ = ["leave_hint", "take_hint"]
+__all__ = ["read_table_hint", "write_table_hint"]
 
 _EVERY = 10
 """A process that goes on and on leaves a hint once per so many publications: who begins later reads a few commits."""
@@ -26,17 +26,17 @@ _left: dict[tuple[int, str], int] = {}
 """How often this process has published, by pipeline."""
 
 
-def take_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
+def read_table_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
     """Start from what others have seen of these tables, as far as this process has seen none of them itself."""
     unseen = {table.url: table for table in tables if not table.is_local and seen(table) is None}
     if not unseen:
         return
     for known in ledger.seen_tables():
         if known.url in unseen:
-            believe(unseen[known.url], known)
+            trust_hint(unseen[known.url], known)
 
 
-def leave_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
+def write_table_hint(ledger: Ledger, tables: Iterable[Location]) -> None:
     """Leave what this process has seen of these tables, the first time, and then now and then."""
     known = [found for table in tables if not table.is_local and (found := seen(table)) is not None]
     if not known:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from tidegate.checkpoint.context import PipelineContext
     from tidegate.pipeline.graph.graph import SinkNode
 
-__all__ = ["TABLE_GONE", "gone_error", "mismatch_error", "missing_table_error", "was_published"]
+__all__ = ["TABLE_GONE", "deleted_table_error", "mismatch_error", "missing_table_error", "was_published"]
 
 TABLE_GONE = "TABLE_GONE"
 
 
-def _begin_anew(table: str, to: int | None) -> str:
+def _fresh_start_advice(table: str, to: int | None) -> str:
     """Return how to let a table begin anew. Empty: that is no way out. to: the last completed checkpoint, if a rollback
     may go back to it."""
     if to is None or "." in table:  # a state or a quarantine
@@ -31,12 +31,12 @@ def _begin_anew(table: str, to: int | None) -> str:
     )
 
 
-def gone_error(sink: str, uri: str, id: int, version: int, to: int | None) -> Corrupt:
+def deleted_table_error(sink: str, uri: str, id: int, version: int, to: int | None) -> Corrupt:
     """Return the error for a table that was published to, and is not there any more: deleted by hand, for example."""
     return Corrupt(
         f"table {sink!r}, {uri}, is gone: checkpoint {id} was published there, as version {version}",
         expected="the table as tidegate left it",
-        help=f"put it back from a copy, all of it{_begin_anew(sink, to)}",
+        help=f"put it back from a copy, all of it{_fresh_start_advice(sink, to)}",
         reason=TABLE_GONE,
     )
 
@@ -51,7 +51,7 @@ def missing_table_error(pipeline: PipelineContext, view: View, sinking: SinkNode
     for entry in reversed(view.entries):
         table = _published_table(pipeline, entry, sinking.name)
         if table is not None and table.is_delta and table.uri == target:
-            return gone_error(sinking.name, target, entry.id, table.version, _rollback_target(view))
+            return deleted_table_error(sinking.name, target, entry.id, table.version, _rollback_target(view))
     return None
 
 
@@ -79,7 +79,7 @@ def mismatch_error(pipeline: PipelineContext, view: View, sinking: SinkNode, hea
         command = f"tidegate mark MODULE:PIPELINE --sink {sinking.name}"
         ways += f"; if only its mark was lost, `{command}` puts it back, with --last"
     if head.last is None:
-        ways += _begin_anew(sinking.name, _rollback_target(view))
+        ways += _fresh_start_advice(sinking.name, _rollback_target(view))
     return Corrupt(
         f"the target of sink {sinking.name!r} and the log contradict each other: {why}",
         expected="the table as tidegate left it",

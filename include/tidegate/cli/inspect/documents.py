@@ -19,6 +19,7 @@ from tidegate.records.records import Json, Lag
 
 __all__ = [
     "Examples",
+    "act_text",
     "cell",
     "checkpoint_document",
     "clock",
@@ -29,7 +30,6 @@ __all__ = [
     "measure_text",
     "rows_text",
     "size_text",
-    "who_and_why",
 ]
 
 Examples = dict[str, dict[str, list[str]]]
@@ -70,7 +70,7 @@ def checkpoint_document(view: CheckpointView, examples: Examples) -> dict[str, A
         "id": view.id,
         "state": view.shown_state,
         "reason": view.cause,
-        "detail": who_and_why(view),
+        "detail": act_text(view),
         "undone_by": view.undone_by,
         "replaced_by": view.replaced_by,
         "back_to": view.back_to,
@@ -92,7 +92,7 @@ def checkpoint_document(view: CheckpointView, examples: Examples) -> dict[str, A
     }
 
 
-def who_and_why(view: CheckpointView) -> str:
+def act_text(view: CheckpointView) -> str:
     """Whose act it is, or what was written down when it was aborted."""
     if view.outcome == "aborted":
         return view.details.detail

@@ -17,7 +17,7 @@ from tidegate.cli.inspect.documents import (
     rows_text,
     size_text,
 )
-from tidegate.cli.inspect.health_text import standing, standing_document, tell_standing
+from tidegate.cli.inspect.health_text import health_document, print_health, standing
 from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.targets import Target, open_target
@@ -73,9 +73,9 @@ def run(args: argparse.Namespace, out: Output) -> int:
     health = standing(target)
     entry = target.ledger.entry(health.entry) if health.entry is not None else None
     about = explain(target, entry.id) if entry is not None else None
-    document = {"pipeline": target.name, **standing_document(health)}
+    document = {"pipeline": target.name, **health_document(health)}
     out.document(document | {"checkpoint": about.document() if about is not None else None})
-    tell_standing(health, out)
+    print_health(health, out)
     if about is not None:
         out.line()
         _print(replace(about, next_step=""), out)
@@ -118,7 +118,7 @@ def explain(target: Target, id: int) -> Story:
         return Story(target.name, id, view.shown_state, events)
     if view.details.rollback is not None:
         events += [*_back(view, view.details.rollback), *_undone(view), *_shown(view)]
-        events += _tell_how_to_undo_swap(target, view) if view.outcome == "swap" else []
+        events += _print_swap_undo(target, view) if view.outcome == "swap" else []
         return Story(target.name, id, view.shown_state, events, list(_waits_of_rollback(view)))
     base = target.ledger.entry(view.base) if view.base is not None else None
     waits = list(_waits_for(target.ledger, view, entry, base)) if entry is not None else []
@@ -406,7 +406,7 @@ def _undone(view: CheckpointView) -> Iterator[str]:
         yield f"It no longer counts: rollback {view.undone_by} went back behind it. Its input is read again."
 
 
-def _tell_how_to_undo_swap(target: Target, view: CheckpointView) -> Iterator[str]:
+def _print_swap_undo(target: Target, view: CheckpointView) -> Iterator[str]:
     """How to take a swap back that counts."""
     names = [found.name for found in savepoints(target.ledger) if found.entry == view.base]
     if view.undone_by is None and names:
@@ -416,7 +416,7 @@ def _tell_how_to_undo_swap(target: Target, view: CheckpointView) -> Iterator[str
 
 def _shown(view: CheckpointView) -> Iterator[str]:
     if view.details.tables:
-        tables = ", ".join(f"{name} at {table.stands_at}" for name, table in view.details.tables.items())
+        tables = ", ".join(f"{name} at {table.shown_version}" for name, table in view.details.tables.items())
         yield f"With it the tables stand at: {tables}."
 
 

@@ -9,7 +9,7 @@ from tidegate.cli.targets import Target
 from tidegate.execution.runs import abandoned_reason
 from tidegate.history.health import Health, condition, look
 
-__all__ = ["standing", "standing_document", "tell_standing"]
+__all__ = ["health_document", "print_health", "standing"]
 
 
 def standing(target: Target) -> Health:
@@ -17,7 +17,7 @@ def standing(target: Target) -> Health:
     return condition(look(target.ledger, target.settings, abandoned_reason), target.command)
 
 
-def standing_document(health: Health) -> dict[str, Any]:
+def health_document(health: Health) -> dict[str, Any]:
     """For scripts: `state` and `reason` are stable, the texts are not."""
     return {
         "state": health.state,
@@ -28,7 +28,7 @@ def standing_document(health: Health) -> dict[str, Any]:
     }
 
 
-def tell_standing(health: Health, out: Output) -> None:
+def print_health(health: Health, out: Output) -> None:
     """Print the state, the cause, and what to do, in that order."""
     out.line(health.said, "bold" if health.good else "bold red")
     if health.cause:

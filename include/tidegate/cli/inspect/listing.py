@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tidegate.checkpoint.control import STATE_AFTER, Suspended, suspended
+from tidegate.checkpoint.control import STATE_AFTER, SuspensionState, suspended
 from tidegate.checkpoint.located import tables_now
 from tidegate.cli.inspect.documents import (
     cell,
@@ -104,7 +104,7 @@ def _pipeline(settings: Settings, name: str) -> dict[str, Any]:
         return {"name": name, "last": None, "state": kind, "planned": None, "last_completed": None}
 
 
-def _state(suspension: Suspended | None, last: Entry | None) -> str:
+def _state(suspension: SuspensionState | None, last: Entry | None) -> str:
     if suspension is not None:
         return STATE_AFTER[suspension.action]
     return state_name(last) if last is not None else "no checkpoint yet"

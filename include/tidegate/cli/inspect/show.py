@@ -11,6 +11,7 @@ import msgspec
 from tidegate.checkpoint.located import tables_now
 from tidegate.cli.inspect.documents import (
     Examples,
+    act_text,
     checkpoint_document,
     clock,
     find_examples,
@@ -18,7 +19,6 @@ from tidegate.cli.inspect.documents import (
     lag_text,
     measure_text,
     size_text,
-    who_and_why,
 )
 from tidegate.cli.inspect.spark_cells import COLUMNS, known_columns, spark_cells
 from tidegate.cli.output import Output
@@ -115,7 +115,7 @@ def _print_facts(target: Target, view: CheckpointView, with_records: bool, out: 
     details = view.details
     after = f", {view.seconds:.1f} s after the plan" if view.seconds is not None else ""
     facts: dict[str, object] = {
-        "reason": ": ".join(filter(None, (view.cause, who_and_why(view)))),
+        "reason": ": ".join(filter(None, (view.cause, act_text(view)))),
         "planned": f"{clock(view.planned)} UTC ({view.kind})",
         "decided": f"{clock(view.decided)} UTC{after}" if view.decided else "",
         "interval": f"{view.interval} UTC" if view.interval else "",

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if state is None:
         raise _no_state(target, published, args.operator, states)
     if args.sql:
-        return _tell_sql(target, published, state, out)
+        return _print_sql(target, published, state, out)
     snapshot = open_as_of(target, state.table)
     sql = state.view("version", where=args.where, quote='"')
     rows = python_rows(_ask(snapshot, f"{sql} LIMIT {args.limit}", args.where))
@@ -109,7 +109,7 @@ def _ask(snapshot: Snapshot, sql: str, where: str | None) -> Any:
         ) from error
 
 
-def _tell_sql(target: Target, published: Published, state: State, out: Output) -> int:
+def _print_sql(target: Target, published: Published, state: State, out: Output) -> int:
     source = f"delta.`{state.table.uri}` VERSION AS OF {state.table.version}"
     sql = state.view(source)
     out.document({"pipeline": target.name, "operator": state.name, "checkpoint": published.id, "sql": sql})

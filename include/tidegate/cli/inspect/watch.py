@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate import seams
 from tidegate.cli.inspect.documents import cell, clock, rows_text
-from tidegate.cli.inspect.health_text import standing_document
+from tidegate.cli.inspect.health_text import health_document
 from tidegate.cli.output import Output, clean
 from tidegate.cli.targets import Target, open_target
 from tidegate.config.keys import seconds_in
@@ -170,7 +170,7 @@ def frame(target: Target, last: int) -> Frame:
     trend = history.points(["seconds", "outcome"], limit=TREND)
     pairs = zip(trend["seconds"], trend["outcome"], strict=True)
     return Frame(
-        health=standing_document(condition(seen, target.command)),
+        health=health_document(condition(seen, target.command)),
         counts=history.counts(),
         in_flight=[_in_flight(ledger, entry, entry.id in seen.gone) for entry in seen.view.still_open()],
         latest=history.page(HistoryFilter(limit=last)).rows,

@@ -10,7 +10,7 @@ from tidegate.cli.inspect.show import checkpoint_id
 from tidegate.cli.output import Output
 from tidegate.cli.prompt import who
 from tidegate.cli.targets import open_target
-from tidegate.history.lines import ledger_of_line
+from tidegate.history.lines import open_backfill_ledger
 from tidegate.records.records import Answer
 
 __all__ = ["add_parser", "run"]
@@ -51,14 +51,14 @@ def run(args: argparse.Namespace, out: Output) -> int:
     approve = args.command == "approve"
     ledger = target.ledger
     if args.backfill is not None:
-        ledger = ledger_of_line(ledger, args.backfill, dict(target.settings.storage_options))
+        ledger = open_backfill_ledger(ledger, args.backfill, dict(target.settings.storage_options))
     answered = approvals.answer(ledger, args.id, args.gate, approve=approve, by=who(), note=args.note)
     answers = {answer.gate: {"approved": answer.approve, "by": answer.by, "note": answer.note} for answer in answered}
     out.document({"pipeline": target.name, "backfill": args.backfill, "checkpoint": args.id, "answers": answers})
     for answer in answered:
         out.line(f"Gate {answer.gate}: {'approved' if answer.approve else 'rejected'} by {answer.by}")
     if args.backfill is not None:
-        _print_what_follows(args, answered, out)
+        _print_consequence(args, answered, out)
     elif all(answer.approve for answer in answered):
         out.line(f"Checkpoint {args.id} continues as soon as its run, or the next one, sees it.")
     else:
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     return 0 if all(answer.approve is approve for answer in answered) else 1
 
 
-def _print_what_follows(args: argparse.Namespace, answered: list[Answer], out: Output) -> None:
+def _print_consequence(args: argparse.Namespace, answered: list[Answer], out: Output) -> None:
     """Of an answer to a backfill, which the pipeline never notices."""
     name = args.backfill
     if all(answer.approve for answer in answered):

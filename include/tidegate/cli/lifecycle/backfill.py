@@ -20,10 +20,10 @@ from tidegate.backfill.choosing import (
     stop_at,
 )
 from tidegate.backfill.compare import compare, differing_rows, tables_of
-from tidegate.backfill.discard import discard, discard_by_name
-from tidegate.backfill.line import Cuts, OpenLine, begin
+from tidegate.backfill.discard import discard, discard_named
+from tidegate.backfill.line import Cuts, OpenBackfill, begin
 from tidegate.backfill.replay import replay
-from tidegate.backfill.swap import SwappedIn, examine_swap, hold_pipeline, released_on_failure, swap
+from tidegate.backfill.swap import CompletedSwap, examine_swap, pause_pipeline, released_on_failure, swap
 from tidegate.checkpoint.publishing.publish import refuse_damaged
 from tidegate.cli.inspect.read import plain, row_limit, shown
 from tidegate.cli.lifecycle.rollback import coordinator_of
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.diff is not None:
         return _diff(line, args.diff, args.limit, out)
     refuse_submit(target.settings)
-    _tell_left_out(line.left_out(), out)
+    _print_left_out(line.left_out(), out)
     for gate, numbers in line.record.in_place.items():
         listed = ", ".join(map(str, numbers))
         out.line(f"Lets rows out of quarantine of gate {gate} where they were held back: request {listed}.")
@@ -139,7 +139,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     if args.swap and not stopped:
         return _swap(args, target, line, made, out, is_swapped=is_swapped)
     differences: dict[str, ComparedTable] = {} if stopped else compare(line)
-    in_the_way = [] if stopped else _in_the_way(line)
+    in_the_way = [] if stopped else _swap_obstacle(line)
     out.document(
         _document(target, line)
         | {
@@ -162,7 +162,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
 # -- which one ---------------------------------------------------------------------------------------------
 
 
-def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) -> OpenLine:
+def _line(args: argparse.Namespace, target: Target, coordinator: Coordinator) -> OpenBackfill:
     """Begin the backfill that is asked for, or continue the one that there is."""
     existing = existing_line(target.ledger, args.name)
     if existing is not None and args.origin is None:
@@ -191,7 +191,9 @@ def _origin(args: argparse.Namespace, target: Target) -> int:
 # -- what it does ------------------------------------------------------------------------------------------
 
 
-def _replay(target: Target, line: OpenLine, out: Output, *, hold: bool = False) -> tuple[bool, list[dict[str, Any]]]:
+def _replay(
+    target: Target, line: OpenBackfill, out: Output, *, hold: bool = False
+) -> tuple[bool, list[dict[str, Any]]]:
     """Read until the backfill has caught up; hold: the pipeline waits meanwhile. Return whether the user stopped it,
     and its checkpoints."""
     progress, sessions = progress_for(out), reused_session(target.settings)
@@ -208,7 +210,7 @@ def _replay(target: Target, line: OpenLine, out: Output, *, hold: bool = False) 
         sessions.opened = interrupts.install
         schedule.stop = interrupts
         if hold:
-            hold_pipeline(line, wait)
+            pause_pipeline(line, wait)
         replay(line, sessions, schedule, progress)
         return interrupts(), progress.checkpoints
 
@@ -216,7 +218,7 @@ def _replay(target: Target, line: OpenLine, out: Output, *, hold: bool = False) 
 def _swap(
     args: argparse.Namespace,
     target: Target,
-    line: OpenLine,
+    line: OpenBackfill,
     made: list[dict[str, Any]],
     out: Output,
     *,
@@ -282,7 +284,7 @@ def _choices(args: argparse.Namespace) -> dict[str, How]:
 
 def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -> int:
     was_there = target.ledger.line(name) is not None
-    swapped = discard_by_name(coordinator, name, who())
+    swapped = discard_named(coordinator, name, who())
     if not was_there:
         out.line(f"Backfill {name} is over.")
         out.document({"pipeline": target.name, "backfill": name, "discarded": True})
@@ -292,7 +294,7 @@ def _discard(target: Target, coordinator: Coordinator, name: str, out: Output) -
     return 0
 
 
-def _diff(line: OpenLine, table: str, limit: int, out: Output) -> int:
+def _diff(line: OpenBackfill, table: str, limit: int, out: Output) -> int:
     if table not in tables_of(line):
         raise Invalid(
             f"the backfill has no table {table!r}",
@@ -324,7 +326,7 @@ def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator,
     )
     changed = [name for name in coordinator.graph.sinks if name not in kept]
     out.line(f"  replaces, later    {', '.join(changed) or 'no table'}, by one commit each")
-    _tell_left_out(kept, out)
+    _print_left_out(kept, out)
     for text in approvals_text(found["approvals"]):
         out.line(f"  approvals          {text}")
     for text in found["in_place"]:
@@ -344,11 +346,11 @@ def _dry_run(args: argparse.Namespace, target: Target, coordinator: Coordinator,
 # -- output ------------------------------------------------------------------------------------------------
 
 
-def _document(target: Target, line: OpenLine) -> dict[str, Any]:
+def _document(target: Target, line: OpenBackfill) -> dict[str, Any]:
     return {"pipeline": target.name, "backfill": line.name, "from": line.record.origin, "left_out": line.left_out()}
 
 
-def _tell_left_out(sinks: list[str], out: Output) -> None:
+def _print_left_out(sinks: list[str], out: Output) -> None:
     """Tell, before anything is done, what is not computed again."""
     for name in sinks:
         out.line(
@@ -358,7 +360,7 @@ def _tell_left_out(sinks: list[str], out: Output) -> None:
         )
 
 
-def _in_the_way(line: OpenLine) -> list[str]:
+def _swap_obstacle(line: OpenBackfill) -> list[str]:
     """Return why it cannot be swapped in as things are, with what to do about it."""
     try:
         refuse_damaged(line.live, line.live.graph.tables)
@@ -367,7 +369,9 @@ def _in_the_way(line: OpenLine) -> list[str]:
         return ["; ".join(filter(None, (error.what, error.help)))]
 
 
-def _print_differences(target: Target, line: OpenLine, differences: Mapping[str, ComparedTable], out: Output) -> None:
+def _print_differences(
+    target: Target, line: OpenBackfill, differences: Mapping[str, ComparedTable], out: Output
+) -> None:
     until = line.own.until
     read = "caught up" if until is None else f"read what checkpoint {until.id} had read"
     out.line(f"Backfill {line.name} of {target.name} has {read}.", "bold")
@@ -377,10 +381,10 @@ def _print_differences(target: Target, line: OpenLine, differences: Mapping[str,
         [[table, each.rows_now, each.rows_after, each.taken_away, each.brought] for table, each in differences.items()],
         right=[before, after, "taken away", "brought"],
     )
-    _tell_left_out(line.left_out(), out)
+    _print_left_out(line.left_out(), out)
 
 
-def _print_offers(target: Target, line: OpenLine, out: Output, *, can_swap: bool) -> None:
+def _print_offers(target: Target, line: OpenBackfill, out: Output, *, can_swap: bool) -> None:
     offers = [("--diff SINK", "rows that differ")]
     if can_swap:
         offers.append(("--swap", "swap it in"))
@@ -389,7 +393,7 @@ def _print_offers(target: Target, line: OpenLine, out: Output, *, can_swap: bool
         out.line(f"  tidegate backfill {target.text} {flag}  # {what}", "dim")
 
 
-def _print_swapped(target: Target, line: OpenLine, swapped: SwappedIn, out: Output) -> int:
+def _print_swapped(target: Target, line: OpenBackfill, swapped: CompletedSwap, out: Output) -> int:
     if swapped.error is not None:
         raise swapped.error
     out.line(f"Backfill {line.name} is swapped in, by entry {swapped.id}.", "green")

@@ -17,7 +17,7 @@ from tidegate.cli.prompt import confirm, who
 from tidegate.cli.targets import Target, open_target
 from tidegate.coordinator import Coordinator
 from tidegate.errors import Corrupt, Invalid, Rejected
-from tidegate.execution.notifications import tell_settled
+from tidegate.execution.notifications import notify_settled
 from tidegate.execution.runs import abandoned_reason, new_run
 from tidegate.history.table import remember
 from tidegate.lifecycle import rollback
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
         coordinator.abort(id, reason, "ended by `tidegate recover`")
     report = coordinator.publish()
     remember(coordinator.ledger, coordinator.place.options)
-    tell_settled(coordinator)
+    notify_settled(coordinator)
     coordinator.retire()
     published = {f"{name} {id}": table.version for (id, name), table in report.published.items()}
     out.document(_document(target, findings) | {"published": published})

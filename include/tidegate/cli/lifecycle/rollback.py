@@ -234,7 +234,7 @@ def _goal(change: Change) -> str:
         return "stays"
     if change.state is not None:
         return "the state then"
-    return change.way.to.stands_at if change.way.to is not None else "empty: it is newer"
+    return change.way.to.shown_version if change.way.to is not None else "empty: it is newer"
 
 
 def report_rollback(target: Target, rolled_back: RolledBack, out: Output) -> int:

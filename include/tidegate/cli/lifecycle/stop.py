@@ -93,7 +93,7 @@ def _drain(target: Target, args: argparse.Namespace, out: Output) -> int:
     coordinator = coordinator_of(target)
     refuse_submit(target.settings)
     if target.settings.retention == NEVER:
-        control.refuse_lines(target.ledger)
+        control.refuse_backfills(target.ledger)
     drain = Drain(by=who(), reason=args.reason)
     progress = progress_for(out)
     run_loop(coordinator, [Schedule(checkpoints=1, drain=drain)], progress, target.settings, out)
@@ -133,8 +133,8 @@ def _cancel(target: Target, args: argparse.Namespace, out: Output) -> int:
     open_ids = [entry.id for entry in target.ledger.view().still_open()]
     final = target.settings.retention != KEEPS
     if final:
-        if control.for_good(target.ledger.view()) is None:
-            control.refuse_lines(target.ledger)
+        if control.final_cancel(target.ledger.view()) is None:
+            control.refuse_backfills(target.ledger)
         confirm(_question(target, "Cancel", " for good"), out, yes=args.yes)
     elif open_ids:
         confirm(f"Abort checkpoint {', '.join(map(str, open_ids))}, which is open?", out, yes=args.yes)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate import seams
-from tidegate.backfill.in_place import InPlace, in_place, refuse_without_place
+from tidegate.backfill.in_place import InPlaceRelease, in_place, refuse_without_place
 from tidegate.checkpoint.quarantine_requests import (
     ask,
     expected_effect,
@@ -21,7 +21,7 @@ from tidegate.cli.prompt import confirm, who
 from tidegate.cli.targets import Target, open_target
 from tidegate.errors import Invalid, Rejected
 from tidegate.gates.quarantine import columns as q
-from tidegate.gates.quarantine.reader import SetAside, open_quarantine
+from tidegate.gates.quarantine.reader import QuarantinedRows, open_quarantine
 from tidegate.ledger.ledger import stamp
 from tidegate.records.records import Json, Request
 
@@ -133,7 +133,7 @@ def _list(target: Target, out: Output) -> int:
     return 0
 
 
-def _summarize(target: Target, quarantine: SetAside) -> dict[str, Any]:
+def _summarize(target: Target, quarantine: QuarantinedRows) -> dict[str, Any]:
     """Return one gate's quarantine in numbers."""
     counts = quarantine.counts(budget=None)
     requests = [
@@ -163,7 +163,7 @@ def _pending(target: Target, gate: str) -> list[Request]:
     return sorted([*pending, *requests_in_place(target.ledger, gate)], key=lambda request: request.number)
 
 
-def _show(target: Target, quarantine: SetAside, args: argparse.Namespace, out: Output) -> int:
+def _show(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, out: Output) -> int:
     request = _request(target, quarantine, args, "show")
     total = quarantine.count(request, settled=args.settled)
     rows = quarantine.first(request, args.limit, settled=args.settled)
@@ -211,7 +211,7 @@ def _rules_text(rules: dict[str, int]) -> str:
 # -- requests ------------------------------------------------------------------------------------------
 
 
-def _ask(target: Target, quarantine: SetAside, args: argparse.Namespace, out: Output) -> int:
+def _ask(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, out: Output) -> int:
     _refuse_intervals(target)
     if not (args.all or args.id or args.checkpoint or args.rule):
         raise Invalid(
@@ -259,7 +259,9 @@ def _ask(target: Target, quarantine: SetAside, args: argparse.Namespace, out: Ou
     return 0
 
 
-def _ask_in_place(target: Target, quarantine: SetAside, request: Request, args: argparse.Namespace, out: Output) -> int:
+def _ask_in_place(
+    target: Target, quarantine: QuarantinedRows, request: Request, args: argparse.Namespace, out: Output
+) -> int:
     """Ask for rows to be let out where they were held back, and say by which command that is done."""
     found = in_place(target.ledger, quarantine, request)
     refuse_without_place(quarantine, found)
@@ -280,7 +282,7 @@ def _ask_in_place(target: Target, quarantine: SetAside, request: Request, args: 
     return 0
 
 
-def _backfill_command(target: Target, found: InPlace) -> str:
+def _backfill_command(target: Target, found: InPlaceRelease) -> str:
     return target.command_on_code("backfill", *found.words())
 
 
@@ -292,7 +294,7 @@ def _selection(args: argparse.Namespace) -> list[str]:
     return [*(["--all"] if args.all else []), *(word for pair in chosen for word in pair)]
 
 
-def _request(target: Target, quarantine: SetAside, args: argparse.Namespace, verb: str) -> Request:
+def _request(target: Target, quarantine: QuarantinedRows, args: argparse.Namespace, verb: str) -> Request:
     """Turn the arguments into a request that has no number yet."""
     correct = {**dict(getattr(args, "set", [])), **dict.fromkeys(getattr(args, "null", []))}
     quarantine.refuse_corrections(correct)
@@ -312,7 +314,7 @@ def _request(target: Target, quarantine: SetAside, args: argparse.Namespace, ver
     )
 
 
-def _check_rules(rules: Sequence[str], quarantine: SetAside) -> list[str]:
+def _check_rules(rules: Sequence[str], quarantine: QuarantinedRows) -> list[str]:
     broken = quarantine.broken() if rules else set()
     for rule in rules:
         if rule not in broken:
@@ -351,7 +353,7 @@ def quarantined_gates(target: Target) -> list[str]:
     return [name for name in target.ledger.store.names("quarantine") if _open(target, name) is not None]
 
 
-def require_quarantine(target: Target, gate: str) -> SetAside:
+def require_quarantine(target: Target, gate: str) -> QuarantinedRows:
     """Open a gate's quarantine; raise Rejected if it has none."""
     quarantine = _open(target, gate)
     if quarantine is None:
@@ -365,7 +367,7 @@ def require_quarantine(target: Target, gate: str) -> SetAside:
     return quarantine
 
 
-def _open(target: Target, gate: str) -> SetAside | None:
+def _open(target: Target, gate: str) -> QuarantinedRows | None:
     if "/" in gate or gate.startswith("."):
         return None
     return open_quarantine(target.ledger.home, gate, target.settings.storage_options)

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     coordinator.only_looks = True
     graph = coordinator.graph
     refuse_unknown_jobs(graph, target.settings)
-    jobs = [_job_document(graph, job, target.settings.shown_of_job(job.name)) for job in graph.jobs]
+    jobs = [_job_document(graph, job, target.settings.job_display_rows(job.name)) for job in graph.jobs]
     mode = target.settings.mode
     base = target.ledger.view().last_completed if target.ledger.begun() is not None else None
     errors = analysed(args, target, coordinator, base, out)

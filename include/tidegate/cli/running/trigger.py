@@ -77,7 +77,7 @@ def airflow_of(url: str | None, target: Target) -> Airflow:
         home = Home(target.settings.project.absolute())
         port = home.state().get("port")
         if not isinstance(port, int):
-            raise _nobody(target, f"`{program()} up` has never run here")
+            raise _never_abandon(target, f"`{program()} up` has never run here")
         return Airflow(f"http://127.0.0.1:{port}", home.password()[0])
     if not url.startswith(("http://", "https://")):
         raise Invalid(
@@ -104,7 +104,7 @@ def _dag(airflow: Airflow, target: Target, wanted: str | None) -> Dag:
     except Unavailable as error:
         if error.reason != "AIRFLOW_SILENT":
             raise
-        raise _nobody(target, error.what) from error
+        raise _never_abandon(target, error.what) from error
     found = [dag for dag in dags if wanted in (None, dag.id)]
     if len(found) == 1:
         return found[0]
@@ -119,7 +119,7 @@ def _dag(airflow: Airflow, target: Target, wanted: str | None) -> Dag:
     )
 
 
-def _nobody(target: Target, why: str) -> Rejected:
+def _never_abandon(target: Target, why: str) -> Rejected:
     return Rejected(
         f"no Airflow answers that could make a checkpoint of {target.name!r}: {why}",
         expected=f"`{program()} up` at work in {target.settings.project}, or another Airflow, named with --airflow",
@@ -138,7 +138,7 @@ def _refuse_suspended(target: Target) -> None:
     Only the DAG knows how many failures its code tolerates, so those are not counted here.
     """
     view = target.ledger.view()
-    control.refuse_for_good(target.ledger, view)
+    control.refuse_after_final_cancel(target.ledger, view)
     suspension = control.suspended(view, tolerable=sys.maxsize)
     if suspension is None:
         return

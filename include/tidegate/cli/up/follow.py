@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection
 from typing import Any
 
-from tidegate.checkpoint.control import Suspended, resume, suspended
+from tidegate.checkpoint.control import SuspensionState, resume, suspended
 from tidegate.cli.inspect.documents import checkpoint_document
 from tidegate.cli.up.airflow import Airflow, Dag, DagRun
 from tidegate.config import Settings
@@ -63,7 +63,7 @@ class Followed:
                 news.append(checkpoint_document(view, {}))
         return news
 
-    def suspended(self) -> Suspended | None:
+    def suspended(self) -> SuspensionState | None:
         """Return why its runs make no checkpoint, by the settings of its last plan; None if they do."""
         if self.ledger.identity() is None:
             return None

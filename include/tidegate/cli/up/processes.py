@@ -24,7 +24,7 @@ from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.spark.server.locks import try_lock
 from tidegate.spark.server.processes import ProcessId, identify, is_alive, kill, machine, wait_gone
 
-__all__ = ["Child", "Processes", "end_left_over", "last_error", "lock_project", "log_end", "take_over"]
+__all__ = ["Child", "Processes", "end_leftover_processes", "last_error", "lock_project", "log_end", "take_over"]
 
 _KILL_S = 10.0
 _TICK_S = 0.1
@@ -198,7 +198,7 @@ def take_over(home: Home, names: Iterable[str], server: str, port: int | None) -
     return [Child(name, leader, home.log(name)) for name, leader in found.items()] if server in found else []
 
 
-def end_left_over(home: Home, kept: Iterable[Child] = ()) -> list[str]:
+def end_leftover_processes(home: Home, kept: Iterable[Child] = ()) -> list[str]:
     """End the processes of a `tidegate up` that was killed, but for those that are kept; return the names of those that
     were ended."""
     keep = {child.id for child in kept}
@@ -271,7 +271,7 @@ def _members(leaders: list[ProcessId], home: Home) -> dict[ProcessId, int]:
     ended = {leader.pid for leader in leaders if _same_machine(leader) and identify(leader.pid) is None}
     members = {}
     for pid, session in _all_processes() if led | ended else ():
-        if session in led or (session in ended and _looks_like_ours(pid, home)):
+        if session in led or (session in ended and _is_our_process(pid, home)):
             process = identify(pid)
             if process is not None:
                 members[process] = session
@@ -295,7 +295,7 @@ def _same_machine(process: ProcessId) -> bool:
     return process.start.endswith(machine())
 
 
-def _looks_like_ours(pid: int, home: Home) -> bool:
+def _is_our_process(pid: int, home: Home) -> bool:
     """Return true if it runs our Python, as all of Airflow does, or was started with our AIRFLOW_HOME. (Airflow's
     processes overwrite the environment that the kernel shows with their title.)"""
     try:

@@ -30,7 +30,7 @@ _SILENT_S = 60.0
 """How long a healthy API server may be silent, or another healthy component give no heartbeat."""
 _QUEUED_S = 60.0
 """How long a task may be queued while there is room for it. Usually it takes a second, on a busy machine several."""
-_LONGEST_QUEUED_S = 600.0
+_MAX_QUEUED_S = 600.0
 _STEADY_S = 60.0
 """A component that was healthy and lived this long does not count as one that keeps ending."""
 _ENDS = 5
@@ -153,7 +153,7 @@ class Supervisor:
             if now - since > self._patience and running < self._room:
                 why = f"has not started {queued[id]} for {now - since:.0f} s, though it has room for it"
                 # If the restart does not help, the machine is only slow, and frequent restarts would make it worse.
-                self._patience = min(2 * self._patience, _LONGEST_QUEUED_S)
+                self._patience = min(2 * self._patience, _MAX_QUEUED_S)
                 self._has_ended(part, why)
                 return
 

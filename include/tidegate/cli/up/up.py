@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from tidegate import seams
-from tidegate.checkpoint.control import Suspended
+from tidegate.checkpoint.control import SuspensionState
 from tidegate.cli.output import Output
 from tidegate.cli.running.run import count
 from tidegate.cli.running.spark_needs import provide_spark_needs
@@ -20,7 +20,7 @@ from tidegate.cli.targets import program
 from tidegate.cli.up.airflow import Airflow, Dag, DagRun, failure_text, import_failure
 from tidegate.cli.up.follow import Followed, FollowedPipelines
 from tidegate.cli.up.home import USER, Home, free_port
-from tidegate.cli.up.processes import Child, Processes, end_left_over, lock_project, log_end, take_over
+from tidegate.cli.up.processes import Child, Processes, end_leftover_processes, lock_project, log_end, take_over
 from tidegate.cli.up.screen import Screen, screen_for
 from tidegate.cli.up.supervise import SERVER, Supervisor
 from tidegate.config import Settings, load_settings
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace, out: Output) -> int:
     home.make()
     with lock_project(home), StopSignals(out) as stop, screen_for(out) as screen:
         taken_over = take_over(home, COMPONENTS, SERVER, args.port)
-        for name in end_left_over(home, taken_over):
+        for name in end_leftover_processes(home, taken_over):
             screen.notify(f"Ended the {name} of an earlier call that was killed.")
         for child in taken_over:
             screen.notify(f"Took over the {child.name} of an earlier call that was killed.")
@@ -313,7 +313,7 @@ class Up:
             while self.pipelines.news:
                 self.screen.notify(self.pipelines.news.pop(0))
             for followed in self.pipelines.followed.values():
-                self._look_at_runs(followed, self.airflow.runs(followed.dag))
+                self._poll_runs(followed, self.airflow.runs(followed.dag))
                 if self.target_count is None and (suspension := followed.suspended()):
                     self._notify_once(_suspended(followed, suspension).what)
         except Unavailable:
@@ -323,7 +323,7 @@ class Up:
                 how = f"{child.name} has ended with exit code {child.exit_code}"
                 self._notify_once(f"{how}. The end of its log:\n{log_end(child.log)}")
 
-    def _look_at_runs(self, followed: Followed, runs: list[DagRun]) -> None:
+    def _poll_runs(self, followed: Followed, runs: list[DagRun]) -> None:
         for run in followed.failed(runs):
             why = failure_text(self.airflow, self.home, run)
             if self.target_count is not None:
@@ -393,7 +393,7 @@ class Up:
             self.screen.notify(error.what)
 
 
-def _suspended(followed: Followed, suspension: Suspended) -> Rejected:
+def _suspended(followed: Followed, suspension: SuspensionState) -> Rejected:
     name = followed.dag.pipeline
     failed = ", ".join(map(str, suspension.failed))
     cause = f"checkpoint {failed} failed" if failed else f"suspended by {suspension.by}"

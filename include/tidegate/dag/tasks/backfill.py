@@ -23,9 +23,9 @@ from tidegate.records.names import BACKFILL
 from tidegate.versions.airflow import AirflowException, AirflowSkipException
 
 if TYPE_CHECKING:
-    from tidegate.backfill import OpenLine
+    from tidegate.backfill import OpenBackfill
     from tidegate.backfill.line import Cuts
-    from tidegate.backfill.swap import SwappedIn
+    from tidegate.backfill.swap import CompletedSwap
     from tidegate.dag.tasks.task import Task
     from tidegate.lifecycle.rollback_proposal import How
     from tidegate.records.records import Act, ComparedTable
@@ -45,7 +45,7 @@ SAMPLE = 20
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RequestedBackfill:
     """What a run is to do, by its form or by a request."""
 
     name: str
@@ -77,7 +77,7 @@ class BackfillStep(Step):
             task.refuse_unknown_conf()
             return self.work(task, self._wanted(task))
 
-    def work(self, task: Task, wanted: Wanted) -> Any:
+    def work(self, task: Task, wanted: RequestedBackfill) -> Any:
         raise NotImplementedError
 
     def note(self, task: Task, error: TidegateError) -> None:
@@ -88,7 +88,7 @@ class BackfillStep(Step):
             return AirflowSkipException(f"{error.reason}: {error}")
         return super().as_airflow(error, task)
 
-    def line(self, task: Task, wanted: Wanted) -> OpenLine:
+    def line(self, task: Task, wanted: RequestedBackfill) -> OpenBackfill:
         """Open the line. Skip the task if it is over."""
         from tidegate.backfill import open_line
         from tidegate.backfill.choosing import no_backfill
@@ -99,14 +99,14 @@ class BackfillStep(Step):
             raise no_backfill(task.coordinator.ledger, wanted.name)
         return open_line(task.coordinator, record)
 
-    def skip_if_over(self, task: Task, wanted: Wanted) -> None:
+    def skip_if_over(self, task: Task, wanted: RequestedBackfill) -> None:
         discarded = task.coordinator.ledger.line_discarded(wanted.name)
         if discarded is not None:
             raise AirflowSkipException(
                 f"backfill {wanted.name} is over: it was swapped in, or discarded, by {discarded.by}. Nothing to do"
             )
 
-    def _wanted(self, task: Task) -> Wanted:
+    def _wanted(self, task: Task) -> RequestedBackfill:
         from tidegate.backfill.choosing import existing_line, no_backfill
 
         act = requested(task, ASKED_FOR)
@@ -123,7 +123,7 @@ class BackfillStep(Step):
             if existing is None:
                 raise no_backfill(task.coordinator.ledger, None)
             name = existing.name
-        return Wanted(name, origin, act, params)
+        return RequestedBackfill(name, origin, act, params)
 
 
 class CheckStep(BackfillStep):
@@ -131,7 +131,7 @@ class CheckStep(BackfillStep):
 
     ui_color = "#d6eaf8"
 
-    def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
+    def work(self, task: Task, wanted: RequestedBackfill) -> dict[str, Any]:
         from tidegate.backfill.choosing import no_backfill, origin_of, outlook
         from tidegate.backfill.line import cannot_backfill, refuse_kind
 
@@ -148,8 +148,8 @@ class CheckStep(BackfillStep):
             raise no_backfill(task.coordinator.ledger, wanted.name)
         origin = record.origin if record is not None else origin_of(task.coordinator.ledger, wanted.origin)
         cuts = record.cuts if record is not None else _cuts(wanted) or "own"
-        found = outlook(task.coordinator, origin, cuts, drops_by_hand=_drops_by_hand(wanted))
-        _tell_outlook(task, wanted.name, found, begun=record is not None)
+        found = outlook(task.coordinator, origin, cuts, drops_by_hand=_drops_manual_edits(wanted))
+        _log_outlook(task, wanted.name, found, begun=record is not None)
         if found["problems"] and record is None:
             raise cannot_backfill(task.pipeline.name, found["problems"])
         return {"backfill": wanted.name, **found}
@@ -160,7 +160,7 @@ class ReplayStep(BackfillStep):
 
     ui_color = "#fdebd0"
 
-    def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
+    def work(self, task: Task, wanted: RequestedBackfill) -> dict[str, Any]:
         from tidegate.backfill.choosing import no_backfill, origin_of
         from tidegate.backfill.line import begin
         from tidegate.dag.tasks.replaying import read_on
@@ -182,7 +182,7 @@ class ReplayStep(BackfillStep):
             by=by,
             note=str(wanted.params.get("note") or ""),
             cuts=_cuts(wanted),
-            drops_by_hand=_drops_by_hand(wanted),
+            drops_by_hand=_drops_manual_edits(wanted),
         )
         if isinstance(line.own.next_step(), Swapped):
             log.info("Backfill %s is swapped in already: there is nothing left to read", line.name)
@@ -198,7 +198,7 @@ class CompareStep(BackfillStep):
 
     ui_color = "#d5f5e3"
 
-    def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
+    def work(self, task: Task, wanted: RequestedBackfill) -> dict[str, Any]:
         from tidegate.backfill.compare import compare, differing_rows, tables_of
         from tidegate.protocol.lines import Swapped
 
@@ -208,7 +208,7 @@ class CompareStep(BackfillStep):
         _bound(line, wanted)
         differences = compare(line)
         for table, difference in differences.items():
-            _tell_difference(table, difference)
+            _log_difference(table, difference)
         for name in line.left_out():
             log.info("%s stays as it is: rows cannot be taken out there again", name)
         table = str(wanted.params.get("diff") or "")
@@ -232,7 +232,7 @@ class SwapStep(BackfillStep):
 
     ui_color = "#f9e79f"
 
-    def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
+    def work(self, task: Task, wanted: RequestedBackfill) -> dict[str, Any]:
         from tidegate.backfill import discard
         from tidegate.protocol.lines import Swapped
 
@@ -243,7 +243,7 @@ class SwapStep(BackfillStep):
                 f"{wanted.name} --swap"
             )
         line = self.line(task, wanted)
-        line.own.drops_by_hand = _drops_by_hand(wanted)
+        line.own.drops_by_hand = _drops_manual_edits(wanted)
         with self.sessions(task):  # for tables that only Spark publishes to
             swapped = self._swapped(task, line, wanted, done=isinstance(line.own.next_step(), Swapped))
         if swapped.error is not None:
@@ -262,9 +262,9 @@ class SwapStep(BackfillStep):
         discard(line, wanted.by)
         return {"backfill": line.name, "entry": swapped.id, "savepoint": swapped.savepoint}
 
-    def _swapped(self, task: Task, line: OpenLine, wanted: Wanted, *, done: bool) -> SwappedIn:
+    def _swapped(self, task: Task, line: OpenBackfill, wanted: RequestedBackfill, *, done: bool) -> CompletedSwap:
         """Let the pipeline wait while the rest is read, and swap."""
-        from tidegate.backfill import examine_swap, hold_pipeline, released_on_failure, swap
+        from tidegate.backfill import examine_swap, pause_pipeline, released_on_failure, swap
         from tidegate.dag.tasks.replaying import read_on
         from tidegate.execution.loop import POLL_S
 
@@ -276,7 +276,7 @@ class SwapStep(BackfillStep):
 
         with released_on_failure(line):
             if not done and not examine_swap(line, choices).problems:  # else `swap` refuses it, with all of them
-                hold_pipeline(line, wait, task.run)
+                pause_pipeline(line, wait, task.run)
                 read_on(self, task, line, 0.0)
             note = str(wanted.act.asked.get("note") or "") if wanted.act is not None else ""
             return swap(line, by=wanted.by, choices=choices, reason=note, wait=wait, run=task.run)
@@ -287,12 +287,12 @@ class DiscardStep(BackfillStep):
 
     ui_color = "#f5b7b1"
 
-    def work(self, task: Task, wanted: Wanted) -> dict[str, Any]:
-        from tidegate.backfill.discard import discard_by_name
+    def work(self, task: Task, wanted: RequestedBackfill) -> dict[str, Any]:
+        from tidegate.backfill.discard import discard_named
 
         if not wanted.discards:
             raise AirflowSkipException("nothing is discarded by this run")
-        swapped = discard_by_name(task.coordinator, wanted.name, wanted.by)
+        swapped = discard_named(task.coordinator, wanted.name, wanted.by)
         log.info("Backfill %s is over%s", wanted.name, f"; entry {swapped} had swapped it in before" if swapped else "")
         return {"backfill": wanted.name, "swapped": swapped}
 
@@ -305,28 +305,28 @@ def pipeline_dag(task: Task) -> str:
     return str(task.context["ti"].dag_id).removesuffix(BACKFILL)
 
 
-def _bound(line: OpenLine, wanted: Wanted) -> None:
+def _bound(line: OpenBackfill, wanted: RequestedBackfill) -> None:
     """Let the line read as the form says; for a swap all that there is."""
     from tidegate.backfill.choosing import stop_at
 
     line.own.larger = int(wanted.params.get("larger") or 1)
-    line.own.drops_by_hand = _drops_by_hand(wanted)
+    line.own.drops_by_hand = _drops_manual_edits(wanted)
     to = str(wanted.params.get("to") or "").strip()
     line.own.until = stop_at(line, to) if to and not wanted.swaps else None
 
 
-def _cuts(wanted: Wanted) -> Cuts | None:
+def _cuts(wanted: RequestedBackfill) -> Cuts | None:
     chosen = str(wanted.params.get("cuts") or "")
     return "recorded" if chosen == "recorded" else "own" if chosen == "own" else None
 
 
-def _drops_by_hand(wanted: Wanted) -> bool:
+def _drops_manual_edits(wanted: RequestedBackfill) -> bool:
     """Return whether changes by hand are to be lost: by the form, or by the request for a swap."""
     asked = wanted.act.asked if wanted.act is not None else {}
     return bool(wanted.params.get("drop_by_hand") or asked.get("drop_by_hand"))
 
 
-def _choices(wanted: Wanted) -> dict[str, How]:
+def _choices(wanted: RequestedBackfill) -> dict[str, How]:
     asked = wanted.act.asked if wanted.act is not None else {}
     choices: dict[str, How] = {}
     ways: tuple[tuple[How, str], ...] = (("keep", "keep"), ("retract", "retract"), ("discard", "discard_commits"))
@@ -347,7 +347,7 @@ def _refuse_submit(task: Task) -> None:
         )
 
 
-def _tell_outlook(task: Task, name: str, found: dict[str, Any], *, begun: bool) -> None:
+def _log_outlook(task: Task, name: str, found: dict[str, Any], *, begun: bool) -> None:
     from tidegate.backfill.choosing import approvals_text
 
     since = f"checkpoint {found['from']}" if found["from"] else "the beginning"
@@ -368,7 +368,7 @@ def _tell_outlook(task: Task, name: str, found: dict[str, Any], *, begun: bool) 
         log.warning("  not possible: %s", problem)
 
 
-def _tell_difference(table: str, difference: ComparedTable) -> None:
+def _log_difference(table: str, difference: ComparedTable) -> None:
     log.info(
         "%s: %s rows now, %s after the swap; %s are taken away, %s are brought",
         table,

@@ -22,7 +22,7 @@ from tidegate.versions.python import parse_time
 
 if TYPE_CHECKING:
     from tidegate.dag.tasks.task import Task
-    from tidegate.history.lines import LineStatus
+    from tidegate.history.lines import BackfillStatus
     from tidegate.ledger.ledger import Ledger
 
 __all__ = ["follow", "followed"]
@@ -42,7 +42,7 @@ class Follower(Protocol):
 
 def follow(step: Follower, task: Task) -> NoReturn:
     """See to it that the replay runs, and wait until it has come as far as this run's date. Then skip the task."""
-    from tidegate.history.lines import line_status
+    from tidegate.history.lines import backfill_status
 
     told = (task.context["dag_run"].conf or {}).get(CONF_BACKFILL)
     if not isinstance(told, dict) or set(told) != {"id", "from"}:
@@ -55,9 +55,9 @@ def follow(step: Follower, task: Task) -> NoReturn:
         refuse_too_early(ledger, str(told["from"]), dag_id)
         _start(dag_id, run_id, {"name": name, "from": str(told["from"]), "note": "Airflow's backfill"})
     record = ledger.line(name)
-    status = line_status(ledger, record, task.coordinator.place.options) if record is not None else None
+    status = backfill_status(ledger, record, task.coordinator.place.options) if record is not None else None
     wanted = _completed_by(task)
-    if status is not None and (status.swapped is not None or _has_come(status, wanted)):
+    if status is not None and (status.swapped is not None or _has_caught_up(status, wanted)):
         raise task.skip(
             f"backfill {name} has read all that the pipeline had completed by then. It goes on to now, whatever the"
             f" last date was. To look at it, and to swap it in: the page Checkpoints of DAG {step.dag_id}, or `tidegate"
@@ -108,7 +108,7 @@ def followed(task: Task) -> AirflowException:
     return AirflowFailException(f"task {TRIGGER} is {state}" + (f": {why}" if why else ""))
 
 
-def _has_come(status: LineStatus, wanted: int) -> bool:
+def _has_caught_up(status: BackfillStatus, wanted: int) -> bool:
     return status.head is not None and status.head > status.record.origin and status.reached >= wanted
 
 

@@ -134,7 +134,7 @@ class GateOperator(Step):
                 pipeline=self.pipeline.name,
                 ids=[entry.id],
                 gate=self.gate,
-                look_again=_look_again(verdict),
+                look_again=_poll_again(verdict),
                 question=str(task.context["ti"].id) if look else "",
             ),
             method_name="answered",
@@ -161,7 +161,7 @@ class GateOperator(Step):
             log.warning("This answer came too late: %s", late.what)
 
 
-def _look_again(verdict: Verdict) -> float:
+def _poll_again(verdict: Verdict) -> float:
     """Until the time limit may have passed."""
     limit = verdict.hold.limit_s if verdict.hold is not None else None
     return 3600.0 if limit is None else min(limit + 1.0, 3600.0)

@@ -26,7 +26,7 @@ from tidegate.dag.tasks.following import follow, followed
 from tidegate.dag.tasks.task import Cancelled, Task, end_anyway
 from tidegate.errors import Corrupt, Fenced, Rejected, TidegateError, Unavailable, trace_without_values
 from tidegate.execution.deadline import DeadlinePassed, cancel_in_time, job_deadline, job_is_late, opened
-from tidegate.execution.job.readiness import PASSED_BY
+from tidegate.execution.job.readiness import OVERTAKEN
 from tidegate.records.records import Ack, Plan
 from tidegate.versions.airflow import AirflowException, AirflowFailException, AirflowSkipException
 
@@ -61,7 +61,7 @@ WAITING = frozenset(
 )
 """Why a task waits: others are at work, a pause is on, or a person is to say something."""
 
-DECLINED = frozenset({"SUSPENDED", "STOPPED", "FINISHED", "RETIRED", PASSED_BY})
+DECLINED = frozenset({"SUSPENDED", "STOPPED", "FINISHED", "RETIRED", OVERTAKEN})
 """Why a run makes no checkpoint, or a checkpoint does not wait for a job, which is no failure."""
 
 
@@ -166,7 +166,7 @@ class Step(BaseOperator):
         """The run's checkpoint, planned now if it has none; or wait until one is allowed."""
         from tidegate.checkpoint.control import lift_abandoned
         from tidegate.coordinator import AlreadyCovered
-        from tidegate.execution.finish import tell_said
+        from tidegate.execution.finish import notify_requested_suspension
 
         task.end_unattended()
         if task.follows:
@@ -190,7 +190,7 @@ class Step(BaseOperator):
                 tolerable = task.coordinator.settings.tolerable_failed_checkpoints
                 if lift_abandoned(task.coordinator.ledger, tolerable, task.give_up):
                     return self.triggered(task)
-                tell_said(task.coordinator)
+                notify_requested_suspension(task.coordinator)
             others = [e.id for e in task.coordinator.ledger.view().still_open() if e.plan.run != task.run]
             self.wait(task, error, others if error.reason == "CHECKPOINT_IN_PROGRESS" else [])
         if isinstance(triggered, AlreadyCovered):
@@ -236,7 +236,7 @@ class TriggerOperator(Step):
         """Small references only: data never goes through Airflow."""
         with self.at_work(context) as task:
             task.refuse_unknown_conf()
-            run_params.refuse_taken(task)
+            run_params.refuse_taken_savepoint(task)
             if note := context["params"].get("note"):
                 log.info("Note: %s", note)
             with self.sessions(task):
@@ -246,7 +246,7 @@ class TriggerOperator(Step):
             triggered = self.triggered(task)
             plan = triggered.plan
             done = triggered.adopted and task.coordinator.ledger.published(plan.id) is not None
-            _tell_plan(plan, triggered.adopted, done)
+            _log_plan(plan, triggered.adopted, done)
             return {"checkpoint": plan.id, "done": done}
 
 
@@ -343,7 +343,7 @@ class CompleteOperator(Step):
             if task.follows:  # a run of then that Airflow has cleared for it has a checkpoint, which nothing is done to
                 raise followed(task)
             id = task.last()
-            if id is None or _made_before(task, id):
+            if id is None or _is_from_before_clear(task, id):
                 raise _nothing_planned(task)
             finished = self._finish(task, id)
             outcome = finished.outcome
@@ -391,7 +391,7 @@ class CompleteOperator(Step):
             ) from error
 
     def _completed(self, task: Task, id: int) -> dict[str, Any]:
-        run_params.keep_word(task, id)
+        run_params.carry_out_requests(task, id)
         came_late = (task.pulled(TRIGGER, "return_value") or {}).get("done", False)
         if came_late:
             raise AirflowSkipException(f"checkpoint {id} was completed and published before: nothing to do")
@@ -409,11 +409,11 @@ def _nothing() -> None:
 
 def _suspend(task: Task, error: Corrupt) -> None:
     """Suspend the pipeline after damage: it needs a person, and until then no run makes it worse."""
-    from tidegate.execution.finish import tell_said
+    from tidegate.execution.finish import notify_requested_suspension
 
     with contextlib.suppress(TidegateError):
         task.coordinator.suspend(task.run, str(error))
-        tell_said(task.coordinator)
+        notify_requested_suspension(task.coordinator)
 
 
 def _patience(task: Task, error: Rejected) -> float:
@@ -423,7 +423,7 @@ def _patience(task: Task, error: Rejected) -> float:
     return 30.0 if error.reason in ("TOO_MANY_UNPUBLISHED", "ROLLBACK_UNPUBLISHED") else 60.0
 
 
-def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:
+def _log_plan(plan: Plan, adopted: bool, done: bool) -> None:
     state = "was completed before: nothing to do" if done else "is this run's already" if adopted else "is planned"
     ends = ", the last one: event time comes to its end" if plan.drain is not None else ""
     if plan.draining is not None:
@@ -433,7 +433,7 @@ def _tell_plan(plan: Plan, adopted: bool, done: bool) -> None:
         log.info("  %s: %s", name, part.summary or ("nothing new" if part.empty else "new input"))
 
 
-def _made_before(task: Task, id: int) -> bool:
+def _is_from_before_clear(task: Task, id: int) -> bool:
     """Return whether the run's checkpoint is from before it was cleared, and `trigger` has planned none since."""
     if task.states().get(TRIGGER) not in ("skipped", "failed", "upstream_failed"):
         return False
@@ -445,12 +445,12 @@ def _made_before(task: Task, id: int) -> bool:
 
 def _nothing_planned(task: Task) -> Exception:
     """The run has made no checkpoint: either it was not to have one, or `trigger` failed."""
-    from tidegate.execution.finish import nothing_planned
+    from tidegate.execution.finish import record_failed_plan
 
     why = task.pulled(TRIGGER, "failure")
     state = task.states().get(TRIGGER, "gone")
     if state != "skipped":
-        nothing_planned(task.coordinator, task.run)
+        record_failed_plan(task.coordinator, task.run)
         task.measure()
     told = f"this run has made no checkpoint, because task {TRIGGER} is {state}" + (f": {why}" if why else "")
     return AirflowSkipException(told) if state == "skipped" else AirflowFailException(told)

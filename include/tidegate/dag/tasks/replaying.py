@@ -13,7 +13,7 @@ from tidegate.records.names import part_of_run
 from tidegate.spark.session import reused_session
 
 if TYPE_CHECKING:
-    from tidegate.backfill import OpenLine
+    from tidegate.backfill import OpenBackfill
     from tidegate.coordinator import Outcome
     from tidegate.dag.tasks.operators import Step
     from tidegate.dag.tasks.task import Task
@@ -25,7 +25,7 @@ __all__ = ["LogObserver", "read_on"]
 log = logging.getLogger(__name__)
 
 
-def read_on(step: Step, task: Task, line: OpenLine, pause_s: float) -> int:
+def read_on(step: Step, task: Task, line: OpenBackfill, pause_s: float) -> int:
     """Replay until the line has caught up. Return the number of checkpoints that this took."""
     _end_abandoned(task, line)
     schedule = Schedule(
@@ -42,7 +42,7 @@ def read_on(step: Step, task: Task, line: OpenLine, pause_s: float) -> int:
     return sum(outcome.state == "completed" for outcome in outcomes)
 
 
-def _end_abandoned(task: Task, line: OpenLine) -> None:
+def _end_abandoned(task: Task, line: OpenBackfill) -> None:
     """End checkpoints of the line whose run is over, and those of this run: an earlier try of this task made them."""
     own = part_of_run(task.run, "")[:-1]
     for entry in line.own.ledger.view().still_open():

@@ -24,7 +24,7 @@ from tidegate.errors import Invalid, Unavailable
 from tidegate.records.place import Place, is_url, store_of
 from tidegate.stores import bucket_client, delete_objects, refusal_of
 
-__all__ = ["Location", "create_path", "file_system", "locate", "open_path", "shown_path", "told", "unavailable"]
+__all__ = ["Location", "create_path", "file_system", "locate", "open_path", "redact_path", "told", "unavailable"]
 
 _SYNCS = 8
 _PART_BYTES = 8 << 20
@@ -212,7 +212,7 @@ def locate(place: Place, path: str) -> Location:
     return Location(url, place.options)
 
 
-def shown_path(path: str) -> str:
+def redact_path(path: str) -> str:
     """Return a path as everybody may read it: partition columns without their values, which are values of rows. The
     file's own name tells which one it is."""
     return _PARTITION.sub(r"\1…", path)
@@ -220,7 +220,7 @@ def shown_path(path: str) -> str:
 
 def unavailable(location: str, error: BaseException) -> Unavailable:
     """Return the error for a failed storage operation: it names the path and the reason, never the options used."""
-    location, why = shown_path(location), told(error)
+    location, why = redact_path(location), told(error)
     if refusal := refusal_of(why):
         return Unavailable(f"The store {refusal.what} for {location}: {why}", help=refusal.help, reason="STORAGE")
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -234,7 +234,7 @@ def unavailable(location: str, error: BaseException) -> Unavailable:
 def told(error: BaseException) -> str:
     """Return an engine's error in one line: delta-rs draws trees in colour, and shows stack traces."""
     text = _COLOUR.sub("", str(error)).split("\n   0: ")[0]
-    return shown_path(" ".join(text.replace("↳", ":").split()))[:_TOLD]
+    return redact_path(" ".join(text.replace("↳", ":").split()))[:_TOLD]
 
 
 def _link_new(path: Path, data: bytes) -> bool:

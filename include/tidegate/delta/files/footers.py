@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from tidegate.delta.files.access import Location, shown_path, told, unavailable
+from tidegate.delta.files.access import Location, redact_path, told, unavailable
 from tidegate.delta.files.partitions import partition_values
 from tidegate.delta.files.stats import file_stats
 from tidegate.errors import Corrupt, Unavailable
@@ -189,14 +189,14 @@ def missing_files(location: Location, files: Iterable[StagedFile]) -> list[str]:
         return location.size(file.path) != file.size
 
     if location.is_local:
-        return [shown_path(file.path) for file in wanted if is_missing(file)]
+        return [redact_path(file.path) for file in wanted if is_missing(file)]
     folders = Counter(filter(None, map(_attempt_folder, wanted)))
     with ThreadPoolExecutor(_REQUESTS) as pool:
         listings = pool.map(location.walk, [folder for folder, count in folders.items() if count > 1])
         listed = {found for listing in listings for found in listing}
         unlisted = [file for file in wanted if (file.path, file.size) not in listed]  # a listing may lag
         looked_at = zip(unlisted, pool.map(is_missing, unlisted), strict=True)
-        return [shown_path(file.path) for file, missing in looked_at if missing]
+        return [redact_path(file.path) for file, missing in looked_at if missing]
 
 
 def _attempt_folder(file: StagedFile) -> str:
@@ -243,7 +243,7 @@ def open_parquet(location: Location, path: str, coded: Sequence[str] = ()) -> It
             yield file
     except (pa.ArrowException, FileNotFoundError) as error:
         raise Corrupt(
-            f"{shown_path(location.full(path))} is not a readable Parquet file: {told(error)}",
+            f"{redact_path(location.full(path))} is not a readable Parquet file: {told(error)}",
             expected="the file exactly as it was written",
             help="a VACUUM removed it, or the disk damaged it: restore it, or roll back to an older checkpoint",
             reason="BAD_PARQUET",

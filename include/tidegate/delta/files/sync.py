@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from tidegate import seams
 from tidegate.delta.files.access import Location
 
-__all__ = ["Syncing", "seconds_beside"]
+__all__ = ["Syncing", "overlapping_seconds"]
 
 
 class Syncing:
@@ -48,7 +48,7 @@ class Syncing:
         wait(self._begun)
 
 
-def seconds_beside(several: Sequence[Syncing]) -> float:
+def overlapping_seconds(several: Sequence[Syncing]) -> float:
     """Return the time from the start of the first to the end of the last of them."""
     spans = [sync.span for sync in several if sync.span is not None]
     return max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else 0.0

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.delta.files.footers import StagedFile
 from tidegate.delta.files.stats import decimal_text, float_text
-from tidegate.delta.log.files import MOST_LISTED, DataFile
+from tidegate.delta.log.files import MAX_LISTED_FILES, DataFile
 from tidegate.records.records import Json
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def data_files(snapshot: Snapshot) -> Mapping[str, DataFile]:
         return snapshot.listed[0]
     files = (DataFile(each.path, each.size, each.partition_texts(), rows=each.rows) for each in live_files(snapshot))
     listed = {file.path: file for file in files}
-    if len(listed) <= MOST_LISTED:
+    if len(listed) <= MAX_LISTED_FILES:
         snapshot.listed.append(listed)
     return listed
 

@@ -33,7 +33,7 @@ from tidegate.delta.log.files import (
 )
 from tidegate.errors import Corrupt, TidegateError
 
-__all__ = ["checkpoint_if_due", "do_without_torn", "put_aside", "sync_checkpoint", "torn_checkpoints"]
+__all__ = ["checkpoint_if_due", "do_without_torn", "find_torn_files", "sync_checkpoint", "torn_checkpoints"]
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ def do_without_torn(location: Location) -> bool:
     return True
 
 
-def put_aside(location: Location) -> list[str]:
+def find_torn_files(location: Location) -> list[str]:
     """Return the files of torn checkpoints that were put aside since the last checkpoint was made."""
     if not location.is_local or not location.local(LOG).is_dir():
         return []
@@ -143,7 +143,7 @@ def _make(location: Location, version: int, before: int) -> None:
     for file in os.listdir(folder):
         if (match := _UNFINISHED.fullmatch(file)) and int(match[1]) < version:
             (folder / file).unlink(missing_ok=True)  # its writer died
-    for path in put_aside(location):
+    for path in find_torn_files(location):
         location.local(path).unlink(missing_ok=True)  # this checkpoint takes their place
 
 

@@ -295,7 +295,7 @@ def find_commit(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
     low, high, committed = -1, snapshot.version + 1, None
     middle = max(snapshot.version - (last - id), low + 1)
     while high - low > 1:
-        version, mark = _last_own(snapshot, app_id, low, middle)
+        version, mark = _find_last_commit(snapshot, app_id, low, middle)
         published = mark.transactions[app_id] if mark is not None else None
         if published is not None and published > id:
             high = version
@@ -310,7 +310,7 @@ def find_commit(snapshot: Snapshot, app_id: str, id: int) -> Committed | None:
     return committed if commit is not None and commit.sha == committed.log_hash else None
 
 
-def _last_own(snapshot: Snapshot, app_id: str, low: int, high: int) -> tuple[int, CommitMark | None]:
+def _find_last_commit(snapshot: Snapshot, app_id: str, low: int, high: int) -> tuple[int, CommitMark | None]:
     """Return the last commit after `low`, up to `high`, that `app_id` made.
 
     None: there is none, or commit files on the way back to it are cleaned up, and so are all before them.

@@ -22,7 +22,7 @@ from tidegate.records.records import Json
 
 __all__ = [
     "LOG",
-    "MOST_LISTED",
+    "MAX_LISTED_FILES",
     "Commit",
     "CommitMark",
     "DataFile",
@@ -69,7 +69,7 @@ class LogFile:
         return self.name == f"{self.version:020d}.checkpoint.parquet"
 
 
-MOST_LISTED = 1000
+MAX_LISTED_FILES = 1000
 """Which files a table has is remembered up to this number."""
 
 

@@ -16,7 +16,7 @@ from tidegate.delta.log.catalog import CATALOG_TABLE
 from tidegate.delta.log.checkpoints import do_without_torn, torn_checkpoints
 from tidegate.delta.log.files import (
     LOG,
-    MOST_LISTED,
+    MAX_LISTED_FILES,
     Commit,
     CommitMark,
     DataFile,
@@ -36,7 +36,7 @@ from tidegate.records.records import Json, SeenTable
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-__all__ = ["Protocol", "Snapshot", "advance", "believe", "find", "handle", "open_table", "recall", "reopen", "seen"]
+__all__ = ["Protocol", "Snapshot", "advance", "find", "handle", "open_table", "recall", "reopen", "seen", "trust_hint"]
 
 
 def find(location: Location, version: int | None) -> DeltaTable | None:
@@ -182,7 +182,7 @@ def _files_after(files: Mapping[str, DataFile], commit: Commit) -> Mapping[str, 
     removed = {unquote(action["path"]) for action in commit.actions_of("remove")}
     added = [replace(DataFile.of(action), path=unquote(action["path"])) for action in commit.actions_of("add")]
     after = {path: file for path, file in files.items() if path not in removed} | {file.path: file for file in added}
-    return None if len(after) > MOST_LISTED or any(file.has_deletions for file in added) else after
+    return None if len(after) > MAX_LISTED_FILES or any(file.has_deletions for file in added) else after
 
 
 def seen(location: Location) -> SeenTable | None:
@@ -207,7 +207,7 @@ def seen(location: Location) -> SeenTable | None:
     )
 
 
-def believe(location: Location, table: SeenTable) -> None:
+def trust_hint(location: Location, table: SeenTable) -> None:
     """Remember a table as another process has seen it, unless this one has seen it itself."""
     snapshot = Snapshot(
         location=location,

@@ -18,14 +18,14 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Invalid, TidegateError
 from tidegate.execution.job.exchange import BaseMemory
-from tidegate.execution.job.stages import rows_behind
+from tidegate.execution.job.stages import rows_after_gate
 from tidegate.execution.job.watermarks import EventTimes
 from tidegate.gates.base import POLICIES, BrokenRule, GateContext, Judgement, exact_share, memory_key
 from tidegate.gates.quarantine.columns import CHECKPOINT, OWN_PREFIX
-from tidegate.gates.quarantine.returning import ReleasedInPlace, ReleasedRows, TakesUntil
+from tidegate.gates.quarantine.returning import LateLimit, ReleasedInPlace, ReleasedRows
 from tidegate.gates.quarantine.table import IN_PLACE, REPEATED, QuarantineSink, quarantine_name
 from tidegate.pipeline.graph.graph import Graph, SinkNode
-from tidegate.pipeline.graph.late_behind import late_behind
+from tidegate.pipeline.graph.late_behind import find_late_sensitive_operators
 from tidegate.pipeline.graph.nodes import GateNode
 from tidegate.records import typed
 from tidegate.records.records import Json, LateBehind, Plan, RecordedRule, Request, Verdict
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-__all__ = ["GateRunner", "refuse_own_columns", "returning", "warm_gates"]
+__all__ = ["GateRunner", "refuse_reserved_columns", "returning", "warm_gates"]
 
 
 def returning(
@@ -50,7 +50,7 @@ def returning(
     sink: QuarantineSink,
     spark: SparkSession,
     fields: Sequence[StructField] = (),
-    takers: Sequence[TakesUntil] = (),
+    takers: Sequence[LateLimit] = (),
 ) -> ReleasedRows | None:
     """Return the rows that the plan releases from a quarantine of this name; None: it lets out others, in place.
 
@@ -71,7 +71,7 @@ def returning(
     live = sink.source(repeated["home"])
     live.verify(repeated["table"], context)
     asked = sink.returning(live.read(spark, repeated["table"], context), requests, plan.id)
-    return sink.returning_again(rows, asked, repeated["since"], fields, takers)
+    return sink.select_released_again(rows, asked, repeated["since"], fields, takers)
 
 
 def _read_rows_to_let_out(
@@ -168,7 +168,7 @@ class GateRunner:
         table: the only one who takes them. They may be staged for it before they are judged (`ahead`).
         """
         if stage.gate.quarantines:
-            refuse_own_columns(stage, frame.columns)
+            refuse_reserved_columns(stage, frame.columns)
         warming = any(thread.is_alive() for thread in _warming)
         if warming or not stage.gate.persists:
             frame = materialize(frame)
@@ -179,10 +179,10 @@ class GateRunner:
         judgement = stage.gate.judge(frame, self._context(stage, table))
         self.persisted += judgement.persisted
         if judgement.ahead is not None:
-            return self._pass_ahead(stage, judgement, judgement.ahead)
+            return self._judge_prestaged(stage, judgement, judgement.ahead)
         frame = judgement.frame if judgement.frame is not None else frame
         chosen = self.plan.quarantine_all and stage.gate.quarantines and _outcome(judgement.broken) == "hold"
-        judgement = _all_aside(judgement, frame) if chosen else judgement
+        judgement = _quarantine_all(judgement, frame) if chosen else judgement
         good, bad = judgement.split or (frame, None)
         released = self._back(stage, frame)
         in_place = self._in_place(stage, bad, frame) if bad is not None else None
@@ -199,13 +199,15 @@ class GateRunner:
             good = rows.joined(good) if rows is not None else good
         return good
 
-    def _pass_ahead(self, stage: GateNode, judgement: Judgement, ahead: PrestagedRows) -> DataFrame:
+    def _judge_prestaged(self, stage: GateNode, judgement: Judgement, ahead: PrestagedRows) -> DataFrame:
         """Return the rows that pass of staged rows: the bad ones are removed from the files, which then hold those that
         pass."""
         for name, sink in stage.quarantine.items() if judgement.apart is not None else ():
             schema = msgspec.json.decode(ahead.frame.schema.json())
             context = self.coordinator.context(name)
-            self.staged[name] = sink.prepare_apart(judgement.apart or (), schema, stage.input, context, self.staging)
+            self.staged[name] = sink.prepare_in_process(
+                judgement.apart or (), schema, stage.input, context, self.staging
+            )
         self.verdicts[stage.name] = self._verdict(stage, judgement, None, None, chosen=False)
         self._remember(stage, judgement.memory)
         seams.fault("S5.gate.after")
@@ -225,12 +227,12 @@ class GateRunner:
             return None
         if table is not None:
             context = self.coordinator.context(table.name)
-            return self._looked_through(stage, partial(table.sink.ahead, context=context, staging=self.staging))
+            return self._capturing_event_time(stage, partial(table.sink.ahead, context=context, staging=self.staging))
         for name, sink in stage.quarantine.items() if self.staging.interval is None else ():
-            return self._looked_through(stage, partial(self._stage_judged, sink, self.coordinator.context(name)))
+            return self._capturing_event_time(stage, partial(self._stage_judged, sink, self.coordinator.context(name)))
         return None
 
-    def _looked_through(
+    def _capturing_event_time(
         self, stage: GateNode, staging: Callable[..., PrestagedRows | None]
     ) -> Callable[..., PrestagedRows | None]:
         """Let the rows be staged as `staging` does. If they are all that a source has, find its highest event time:
@@ -240,12 +242,12 @@ class GateRunner:
             rows = staging(*args, **kwargs)
             if rows is not None and self.event_times.needs_rows(stage.input):
                 with contextlib.suppress(Exception):  # else a query finds it, or tells what is wrong
-                    self._look_through(stage.input, rows)
+                    self._capture_event_time(stage.input, rows)
             return rows
 
         return staged
 
-    def _look_through(self, source: str, rows: PrestagedRows) -> None:
+    def _capture_event_time(self, source: str, rows: PrestagedRows) -> None:
         column = self.coordinator.graph.sources[source].event_time
         if column is not None and rows.has_time(column):
             self.event_times.found(source, rows.highest(column), rows.rows)
@@ -304,12 +306,12 @@ class GateRunner:
             return in_place
         return None
 
-    def _takers(self, stage: GateNode) -> list[TakesUntil]:
+    def _takers(self, stage: GateNode) -> list[LateLimit]:
         return [self._takes_until(stage, each) for each in self._behind(stage)]
 
-    def _takes_until(self, stage: GateNode, behind: LateBehind) -> TakesUntil:
-        there = partial(rows_behind, self.coordinator.graph, stage.name, behind.stream) if behind.stages else None
-        return TakesUntil(behind, self.event_times.at_base(behind.operator), there)
+    def _takes_until(self, stage: GateNode, behind: LateBehind) -> LateLimit:
+        there = partial(rows_after_gate, self.coordinator.graph, stage.name, behind.stream) if behind.stages else None
+        return LateLimit(behind, self.event_times.watermark_at_base(behind.operator), there)
 
     def _released_from(self, stage: GateNode) -> dict[str, QuarantineSink]:
         """Return a gate's quarantine, if the plan releases or discards rows of it."""
@@ -318,7 +320,7 @@ class GateRunner:
 
     def _behind(self, stage: GateNode) -> list[LateBehind]:
         """Return the operators behind a gate that take no late rows, if it sets rows aside that may be released."""
-        return late_behind(self.coordinator.graph, stage.name) if stage.quarantine else []
+        return find_late_sensitive_operators(self.coordinator.graph, stage.name) if stage.quarantine else []
 
     def _set_aside(
         self,
@@ -426,7 +428,7 @@ def _hash_of(judgement: Judgement, frame: DataFrame) -> str:
     return ""
 
 
-def _all_aside(judgement: Judgement, frame: DataFrame) -> Judgement:
+def _quarantine_all(judgement: Judgement, frame: DataFrame) -> Judgement:
     """Set all rows aside: bad ones, and the others, because nobody can say why they are held."""
     from pyspark.sql import functions as f
 
@@ -439,7 +441,7 @@ def _all_aside(judgement: Judgement, frame: DataFrame) -> Judgement:
     )
 
 
-def refuse_own_columns(stage: GateNode, columns: Sequence[str]) -> None:
+def refuse_reserved_columns(stage: GateNode, columns: Sequence[str]) -> None:
     """Raise Invalid if the input has columns called like those that quarantine, or the gate as it judges, adds."""
     clashing = sorted(name for name in columns if name.casefold().startswith(OWN_PREFIX))
     if clashing:

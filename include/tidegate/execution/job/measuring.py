@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tidegate import seams
-from tidegate.delta import Syncing, seconds_beside
+from tidegate.delta import Syncing, overlapping_seconds
 from tidegate.execution.job.exchange import Exchange
 from tidegate.execution.job.operators import OperatorRunner
 from tidegate.pipeline.graph.graph import Job
@@ -98,7 +98,7 @@ class JobMeter:
             between=spark.get(None),
             aligned_s=exchange.aligned_s,
             sync_s=round(seams.monotonic() - self._began - waited, 3),
-            async_s=round(seconds_beside(beside), 3),
+            async_s=round(overlapping_seconds(beside), 3),
             taken=self._told(operating, verdicts),
             received=exchange.received,
             sent=exchange.amounts,

@@ -33,7 +33,7 @@ from tidegate.spark.storage.writing import write_files
 from tidegate.state.columns import DELETED
 from tidegate.state.computing import Computing
 from tidegate.state.keyed import KeyedState, StateFolder, TemporaryState
-from tidegate.state.lateness import Over, without_over
+from tidegate.state.lateness import Over, without_expired_files
 from tidegate.state.record import DEFAULT_GROUPS, RowTtl, StateTable, Ttl
 from tidegate.state.table import StateSink, expired_name, state_sink_name
 from tidegate.versions.python import parse_time
@@ -110,7 +110,7 @@ class OperatorRunner:
         come before all others."""
         frames = [streams[name] for name in stage.inputs]
         context = self.context(stage, streams, spark, waits=waits)
-        context = dataclasses.replace(context, history=history and stage.operator.takes_in_order)
+        context = dataclasses.replace(context, history=history and stage.operator.needs_event_time_order)
         if stage.operator.implied:
             context = dataclasses.replace(context, upstream=UpstreamRows(self, stage, streams))
         results = analysed(lambda: stage.operator.run(frames, context), frames[0], context)
@@ -216,7 +216,7 @@ class OperatorRunner:
             if ttl is not None and ttl.limit_after is not None:
                 self.expired.setdefault(expired_name(stage.name), {})[part] = ttl.limit_after
             if base is not None and over is not None:
-                base = without_over(base, over)
+                base = without_expired_files(base, over)
             groups = base.groups if base else int(self.plan.config.get("max_parallelism", DEFAULT_GROUPS))
             to = StateFolder(sink.location(context), self.staging.folder(context), self.plan.id)
             title = f"{stage.operator.kind} {stage.name!r}"

@@ -17,9 +17,17 @@ from tidegate.protocol.rules import unfinished
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Handle, InFlight, Overtaken, Plan
 
-__all__ = ["PASSED_BY", "JobNotReady", "check_readiness", "looks_ahead", "not_ready", "passed_by", "yet_to_take"]
+__all__ = [
+    "OVERTAKEN",
+    "JobNotReady",
+    "check_readiness",
+    "early_input_reader",
+    "not_ready",
+    "passed_by",
+    "untaken_input",
+]
 
-PASSED_BY = "PASSED_BY"
+OVERTAKEN = "PASSED_BY"
 """The reason for skipping a job: the checkpoint does not wait for it."""
 
 
@@ -37,7 +45,7 @@ def check_readiness(
     below: Sequence[Entry],
     job: Job,
     at_work: Callable[[Plan, str], bool],
-) -> rules.Stop | rules.DoneAlready | rules.PassedBy | rules.Wait | rules.RunJob:
+) -> rules.Stop | rules.DoneAlready | rules.SkipJob | rules.Wait | rules.RunJob:
     """Return the protocol's answer, given what only the outside knows: who is at work, and what time it is."""
     line = [candidate for candidate in (entry, base, *below) if candidate is not None]
     if entry is None or not job.after or not allows_overtaking(line):
@@ -54,7 +62,7 @@ def check_readiness(
     return rules.on_job(entry, base, job.name, job.after, below, abandoned, time_up=time_up, beyond=further)
 
 
-def yet_to_take(entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job) -> list[InFlight]:
+def untaken_input(entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job) -> list[InFlight]:
     """Return the input that the job takes in the entry, in order: of this checkpoint, and of those that passed the
     job."""
     line = [entry, *([base] if base is not None else ()), *below]
@@ -64,7 +72,7 @@ def yet_to_take(entry: Entry, base: Entry | None, below: Sequence[Entry], job: J
     return [InFlight(job=maker, ack=acked.handle, channels=acked.ack.channels) for maker, acked in upstream]
 
 
-def looks_ahead(
+def early_input_reader(
     coordinator: Coordinator, entry: Entry, base: Entry | None, below: Sequence[Entry], job: Job, prev: Handle | None
 ) -> Callable[[], InputSelection] | None:
     """At least once: return the input that is available now. None: only that of its own checkpoint."""
@@ -95,7 +103,7 @@ def not_ready(coordinator: Coordinator, entry: Entry, answer: rules.Wait, what: 
     return error
 
 
-def passed_by(coordinator: Coordinator, answer: rules.PassedBy, job: Job) -> Rejected:
+def passed_by(coordinator: Coordinator, answer: rules.SkipJob, job: Job) -> Rejected:
     """Record in the ledger that the checkpoint does not wait for the job; return why it is skipped."""
     coordinator.ledger.create_overtaken(
         Overtaken(**stamp(seams.new_id()), id=answer.id, job=job.name, busy_with=answer.busy_with)
@@ -105,5 +113,5 @@ def passed_by(coordinator: Coordinator, answer: rules.PassedBy, job: Job) -> Rej
         f"checkpoint {answer.id} does not wait for job {job.name!r}, which is still busy with {busy}",
         expected="jobs that are done before the next checkpoint, or a checkpoint that goes past them (`unaligned`)",
         help="nothing to do: what it has not taken is in flight, and it takes all of that in one go when it is free",
-        reason=PASSED_BY,
+        reason=OVERTAKEN,
     )

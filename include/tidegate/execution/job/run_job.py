@@ -28,10 +28,10 @@ from tidegate.checkpoint.manifests import all_below
 from tidegate.checkpoint.publishing.publish import refuse_damaged
 from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
-from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_by
+from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.execution.analysis import analyse, declaration_error
 from tidegate.execution.at_once import all_at_once
-from tidegate.execution.by_hand import ByHand, no_rows_of
+from tidegate.execution.by_hand import ManualEdit, no_rows_of
 from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
 from tidegate.execution.job.direct_write import DirectWriter
@@ -69,7 +69,7 @@ from tidegate.spark.storage.same_disk import on_one_machine, refuse_other_disks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ask_job", "change_by_hand", "run_job"]
+__all__ = ["ask_job", "run_job", "run_manual_edit"]
 
 
 log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def run_job(
     Fenced: this work no longer counts. Invalid: the input or the code is at fault. Unavailable: try again.
     Rejected: it is not its turn; or it is busy with an earlier checkpoint, and this one does not wait (PASSED_BY).
     """
-    with _changed_code_told(coordinator, id):
+    with _reporting_changed_code(coordinator, id):
         return _run_job(Attempt(coordinator, id, job_name, step, at_work), spark)
 
 
@@ -119,7 +119,7 @@ def _run_job(attempt: Attempt, spark: SparkSession) -> Ack:
         raise cause from error
 
 
-def change_by_hand(coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, by_hand: ByHand) -> Ack:
+def run_manual_edit(coordinator: Coordinator, id: int, job_name: str, spark: SparkSession, by_hand: ManualEdit) -> Ack:
     """Do the job of a checkpoint that changes an operator's state by hand."""
     attempt = Attempt(coordinator, id, job_name, lambda _: None, by_hand=by_hand)
     ack, prev = attempt.ask()
@@ -132,12 +132,12 @@ def change_by_hand(coordinator: Coordinator, id: int, job_name: str, spark: Spar
 def ask_job(coordinator: Coordinator, id: int, job_name: str, at_work: AtWork = _as_its_process) -> Ack | None:
     """Return the job's ack, if it is done already: called before a Spark session is opened. Raises what `run_job`
     would."""
-    with _changed_code_told(coordinator, id):
+    with _reporting_changed_code(coordinator, id):
         return Attempt(coordinator, id, job_name, lambda _: None, at_work).ask()[0]
 
 
 @contextlib.contextmanager
-def _changed_code_told(coordinator: Coordinator, id: int) -> Iterator[None]:
+def _reporting_changed_code(coordinator: Coordinator, id: int) -> Iterator[None]:
     """Raise CODE_CHANGED for an unforeseen error in a checkpoint that other code has planned: no attempt with this code
     can finish what the other code has begun. So the checkpoint is aborted, and the next one takes its input with this
     code."""
@@ -156,7 +156,7 @@ def _changed_code_told(coordinator: Coordinator, id: int) -> Iterator[None]:
             help="nothing is lost: the checkpoint is aborted, and the next one takes its input with today's code; if "
             "that fails, too, correct the code",
             reason="CODE_CHANGED",
-            quoted=quoted_by(error),
+            quoted=quoted_text(error),
         ) from error
 
 
@@ -170,7 +170,7 @@ class Attempt:
         job_name: str,
         step: Step,
         at_work: AtWork = _as_its_process,
-        by_hand: ByHand | None = None,
+        by_hand: ManualEdit | None = None,
     ) -> None:
         self.coordinator = coordinator
         self.graph: Graph = coordinator.graph
@@ -198,10 +198,10 @@ class Attempt:
         if isinstance(answer, rules.Stop):
             raise self._fenced(answer.why)
         assert entry is not None
-        if isinstance(answer, rules.PassedBy):
+        if isinstance(answer, rules.SkipJob):
             raise readiness.passed_by(self.coordinator, answer, self.job)
         if isinstance(answer, rules.Wait):
-            raise self._not_yet(answer, entry)
+            raise self._not_ready_error(answer, entry)
         self.plan = entry.plan
         interval = entry.interval if self.plan.by_interval else None
         on_open_base = base is not None and base.open
@@ -215,8 +215,8 @@ class Attempt:
             if self._needs_prev():
                 raise
             return self.ask()
-        waiting = readiness.yet_to_take(entry, base, below, self.job)
-        look = readiness.looks_ahead(self.coordinator, entry, base, below, self.job, answer.prev)
+        waiting = readiness.untaken_input(entry, base, below, self.job)
+        look = readiness.early_input_reader(self.coordinator, entry, base, below, self.job, answer.prev)
         self.exchange = Exchange(self.coordinator, self.job, self.staging, entry, waiting, look)
         self.operating = OperatorRunner(
             self.coordinator, self.job, self.plan, self.staging, before, self.exchange.memory
@@ -235,12 +235,12 @@ class Attempt:
                 seams.fault("S3.inputs.after")
                 streams = self.read(spark)
                 with self.planned(spark), self.run(streams, spark):
-                    staged = self.stage_sinks(streams) if not self.gating.aborts else self.unstage()
+                    staged = self.stage_sinks(streams) if not self.gating.aborts else self.release_staged()
                     refuse_unaccounted(self.job, self.measuring.taken, self.gating.verdicts, staged, self.exchange)
                     self.run_hooks()
                     self.operating.finish(self.job.operators)
                     self.exchange.finish()
-                    self.take_samples(streams, spark)
+                    self.collect_samples(streams, spark)
                 self.verify_again()
                 self.refuse_ended()
             return self.ack(staged, prev)
@@ -264,7 +264,7 @@ class Attempt:
         entry, _ = self.coordinator.entry_and_base(self.id)
         return entry is not None and not entry.aborted and self.job.name not in entry.acks
 
-    def _not_yet(self, answer: rules.Wait, entry: Entry) -> Rejected:
+    def _not_ready_error(self, answer: rules.Wait, entry: Entry) -> Rejected:
         subject = f"job {self.job.name!r} of checkpoint {self.id}"
         if answer.ids != (self.id,):
             return readiness.not_ready(self.coordinator, entry, answer, subject)
@@ -438,7 +438,7 @@ class Attempt:
             self.operating.received_keys = self.exchange.received_keys
             self._keep(streams, [sourcing.name for sourcing in self.job.sources], cached)
             self.operating.event_times.begin(streams, self.exchange.timed, small=self.small)
-            self._keep_costly(streams, cached)
+            self._persist_costly(streams, cached)
             self.operating.small = self.gating.small = self.small
             for stages in self._in_turn(streams):
                 self._take_turn(stages, streams, spark)
@@ -471,7 +471,7 @@ class Attempt:
     def _take_turn(self, stages: Sequence[Node], streams: dict[str, DataFrame], spark: SparkSession) -> None:
         """Add the results of stages that do not wait for each other to the streams."""
         first = stages[0]
-        if self.by_hand is not None and self._run_by_hand(self.by_hand, first, streams):
+        if self.by_hand is not None and self._run_manual_edit(self.by_hand, first, streams):
             return
         if isinstance(first, GateNode):
             self._gate(first, streams)
@@ -502,7 +502,7 @@ class Attempt:
             self.measuring.note_computed(step, self.operating.computing[stage.name].recorded())
         return results
 
-    def _run_by_hand(self, by_hand: ByHand, stage: Node, streams: dict[str, DataFrame]) -> bool:
+    def _run_manual_edit(self, by_hand: ManualEdit, stage: Node, streams: dict[str, DataFrame]) -> bool:
         """Handle a stage that works differently in a checkpoint made by hand. Return False if it runs as usual."""
         if stage.name == by_hand.stage.name:
             with self.measuring.timed(f"state {stage.name}") as step:
@@ -523,12 +523,12 @@ class Attempt:
         """Let rows pass, or not. Replaced rows have passed before."""
         self.step(f"judging {stage.input}")
         with self.measuring.timed(f"gate {stage.name}"):
-            streams[stage.name] = self.gating.run(stage, streams[stage.input], self._table_behind(stage, streams))
+            streams[stage.name] = self.gating.run(stage, streams[stage.input], self._sink_after_gate(stage, streams))
         replaced = streams.get(replaced_rows_of(stage.input))
         if replaced is not None:
             streams[replaced_rows_of(stage.name)] = replaced
 
-    def _table_behind(self, stage: GateNode, streams: Mapping[str, DataFrame]) -> SinkNode | None:
+    def _sink_after_gate(self, stage: GateNode, streams: Mapping[str, DataFrame]) -> SinkNode | None:
         """Return the sink that takes the rows of a gate, if nothing else does, and the rows are neither written
         directly nor replace others."""
         taking = [sinking for sinking in self.job.sinks if sinking.input == stage.name]
@@ -542,7 +542,7 @@ class Attempt:
                     streams[name] = materialize(streams[name])
                 cached.append(streams[name])
 
-    def _keep_costly(self, streams: dict[str, DataFrame], cached: list[DataFrame]) -> None:
+    def _persist_costly(self, streams: dict[str, DataFrame], cached: list[DataFrame]) -> None:
         """Compute the rows of a source once that would be read a second time for its event time. A gate finds it as it
         judges them."""
         judged = {gate.input for gate in self.job.gates}
@@ -581,7 +581,7 @@ class Attempt:
                 self.exchange.send(stream, streams, key, by_hand=by_hand is not None)
         return staged
 
-    def take_samples(self, streams: Mapping[str, DataFrame], spark: SparkSession) -> None:
+    def collect_samples(self, streams: Mapping[str, DataFrame], spark: SparkSession) -> None:
         """Take samples of what the job's stages, gates and operators have let through. Nothing of the attempt needs
         Spark after this: all is staged."""
         sampling = Sampling.of(self.plan.config)
@@ -607,7 +607,7 @@ class Attempt:
                     Samples(**stamp(self.staging.attempt), id=self.id, job=self.job.name, streams=self.samples)
                 )
 
-    def unstage(self) -> dict[str, Prepared]:
+    def release_staged(self) -> dict[str, Prepared]:
         """Release the files staged before the verdict: nothing of this checkpoint can count."""
         for sinking in self.job.sinks:
             if sinking.input in self.gating.ahead:

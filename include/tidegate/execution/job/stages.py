@@ -9,18 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidegate.errors import Invalid, TidegateError, Unavailable, name_of, quoted_by
+from tidegate.errors import Invalid, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.pipeline.graph.graph import Graph, Node, OperatorNode, StageNode
-from tidegate.pipeline.graph.late_behind import streams_behind
+from tidegate.pipeline.graph.late_behind import streams_after
 from tidegate.pipeline.graph.nodes import replaced_rows_of
 from tidegate.pipeline.selection import sql_of
 from tidegate.spark.errors import code_of_error, translate
-from tidegate.spark.known import empty_by_plan, is_known_empty, with_callers
+from tidegate.spark.known import is_known_empty, mark_empty_by_plan, with_callers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["call_stage", "declared_at", "naming_stages", "results_of", "rows_behind", "stage_results"]
+__all__ = ["call_stage", "declared_at", "naming_stages", "results_of", "rows_after_gate", "stage_results"]
 
 
 def declared_at(function: Callable[..., object]) -> str:
@@ -91,7 +91,7 @@ def stage_results(stage: StageNode, streams: Mapping[str, DataFrame], graph: Gra
     inputs = [streams[name] for name in stage.inputs]
     results = results_of(stage, call_stage(stage, inputs))
     if all(map(is_known_empty, inputs)):
-        results = {name: empty_by_plan(frame) for name, frame in results.items()}
+        results = {name: mark_empty_by_plan(frame) for name, frame in results.items()}
     if graph.updating.isdisjoint(stage.inputs):
         return results
     replaced = [streams.get(replaced_rows_of(name), streams[name].where("false")) for name in stage.inputs]
@@ -119,7 +119,7 @@ def call_stage(stage: StageNode, frames: Sequence[DataFrame]) -> object:
             f"stage {stage.name!r} failed: {name_of(translated or error)}",
             help=help,
             reason="STAGE_FAILED",
-            quoted=quoted_by(translated or error),
+            quoted=quoted_text(translated or error),
         ) from error
 
 
@@ -144,10 +144,10 @@ def results_of(stage: StageNode, returned: object) -> dict[str, DataFrame]:
     return streams
 
 
-def rows_behind(graph: Graph, gate: str, stream: str, rows: DataFrame) -> DataFrame | None:
+def rows_after_gate(graph: Graph, gate: str, stream: str, rows: DataFrame) -> DataFrame | None:
     """Return what comes of rows that pass a gate in a stream behind it, by what the stages on the way make of them
     alone. None: that cannot be told, since other rows meet them there."""
-    ways = streams_behind(graph, gate)
+    ways = streams_after(graph, gate)
     makers = {name: node for node in graph.stages for name in node.produces}
 
     def made(name: str) -> DataFrame | None:

@@ -132,7 +132,7 @@ class UpstreamRows:
         """See `Upstream`."""
         return self.operating.prev is not None
 
-    def start_afresh(self) -> None:
+    def reset_state(self) -> None:
         """See `Upstream`."""
         self.operating.afresh |= self.stage.states.keys()
 

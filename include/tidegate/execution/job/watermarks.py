@@ -122,7 +122,7 @@ class EventTimes:
             self._operators[stage.name] = now
         return Watermarks(before, now, reached, ends)
 
-    def at_base(self, operator: str) -> datetime | None:
+    def watermark_at_base(self, operator: str) -> datetime | None:
         """Return the watermark that an operator had at the base. None: it had none, such as a new one, for which no row
         is late. Of one in another job: the one that its sources, as far as they are in this job, had come to; it may
         have been behind that."""
@@ -163,7 +163,7 @@ class EventTimes:
 
     def _has_ended(self, name: str) -> bool:
         """Return whether nothing is left to be read of a source, and there will be nothing more."""
-        return self.graph.sources[name].bounded and self.plan.sources[name].at_its_end
+        return self.graph.sources[name].bounded and self.plan.sources[name].is_exhausted
 
     def _partition(self, name: str) -> Partition:
         """Return a source's event time with this checkpoint's rows."""

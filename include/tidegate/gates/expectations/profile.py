@@ -14,9 +14,9 @@ from tidegate.records.place import Place, is_url
 
 __all__ = ["profile", "read_sample"]
 
-FEW_VALUES = 12
+MAX_VALUES_OF_SET = 12
 """A text column with at most this many different values is taken for a closed set, if each value is frequent."""
-ENOUGH = 50
+MIN_ROWS = 50
 """With fewer rows, nothing is proposed about sets and uniqueness."""
 
 
@@ -100,12 +100,12 @@ def _column_rules(name: str, values: Any) -> Iterator[dict[str, Any]]:
     if not len(present) or pa.types.is_nested(values.type):
         return
     text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
-    if rows >= ENOUGH and not nulls and (text or pa.types.is_integer(values.type)):
+    if rows >= MIN_ROWS and not nulls and (text or pa.types.is_integer(values.type)):
         distinct = pc.count_distinct(present).as_py()
         if distinct == rows:
             yield _rule("expect_column_values_to_be_unique", column=name)
             return
-        if text and distinct <= FEW_VALUES and rows / distinct >= 10:
+        if text and distinct <= MAX_VALUES_OF_SET and rows / distinct >= 10:
             yield _rule(
                 "expect_column_values_to_be_in_set", column=name, value_set=sorted(python_values(pc.unique(present)))
             )

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["InFiles", "NotNoted", "Stage", "note_in_files"]
+__all__ = ["InFiles", "MarkingFailed", "Stage", "note_in_files"]
 
 AT_ONCE = 32_000_000
 """The keys of at most this many rows are in memory at the same time. With more rows they are read in several turns."""
@@ -47,14 +47,14 @@ Stage = Callable[["DataFrame", Mapping[str, "Column"]], PrestagedRows | None]
 """Stages rows with their mark columns, or returns None if that is impossible: then nothing is staged."""
 
 
-class NotNoted(Exception):
+class MarkingFailed(Exception):
     """Spark could not evaluate all conditions for all rows."""
 
 
 def note_in_files(
     frame: DataFrame, leaves: Mapping[Any, Leaf], mark_columns: dict[Uniqueness, MarkColumns], stage: Stage
 ) -> tuple[InFiles, dict[Leaf, int | None]] | None:
-    """Stage the rows, and count. None: it cannot be done. Raise NotNoted if a condition fails for some row."""
+    """Stage the rows, and count. None: it cannot be done. Raise MarkingFailed if a condition fails for some row."""
     marks = mark_columns_for(frame, leaves, mark_columns, "judged")
     if not marks.complete:
         return None
@@ -63,7 +63,7 @@ def note_in_files(
     except TidegateError:
         raise
     except Exception as error:  # whatever it is: evaluated one by one, the rules show which is at fault
-        raise NotNoted from error
+        raise MarkingFailed from error
     if ahead is None:
         return None
     files = InFiles(ahead, marks)

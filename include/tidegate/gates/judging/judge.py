@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidegate.gates.expectations.library import Compiled, Walk, compiled
 from tidegate.gates.expectations.suite import Rule, Suite
 from tidegate.gates.judging.aggregates import Count, FailedAggregate, Leaf, Repeats, evaluate, guarded
-from tidegate.gates.judging.in_files import InFiles, NotNoted, Stage, note_in_files
+from tidegate.gates.judging.in_files import InFiles, MarkingFailed, Stage, note_in_files
 from tidegate.gates.judging.row_marks import MarkedRows, mark
 from tidegate.gates.judging.samples import SAMPLES, add_samples, display_column, private_of, redact, texts_of, truncate
 from tidegate.records.names import quoted
@@ -169,7 +169,7 @@ def _make_readable(
             in_files = note_in_files(frame, leaves, suite_plan.mark_columns, stage)
         if keeping and not in_files:
             marked = mark(frame, leaves, suite_plan.mark_columns, FEW_ROWS, FEW, hashing=hashing)
-    except NotNoted:
+    except MarkingFailed:
         in_files = marked = None
     if in_files is not None:
         files, counts = in_files

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidegate.gates.quarantine import columns as q
-from tidegate.gates.quarantine.reader import SetAside
-from tidegate.gates.quarantine.returning import TakesUntil, late_text, lateness_of, untold_text, without_time_text
+from tidegate.gates.quarantine.reader import QuarantinedRows
+from tidegate.gates.quarantine.returning import LateLimit, late_text, lateness_of, untold_text, without_time_text
 from tidegate.records.moments import at_micros, micros_of
 from tidegate.records.records import Json, Request
 
@@ -56,10 +56,10 @@ class Forecast:
             yield f"{those} in quarantine: {reason}"
 
 
-def forecast(quarantine: SetAside, request: Request, takers: Sequence[TakesUntil]) -> Forecast:
+def forecast(quarantine: QuarantinedRows, request: Request, takers: Sequence[LateLimit]) -> Forecast:
     """Return what a request to release would do. takers: the operators behind the gate that take no late rows."""
     types = quarantine.types
-    known: list[tuple[TakesUntil, str | None]] = []
+    known: list[tuple[LateLimit, str | None]] = []
     operators = []
     for taker in takers:
         behind = taker.behind
@@ -91,7 +91,7 @@ def forecast(quarantine: SetAside, request: Request, takers: Sequence[TakesUntil
     return Forecast(rows, dict(stays), operators, first, len(known) < len(takers))
 
 
-def _describe_taker(taker: TakesUntil) -> str:
+def _describe_taker(taker: LateLimit) -> str:
     behind, watermark = taker.behind, taker.watermark
     if watermark is None:
         return f"{behind.what} takes all rows that have a time in {behind.column}"
@@ -104,7 +104,7 @@ def _describe_taker(taker: TakesUntil) -> str:
 
 def _count_reasons(
     batch: pa.RecordBatch,
-    known: Sequence[tuple[TakesUntil, str | None]],
+    known: Sequence[tuple[LateLimit, str | None]],
     request: Request,
     types: Mapping[str, pa.DataType],
     stays: Counter[str],

@@ -28,7 +28,7 @@ from tidegate.records.records import Request
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["QuarantineCounts", "QuarantinePage", "SetAside", "open_quarantine"]
+__all__ = ["QuarantineCounts", "QuarantinePage", "QuarantinedRows", "open_quarantine"]
 
 BUDGET = 1_000_000
 """Rows that one call counts. The next call counts the rest."""
@@ -37,10 +37,10 @@ _WIDE = 4_096
 _CAPACITY, _TABLES = 50_000, 32
 
 
-def open_quarantine(home: str, gate: str, options: Mapping[str, str]) -> SetAside | None:
+def open_quarantine(home: str, gate: str, options: Mapping[str, str]) -> QuarantinedRows | None:
     """Open the quarantine of a gate in a pipeline's folder. None: the gate has quarantined no rows."""
     snapshot = open_table(Location(QuarantineSink(gate).path(home), dict(options)))
-    return SetAside(gate, snapshot) if snapshot is not None else None
+    return QuarantinedRows(gate, snapshot) if snapshot is not None else None
 
 
 @dataclass
@@ -66,7 +66,7 @@ class QuarantinePage:
 
 
 @dataclass(frozen=True)
-class _Choice:
+class _RowSelection:
     """A selection of rows."""
 
     seen: int | None = None
@@ -76,7 +76,7 @@ class _Choice:
     settled: bool = False
 
     @classmethod
-    def of(cls, request: Request, *, settled: bool) -> _Choice:
+    def of(cls, request: Request, *, settled: bool) -> _RowSelection:
         return cls(request.seen, tuple(request.ids), tuple(request.checkpoints), tuple(request.rules), settled)
 
     @property
@@ -114,7 +114,7 @@ def _broke(column: Any, rules: Sequence[str]) -> Any:
 
 
 @dataclass(frozen=True)
-class SetAside:
+class QuarantinedRows:
     """A quarantine table at one moment."""
 
     gate: str
@@ -221,7 +221,7 @@ class SetAside:
 
     def count(self, request: Request, *, settled: bool = False) -> int:
         """Return how many rows a request selects. settled: include those that no longer wait."""
-        choice = _Choice.of(request, settled=settled)
+        choice = _RowSelection.of(request, settled=settled)
         return sum(
             _hits(batch, choice)
             for file in self._candidate_files(choice)
@@ -232,7 +232,7 @@ class SetAside:
         """Yield these columns of the rows that a request selects; null in rows that are older than a column."""
         import pyarrow as pa
 
-        choice = _Choice.of(request, settled=False)
+        choice = _RowSelection.of(request, settled=False)
         for file in self._candidate_files(choice):
             for batch in self._batches(file, [*choice.columns, *columns]):
                 rows = batch.filter(choice.mask(batch))
@@ -244,7 +244,7 @@ class SetAside:
 
     def first(self, request: Request, limit: int, *, settled: bool = False) -> list[dict[str, Any]]:
         """Return the first rows that a request selects, with all columns."""
-        choice = _Choice.of(request, settled=settled)
+        choice = _RowSelection.of(request, settled=settled)
         rows: list[dict[str, Any]] = []
         for file in self._candidate_files(choice):
             rows += self._read_rows(file, choice, 0, limit - len(rows))
@@ -256,7 +256,7 @@ class SetAside:
         """Return the first rows that a checkpoint has quarantined, with all columns, whatever has become of them.
 
         budget: after so many rows of files that may hold some, what has been found is returned."""
-        choice = _Choice(checkpoints=(id,), settled=True)
+        choice = _RowSelection(checkpoints=(id,), settled=True)
         rows: list[dict[str, Any]] = []
         for file in self._candidate_files(choice):
             if not file.low.get(q.CHECKPOINT, id) <= id <= file.high.get(q.CHECKPOINT, id):
@@ -269,7 +269,7 @@ class SetAside:
 
     def page(self, rules: Sequence[str], offset: int, limit: int, budget: int | None = BUDGET) -> QuarantinePage:
         """Return a page of waiting rows, in the order of files."""
-        choice = _Choice(rules=tuple(sorted(set(rules))))
+        choice = _RowSelection(rules=tuple(sorted(set(rules))))
         total, complete, remaining = 0, True, budget
         rows: list[dict[str, Any]] = []
         for file in self._files:
@@ -282,7 +282,9 @@ class SetAside:
             total += hits
         return QuarantinePage(total, complete, self.columns, rows)
 
-    def _count_waiting(self, file: LiveFile, choice: _Choice, budget: int | None) -> tuple[int | None, int | None]:
+    def _count_waiting(
+        self, file: LiveFile, choice: _RowSelection, budget: int | None
+    ) -> tuple[int | None, int | None]:
         """Return how many of a file's waiting rows are selected, and the remaining budget. None: they are not counted
         yet."""
         if not choice.rules and (waiting := file.nulls.get(q.SETTLED)) is not None:
@@ -303,7 +305,7 @@ class SetAside:
 
         return _get_or_compute(_counts_by_file, key, count), budget
 
-    def _candidate_files(self, choice: _Choice) -> Iterator[LiveFile]:
+    def _candidate_files(self, choice: _RowSelection) -> Iterator[LiveFile]:
         """Yield the files that may hold selected rows, as far as the log shows."""
         for file in self._files:
             low = file.low.get(q.CHECKPOINT)
@@ -313,7 +315,7 @@ class SetAside:
                 continue
             yield file
 
-    def _read_rows(self, file: LiveFile, choice: _Choice, skip: int, limit: int) -> list[dict[str, Any]]:
+    def _read_rows(self, file: LiveFile, choice: _RowSelection, skip: int, limit: int) -> list[dict[str, Any]]:
         """Return up to `limit` selected rows of a file, after the first `skip` ones. Only row groups that hold such
         rows are read completely."""
         with open_parquet(self.snapshot.location, file.path) as parquet:
@@ -385,7 +387,7 @@ class SetAside:
 _ID_LENGTH = 32
 
 
-def _hits(batch: Any, choice: _Choice) -> int:
+def _hits(batch: Any, choice: _RowSelection) -> int:
     import pyarrow.compute as pc
 
     return int(pc.sum(choice.mask(batch)).as_py() or 0)

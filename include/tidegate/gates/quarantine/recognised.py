@@ -36,15 +36,15 @@ def recognised(again: Snapshot, before: Snapshot | None, since: int, number: int
     """
     import pyarrow as pa
 
-    known = _by_content(before, since) if before is not None else _KnownRows()
+    known = _rows_by_content(before, since) if before is not None else _KnownRows()
     schema = arrow_schema(again.schema, [field["name"] for field in again.schema["fields"]])
     if known:
-        known.keep_for(_settled(again))
+        known.keep_until_settled(_settled(again))
     for batch in dataset(again).to_batches(batch_size=_BATCH_ROWS):
         rows = pa.Table.from_batches([batch])
         if not known:
             numbers = pa.repeat(pa.scalar(number, pa.int64()), rows.num_rows)
-            yield conform(_with(rows, {CHECKPOINT: numbers}), schema, rows.num_rows, {})
+            yield conform(_with_row(rows, {CHECKPOINT: numbers}), schema, rows.num_rows, {})
             continue
         settled = _values(rows, SETTLED)
         found = [known.take(key, end is not None) for key, end in zip(_contents(rows), settled, strict=True)]
@@ -58,10 +58,10 @@ def recognised(again: Snapshot, before: Snapshot | None, since: int, number: int
             CHECKPOINT: pa.array([row.checkpoint if row else number for row in found], pa.int64()),
             SETTLED_IN: pa.array(settled_in, pa.int64()),
         }
-        yield conform(_with(rows, fixed), schema, rows.num_rows, {})
+        yield conform(_with_row(rows, fixed), schema, rows.num_rows, {})
 
 
-def _with(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
+def _with_row(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
     for name, column in columns.items():
         if name not in rows.schema.names:
             continue
@@ -94,7 +94,7 @@ class _KnownRows:
     def add(self, key: bytes, row: _KnownRow) -> None:
         self._rows[key, row.settled_in is not None].append(row)
 
-    def keep_for(self, settled: Iterator[bytes]) -> None:
+    def keep_until_settled(self, settled: Iterator[bytes]) -> None:
         """Keep settled rows for those that are settled again: else a request would let one out twice."""
         self._kept.update(settled)
 
@@ -119,7 +119,7 @@ def _settled(again: Snapshot) -> Iterator[bytes]:
             yield from _contents(batch)
 
 
-def _by_content(before: Snapshot, since: int) -> _KnownRows:
+def _rows_by_content(before: Snapshot, since: int) -> _KnownRows:
     """Return the rows of later checkpoints, by content: several rows may have the same."""
     import pyarrow.compute as pc
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 __all__ = [
+    "LateLimit",
     "ReleasedInPlace",
     "ReleasedRows",
-    "TakesUntil",
     "late_text",
     "lateness_of",
     "untold_text",
@@ -39,7 +39,7 @@ _REASON = "_tidegate_reason"
 
 
 @dataclass(frozen=True)
-class TakesUntil:
+class LateLimit:
     """An operator behind the gate, and the watermark that it has in front of this checkpoint's rows."""
 
     behind: LateBehind
@@ -58,7 +58,7 @@ class ReleasedRows:
         requests: list[Request],
         checkpoint: int,
         fields: Sequence[StructField] = (),
-        takers: Sequence[TakesUntil] = (),
+        takers: Sequence[LateLimit] = (),
         *,
         numbered: DataFrame | None = None,
     ) -> None:
@@ -89,7 +89,7 @@ class ReleasedRows:
     def _releasing(self) -> list[int]:
         return [request.number for request in self.requests if request.action == "release"]
 
-    def _with_reasons(self, rows: DataFrame, fields: Sequence[StructField], takers: Sequence[TakesUntil]) -> DataFrame:
+    def _with_reasons(self, rows: DataFrame, fields: Sequence[StructField], takers: Sequence[LateLimit]) -> DataFrame:
         """Add why a row is not released, if it is not: the reason of the first operator that would lose it, or of which
         nobody can tell whether it would."""
         from pyspark.sql import functions as f
@@ -102,15 +102,15 @@ class ReleasedRows:
                 reasons.append(_reason(taker, fields, by_name))
                 continue
             name = f"{_REASON}{place}"
-            of_requests = [self._reasons_behind_stages(rows, number, fields, taker, name) for number in self._releasing]
+            of_requests = [self._reasons_after_stages(rows, number, fields, taker, name) for number in self._releasing]
             rows = rows.join(reduce(_union, of_requests), [q.ID], "left")
             reasons.append(f.col(name))
         reason = f.coalesce(*reasons) if reasons else f.lit(None)
         stays = f.when(f.col(_REQUEST).isin(self._releasing), reason) if reasons else reason
         return rows.withColumn(q.STAYS, stays.cast("string")).select(*map(quoted, own), q.STAYS)
 
-    def _reasons_behind_stages(
-        self, rows: DataFrame, number: int, fields: Sequence[StructField], taker: TakesUntil, name: str
+    def _reasons_after_stages(
+        self, rows: DataFrame, number: int, fields: Sequence[StructField], taker: LateLimit, name: str
     ) -> DataFrame:
         """Return, by the ids of the rows of a request that would stay, why: by what stages make of their times. Where
         these leave the ids out, a row that would stay lets all of them stay."""
@@ -132,7 +132,7 @@ class ReleasedRows:
         return chosen.select(q.ID, f.lit(text).cast("string").alias(name))
 
     def again(
-        self, rows: DataFrame, since: int, fields: Sequence[StructField], takers: Sequence[TakesUntil]
+        self, rows: DataFrame, since: int, fields: Sequence[StructField], takers: Sequence[LateLimit]
     ) -> ReleasedRows:
         """Return those of another quarantine's waiting rows that are the same: with the same values, and breaking the
         same rules. Of equal ones, as many as there are here.
@@ -159,9 +159,9 @@ class ReleasedRows:
         leaves = f.col(q.STAYS).isNull()
         marked = self.rows.withColumns(
             {
-                q.SETTLED: f.when(leaves, self._by_request(lambda request: f.lit(outcomes[request.action]))),
+                q.SETTLED: f.when(leaves, self._rows_by_request(lambda request: f.lit(outcomes[request.action]))),
                 q.SETTLED_IN: f.when(leaves, f.lit(self.checkpoint).cast("long")),
-                q.SETTLED_BY: f.when(leaves, self._by_request(lambda request: f.lit(request.by))),
+                q.SETTLED_BY: f.when(leaves, self._rows_by_request(lambda request: f.lit(request.by))),
             }
         ).drop(_REQUEST)
         return marked if self.stays or self._had_reasons else marked.drop(q.STAYS)
@@ -224,7 +224,7 @@ class ReleasedRows:
                 value = f.when(f.col(_REQUEST) == request.number, correction).otherwise(value)
         return value
 
-    def _by_request(self, value: Any) -> Column:
+    def _rows_by_request(self, value: Any) -> Column:
         from pyspark.sql import functions as f
 
         return f.coalesce(*[f.when(f.col(_REQUEST) == request.number, value(request)) for request in self.requests])
@@ -281,7 +281,7 @@ def _selects(request: Request) -> Column:
     return reduce(lambda first, second: first & second, conditions)
 
 
-def _rows_at_operator(taker: TakesUntil, rows: DataFrame) -> tuple[DataFrame | None, bool]:
+def _rows_at_operator(taker: LateLimit, rows: DataFrame) -> tuple[DataFrame | None, bool]:
     """Return what the stages on the way make of rows, and whether they leave the rows' ids in."""
     assert taker.rows_there is not None
     with contextlib.suppress(Exception):  # a stage may not expect a column more
@@ -291,7 +291,7 @@ def _rows_at_operator(taker: TakesUntil, rows: DataFrame) -> tuple[DataFrame | N
     return taker.rows_there(rows.drop(q.ID)), False
 
 
-def _reason(taker: TakesUntil, fields: Sequence[StructField], columns: Mapping[str, Column]) -> Column:
+def _reason(taker: LateLimit, fields: Sequence[StructField], columns: Mapping[str, Column]) -> Column:
     """Return why a row would be lost that comes to an operator in this form; null: it would not."""
     from pyspark.sql import functions as f
 

@@ -31,7 +31,7 @@ from tidegate.delta.rewrite import write_parquet
 from tidegate.gates.judging.repeated import scramble
 from tidegate.gates.quarantine.columns import CHECKPOINT, ID, RULES, SETTLED, SETTLED_BY, SETTLED_IN, STREAM
 from tidegate.gates.quarantine.recognised import recognised
-from tidegate.gates.quarantine.returning import ReleasedInPlace, ReleasedRows, TakesUntil
+from tidegate.gates.quarantine.returning import LateLimit, ReleasedInPlace, ReleasedRows
 from tidegate.records.interval import Interval
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable, Request
@@ -48,7 +48,7 @@ from tidegate.sinks.base import (
 from tidegate.sinks.delta.append import DeltaAppend
 from tidegate.sinks.delta.table import StagedBatch
 from tidegate.sinks.delta.upsert import DeltaUpsert
-from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead
+from tidegate.sinks.prestaged import PrestagedRows, can_prestage
 from tidegate.sinks.prestaged_on_store import prestage
 from tidegate.sources.base import Source
 from tidegate.sources.delta.source import DeltaTable
@@ -165,18 +165,18 @@ class QuarantineSink(ExactlyOnceSink):
         requests: list[Request],
         checkpoint: int,
         fields: Sequence[StructField] = (),
-        takers: Sequence[TakesUntil] = (),
+        takers: Sequence[LateLimit] = (),
     ) -> ReleasedRows:
         """Select the table's rows that these requests are about."""
         return ReleasedRows(rows, requests, checkpoint, fields, takers)
 
-    def returning_again(
+    def select_released_again(
         self,
         rows: DataFrame,
         asked: ReleasedRows,
         since: int,
         fields: Sequence[StructField] = (),
-        takers: Sequence[TakesUntil] = (),
+        takers: Sequence[LateLimit] = (),
     ) -> ReleasedRows:
         """Select the rows of a line's quarantine that are those which the pipeline has let out. since: those before
         this checkpoint are not there."""
@@ -190,10 +190,10 @@ class QuarantineSink(ExactlyOnceSink):
         asked: ReleasedRows,
         since: int,
         fields: Sequence[StructField],
-        takers: Sequence[TakesUntil],
+        takers: Sequence[LateLimit],
     ) -> ReleasedInPlace:
         """Divide bad rows into those to be held back, and those that the pipeline has held back in their place and that
-        are asked for. since, fields, takers: as for `returning_again`."""
+        are asked for. since, fields, takers: as for `select_released_again`."""
         rows = materialize(with_origin(bad, staging, stream))
         released = asked.again(rows, since, fields, takers)
         others = rows.join(released.rows.select(ID), [ID], "left_anti").select(*rows.columns)
@@ -227,7 +227,7 @@ class QuarantineSink(ExactlyOnceSink):
         next. None: it cannot be done. plainly: they are few, and need not be compressed."""
         location = self.stages_in(context)
         schema = from_spark(msgspec.json.decode(frame.schema.json()))
-        if not can_stage_ahead(frame, location) or schema_problems(schema, ()):
+        if not can_prestage(frame, location) or schema_problems(schema, ()):
             return None
         return prestage(
             frame,
@@ -243,7 +243,7 @@ class QuarantineSink(ExactlyOnceSink):
         """Return the folder of `stage_judged`: only this attempt needs it."""
         return f"{self.folder}/{staging.folder(context)}-judged"
 
-    def prepare_apart(
+    def prepare_in_process(
         self, apart: Iterable[pa.Table], schema: Json, stream: str, context: SinkContext, staging: Staging
     ) -> Prepared:
         """Do the same as `prepare` for new rows in this process. schema: Spark's, without the quarantine's own

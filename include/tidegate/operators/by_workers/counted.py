@@ -10,7 +10,7 @@ from tidegate.operators.by_workers.merged import reduced_rows
 from tidegate.operators.by_workers.over import of_one_row
 from tidegate.operators.by_workers.waiting import WaitingRows
 from tidegate.operators.join.time_bounds import LATE
-from tidegate.state.arrow.folding import Folded, Kernel
+from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, ranks_and_values
 from tidegate.state.columns import DELETED, GROUP
 
@@ -38,7 +38,7 @@ class CountedWindows(Kernel):
     """Each partial value's column, and how two are merged: "sum", "min" or "max"."""
     count: int
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
@@ -55,7 +55,7 @@ class CountedWindows(Kernel):
         columns = [GROUP, *self.by, self.start, self.end, ROWS, *self.ops]
         changes = pa.concat_tables([still_open.select(columns), gone.select(columns)], promote_options="default")
         deleted = np.repeat([False, True], [still_open.num_rows, gone.num_rows])
-        return Folded(
+        return KernelResult(
             [waited.changes, changes.append_column(DELETED, pa.array(deleted))],
             [windows.filter(pa.array(is_full))],
             waited.counts,

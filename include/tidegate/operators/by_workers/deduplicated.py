@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.join.time_bounds import LATE
-from tidegate.state.arrow.folding import Folded, Kernel
+from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import late_rows_mask
@@ -15,21 +15,21 @@ from tidegate.state.lateness import late_rows_mask
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FirstRows", "RowsApart"]
+__all__ = ["DeduplicateWithin", "FirstPerKey"]
 
 _LAST = (1 << 63) - 1
 """Stands for no time: after all others."""
 
 
 @dataclass(frozen=True)
-class FirstRows(Kernel):
+class FirstPerKey(Kernel):
     """The first row of each key that has never been seen. `_at`: its time, which may be null; `_row`: its id."""
 
     by: Sequence[str]
     columns: Mapping[str, str]
     """The columns of the rows to emit, each with its name in the batch."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -39,7 +39,7 @@ class FirstRows(Kernel):
         times = integers(pc.fill_null(arrived["_at"], _LAST))
         rows = arrived.take(pa.array(fresh[_firsts(arrived, codes[fresh], times[fresh], fresh)]))
         changes = rows.select([GROUP, *self.by]).append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool)))
-        return Folded([changes], [_emitted(rows, self.columns)])
+        return KernelResult([changes], [_emitted(rows, self.columns)])
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
         """Return the first row of each key."""
@@ -53,7 +53,7 @@ class FirstRows(Kernel):
 
 
 @dataclass(frozen=True)
-class RowsApart(Kernel):
+class DeduplicateWithin(Kernel):
     """The rows that are at least `apart` microseconds from each other row of their key, taken in the order of time."""
 
     by: Sequence[str]
@@ -65,7 +65,7 @@ class RowsApart(Kernel):
     over: int | None
     """Rows before this time can meet no other any more."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
@@ -74,7 +74,7 @@ class RowsApart(Kernel):
         codes, known = codes_of([rows.select(self.by), stored[0].select(self.by)], self.by)
         first = _firsts(rows, codes, times, np.arange(rows.num_rows), each_time=True)
         first = first[~_near(codes[first], times[first], known, before, self.apart)]
-        rows = rows.take(pa.array(first[_apart(codes[first], times[first], self.apart)]))
+        rows = rows.take(pa.array(first[_pick_rows_apart(codes[first], times[first], self.apart)]))
         over = -_LAST if self.over is None else self.over
         stays = rows.filter(pa.array(integers(rows["_at"]) >= over)).select([GROUP, *self.by, "_at"])
         gone = stored[0].filter(pa.array(before < over)).select([GROUP, *self.by, "_at"])
@@ -82,7 +82,7 @@ class RowsApart(Kernel):
         changes = pa.concat_tables([stays, gone], promote_options="permissive").append_column(
             DELETED, pa.array(deleted)
         )
-        return Folded([changes], [_emitted(rows, self.columns)], counts, {LATE: _emitted(late, self.columns)})
+        return KernelResult([changes], [_emitted(rows, self.columns)], counts, {LATE: _emitted(late, self.columns)})
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
         """Return the first row of each key and time, and all that are late."""
@@ -154,7 +154,7 @@ def _near(codes: Any, times: Any, known: Any, before: Any, apart: int) -> Any:
     return near
 
 
-def _apart(codes: Any, times: Any, apart: int) -> Any:
+def _pick_rows_apart(codes: Any, times: Any, apart: int) -> Any:
     """Return the places of the rows to take: of each key the first, then each that is far enough from the last taken.
 
     The rows are ordered by key and time.

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.by_workers.ranked import FirstInOrder, Placed
-from tidegate.state.arrow.folding import Folded, Kernel
+from tidegate.operators.by_workers.ranked import RankedRows, TopRows
+from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.columns import GROUP
 from tidegate.state.lateness import WindowLimits, ended_mask, late_mask
 
@@ -22,7 +22,7 @@ class FirstInWindows(Kernel):
     """Keeps the rows that come first in windows that are open. A row of the batch has the start of its window, which is
     null if it has no time."""
 
-    first: FirstInOrder
+    first: TopRows
     """How rows are ordered: its keys are the start of the window, and those of the operator."""
     start: str
     end: str
@@ -32,7 +32,7 @@ class FirstInWindows(Kernel):
     late: Sequence[str] | None
     """The columns of late rows. None: nobody takes them."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import pyarrow as pa
 
         timed, late = late_mask(arrived[self.start].combine_chunks(), self.size, self.limits.late)
@@ -43,11 +43,11 @@ class FirstInWindows(Kernel):
             apart = {"late": arrived.filter(pa.array(~on_time)).select(list(self.late))}
         open_before = ~ended_mask(stored[0][self.end], self.limits.closed_before)  # others have been given
         held = stored[0].filter(pa.array(open_before))
-        placed = Placed.of(arrived.filter(pa.array(on_time)), held, self.first)
+        placed = RankedRows.of(arrived.filter(pa.array(on_time)), held, self.first)
         closes = ended_mask(placed.rows[self.end], self.limits.closed)
         names = [GROUP, self.start, *self.first.by[1:], "_row", *self.first.values]
         changes = placed.changes(~closes)
-        return Folded([changes.select([*names, "_n", "_deleted"])], [placed.first(closes)], counts, apart)
+        return KernelResult([changes.select([*names, "_n", "_deleted"])], [placed.first(closes)], counts, apart)
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
         """Return the rows that may be among the first ones, and those that no window takes."""

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tidegate.delta.as_python import python_rows
 from tidegate.operators.by_workers.ordered import ordered
 from tidegate.operators.by_workers.ranked import in_order
-from tidegate.state.arrow.folding import Folded, Kernel, Tied, now_and_before
+from tidegate.state.arrow.folding import Kernel, KernelResult, Tied, current_and_retracted
 from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["GreatestRow", "compared", "places_of_both"]
+__all__ = ["LatestRow", "compared", "positions_of_both"]
 
 
 @dataclass(frozen=True)
-class GreatestRow(Kernel):
+class LatestRow(Kernel):
     """Keeps the row of each key that is the greatest in an order, and emits it, and the one before it.
 
     Of rows that are equal in the order that with the greatest `_row` counts, which tells them apart by all that they
@@ -35,20 +35,20 @@ class GreatestRow(Kernel):
     columns: Sequence[str]
     """The columns of the result."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
         rows = self.fewer(arrived).combine_chunks()
         before = stored[0].combine_chunks()
-        new, old = places_of_both(rows, before, self.by)
+        new, old = positions_of_both(rows, before, self.by)
         is_greater = np.ones(rows.num_rows, bool)
         is_greater[new[~self._greater(rows.take(pa.array(new)), before.take(pa.array(old)))]] = False
         replaced = before.take(pa.array(old[is_greater[new]]))
         rows = rows.filter(pa.array(is_greater))
         changes = rows.select([GROUP, *dict.fromkeys([*self.by, *self.columns])])
         changes = changes.append_column(DELETED, pa.array(np.zeros(rows.num_rows, bool)))
-        return Folded([changes], now_and_before(((True, rows), (False, replaced)), self.columns))
+        return KernelResult([changes], current_and_retracted(((True, rows), (False, replaced)), self.columns))
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
         """Return the greatest row of each key."""
@@ -75,7 +75,7 @@ class GreatestRow(Kernel):
         return repr(python_rows(rows.select(list(self.columns)).slice(place, 1)))
 
 
-def places_of_both(rows: pa.Table, before: pa.Table, by: Sequence[str]) -> tuple[Any, Any]:
+def positions_of_both(rows: pa.Table, before: pa.Table, by: Sequence[str]) -> tuple[Any, Any]:
     """Return the places of rows, and of the stored rows under the same keys. Both have one row per key."""
     import numpy as np
 

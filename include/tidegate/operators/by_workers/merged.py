@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidegate.state.arrow.folding import Folded, Kernel, now_and_before
+from tidegate.state.arrow.folding import Kernel, KernelResult, current_and_retracted
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.arrow.reducing import combined, reduced
 from tidegate.state.columns import DELETED, GROUP
@@ -14,11 +14,11 @@ from tidegate.state.columns import DELETED, GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MergedPartials", "merge_partials", "reduced_rows", "with_columns"]
+__all__ = ["MergeAggregates", "merge_partials", "reduced_rows", "with_columns"]
 
 
 @dataclass(frozen=True)
-class MergedPartials(Kernel):
+class MergeAggregates(Kernel):
     """Merges the batch's partial values with those of their keys, and emits what these are and what they were."""
 
     by: Sequence[str]
@@ -29,7 +29,7 @@ class MergedPartials(Kernel):
     fixed: Mapping[str, int] = field(default_factory=dict)
     """The partial values that are the same in all rows: these come without them."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
@@ -43,7 +43,7 @@ class MergedPartials(Kernel):
         changes = now.append_column(DELETED, pa.array(gone)).filter(pa.array(~never_there))
         known = before.take(pa.array(places[places >= 0]))
         parts = ((True, now.filter(pa.array(~gone))), (False, known))
-        return Folded([changes], now_and_before(parts, [*self.by, *self.ops]), in_order=True)
+        return KernelResult([changes], current_and_retracted(parts, [*self.by, *self.ops]), in_order=True)
 
     def prepared(self, arrived: pa.Table) -> pa.Table:
         """Return rows as they come, with all of their partial values."""

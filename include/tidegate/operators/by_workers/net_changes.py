@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.join.by_workers import one_by_one
-from tidegate.state.arrow.folding import Folded, Kernel, now_and_before
+from tidegate.state.arrow.folding import Kernel, KernelResult, current_and_retracted
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
 
@@ -27,7 +27,7 @@ class NetChanges(Kernel):
     replaces: bool
     """Whether rows are taken back."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
@@ -36,7 +36,7 @@ class NetChanges(Kernel):
         waits = np.zeros(len(first), bool) if self.gives else rows["_n"].to_numpy() != 0
         changed = pa.array(waits | (first < waiting.num_rows))
         changes = rows.append_column(DELETED, pa.array(~waits)).filter(changed)
-        return Folded([changes], self._given(rows) if self.gives else ())
+        return KernelResult([changes], self._given(rows) if self.gives else ())
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
         """Return each row once."""
@@ -54,7 +54,7 @@ class NetChanges(Kernel):
         for is_now, sizes in ((True, copies), (False, -copies)):
             for places, _ in one_by_one(np.maximum(sizes, 0)):
                 some = values.take(pa.array(places))
-                yield from now_and_before([(is_now, some)], self.columns) if self.replaces else [some]
+                yield from current_and_retracted([(is_now, some)], self.columns) if self.replaces else [some]
 
 
 def _summed(rows: pa.Table) -> tuple[pa.Table, Any]:

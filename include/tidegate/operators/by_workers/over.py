@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.operators.by_workers.frames import Frames
 from tidegate.operators.by_workers.waiting import WaitingRows
 from tidegate.operators.join.time_bounds import LATE
-from tidegate.state.arrow.folding import Folded, Kernel
+from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, ranks_and_values
 from tidegate.state.columns import DELETED, GROUP
 
@@ -52,11 +52,11 @@ class RowsInOrder(Kernel):
     together: bool
     """Whether all rows of a key are written anew with each new one, so that they expire together."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         waited = self.waiting(arrived, stored[0])
         rows = _Sequence.of(self, waited.ready, stored[1])
         running = rows.aggregated()
-        return Folded(
+        return KernelResult(
             [waited.changes, rows.changes(running)], [rows.given(running)], waited.counts, {LATE: waited.late}
         )
 

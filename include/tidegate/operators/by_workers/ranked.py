@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.by_workers.ordered import ordered
-from tidegate.state.arrow.folding import IS_NOW, Folded, Kernel
+from tidegate.state.arrow.folding import IS_CURRENT, Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FirstInOrder", "Placed", "in_order"]
+__all__ = ["RankedRows", "TopRows", "in_order"]
 
 
 @dataclass(frozen=True)
-class FirstInOrder(Kernel):
+class TopRows(Kernel):
     """Keeps the rows of each key that come first in an order, and emits those that enter or leave them.
 
     The batch has by how many copies (`_n`) each row changes; `_row` identifies it.
@@ -39,9 +39,9 @@ class FirstInOrder(Kernel):
     """The column with the rank."""
     rank: str = "row_number"
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
-        rows = Placed.of(arrived, stored[0], self)
-        return Folded([rows.changes()], rows.given())
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
+        rows = RankedRows.of(arrived, stored[0], self)
+        return KernelResult([rows.changes()], rows.given())
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
         """Return the rows that may be among the first ones: what is behind `n` others of its key is not."""
@@ -70,10 +70,10 @@ class FirstInOrder(Kernel):
         return _before(is_there.astype(np.int64), keys[np.flatnonzero(begins)])[group]
 
 
-class Placed:
+class RankedRows:
     """The rows of all keys that the batch is about, each once, in order."""
 
-    def __init__(self, rows: pa.Table, was: Any, now: Any, work: FirstInOrder) -> None:
+    def __init__(self, rows: pa.Table, was: Any, now: Any, work: TopRows) -> None:
         import pyarrow as pa
 
         key = codes_of([rows.select(work.by)], work.by)[0]
@@ -86,7 +86,7 @@ class Placed:
         """The place that its rank begins with."""
 
     @classmethod
-    def of(cls, arrived: pa.Table, stored: pa.Table, work: FirstInOrder) -> Placed:
+    def of(cls, arrived: pa.Table, stored: pa.Table, work: TopRows) -> RankedRows:
         """Put the batch's rows and the stored ones in order."""
         import numpy as np
         import pyarrow as pa
@@ -127,7 +127,7 @@ class Placed:
         moved = (self.places[True] != self.places[False]) | (self._ends(True) != self._ends(False))
         for time in (True, False):
             rows = self.first(moved, time)
-            yield rows.append_column(IS_NOW, pa.array(np.repeat(time, rows.num_rows)))
+            yield rows.append_column(IS_CURRENT, pa.array(np.repeat(time, rows.num_rows)))
 
     def _ends(self, time: bool) -> Any:
         import numpy as np

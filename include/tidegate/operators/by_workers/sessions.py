@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidegate.state.arrow.folding import Folded, Kernel, now_and_before
+from tidegate.state.arrow.folding import Kernel, KernelResult, current_and_retracted
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.arrow.reducing import reduced
 from tidegate.state.columns import DELETED, GROUP
@@ -15,13 +15,13 @@ from tidegate.state.lateness import WindowLimits, ended_mask
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MergedSessions"]
+__all__ = ["MergeSessions"]
 
 _ISLAND = "_island"
 
 
 @dataclass(frozen=True)
-class MergedSessions(Kernel):
+class MergeSessions(Kernel):
     """Puts the batch's rows together with the sessions that are held of their keys, and emits those that are complete.
 
     The batch has a row's time in `_at`, and its partial values.
@@ -39,7 +39,7 @@ class MergedSessions(Kernel):
     late: Mapping[str, str] | None = None
     """The columns of late rows, each with its name in the batch. None: nobody takes them."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -76,7 +76,9 @@ class MergedSessions(Kernel):
             (False, self._emitted(joined, self.limits.closed_before)),
         ]
         changes = changes.append_column(DELETED, pa.array(deleted))
-        return Folded([changes], now_and_before(given, [self.start, self.end, *self.by, *self.ops]), counts, apart)
+        return KernelResult(
+            [changes], current_and_retracted(given, [self.start, self.end, *self.by, *self.ops]), counts, apart
+        )
 
     def _emitted(self, rows: pa.Table, closed: int | None) -> pa.Table:
         """Return those of changed sessions that are emitted, or were, as of a limit."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.join.by_workers import one_by_one
 from tidegate.operators.join.time_bounds import LATE
-from tidegate.state.arrow.folding import Folded, Kernel
+from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import late_rows_mask, passed_mask
@@ -115,9 +115,9 @@ class ReadyRows(Kernel):
 
     waiting: WaitingRows
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         waited = self.waiting(arrived, stored[0])
-        return Folded([waited.changes], repeated(waited.ready), waited.counts, {LATE: waited.late})
+        return KernelResult([waited.changes], repeated(waited.ready), waited.counts, {LATE: waited.late})
 
     def meeting(self, arrived: pa.Table, place: int) -> Any:
         """Of rows that wait only copies are needed."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.by_workers.merged import merge_partials, reduced_rows, with_columns
-from tidegate.state.arrow.folding import Folded, Kernel, now_and_before
+from tidegate.state.arrow.folding import Kernel, KernelResult, current_and_retracted
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import WindowLimits, closing_starts, ended_mask, late_mask
@@ -15,14 +15,14 @@ from tidegate.state.lateness import WindowLimits, closing_starts, ended_mask, la
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["WEIGHT", "MergedWindows"]
+__all__ = ["WEIGHT", "MergeWindows"]
 
 WEIGHT: Final = "_rows"
 """The column of the batch with the number of input rows that a row counts for, when it comes to late ones."""
 
 
 @dataclass(frozen=True)
-class MergedWindows(Kernel):
+class MergeWindows(Kernel):
     """Merges the batch's partial values with those of their windows. Emits windows that close, or all that change.
 
     A row of the batch has the start of its window, which is null if it has no time.
@@ -43,7 +43,7 @@ class MergedWindows(Kernel):
     late: Mapping[str, str] | None = None
     """The columns of late rows, each with its name in the batch. None: nobody takes them."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
@@ -66,8 +66,8 @@ class MergedWindows(Kernel):
         known = before.take(pa.array(places[places >= 0]))
         given = [(True, self._emitted(now, self.limits.closed)), (True, self._due(now, before))]
         given.append((False, self._emitted(known, self.limits.closed_before)))
-        emitted = now_and_before(given, [self.start, self.end, *self.by, *self.ops])
-        return Folded([changes], emitted, counts, apart, in_order=True)
+        emitted = current_and_retracted(given, [self.start, self.end, *self.by, *self.ops])
+        return KernelResult([changes], emitted, counts, apart, in_order=True)
 
     @property
     def _keys(self) -> list[str]:

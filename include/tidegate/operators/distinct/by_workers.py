@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.state.arrow.folding import Folded, Kernel
+from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order
 from tidegate.state.arrow.reducing import reduced
 from tidegate.state.columns import DELETED, GROUP
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
-    "ALIKE",
-    "ARRIVED_SINCE",
+    "ARRIVED_GENERATION",
     "COUNTS",
-    "FEWER",
     "FIRST",
     "MANY",
-    "MOST_COUNTS",
+    "MAX_COUNTS",
+    "MULTIPLICITY",
+    "ROWS_AFTER",
     "SINCE",
     "NewValues",
     "new_column",
@@ -36,15 +36,15 @@ null."""
 SINCE: Final = "_since"
 """The column of the states with the checkpoint in which the life of the key began that a value counts for. Null: before
 anything could expire."""
-ARRIVED_SINCE: Final = "_tidegate_since"
+ARRIVED_GENERATION: Final = "_tidegate_since"
 """The column of the batch with the checkpoint in which the life of the row's key began."""
-ALIKE: Final = "_tidegate_alike"
+MULTIPLICITY: Final = "_tidegate_alike"
 """The column of the batch with the number of rows that a row stands for. Without it Spark has not reduced them."""
 MANY: Final = "rows"
 """What workers report: how many rows there were before Spark reduced them …"""
-FEWER: Final = "reduced rows"
+ROWS_AFTER: Final = "reduced rows"
 """… and how many there are since."""
-MOST_COUNTS: Final = 60
+MAX_COUNTS: Final = 60
 """The most counts that such a number has bits for."""
 
 
@@ -69,13 +69,13 @@ class NewValues(Kernel):
     has_lives: bool = False
     """Whether keys begin anew (`lives.py`): values of an earlier life of their key are not there."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
         keys = [*self.by, *self.values]
-        merged, fewer = self._merged(arrived), _fewer(arrived)
-        lives = [ARRIVED_SINCE] if self.has_lives else []
+        merged, fewer = self._merged(arrived), _rows_before_and_after(arrived)
+        lives = [ARRIVED_GENERATION] if self.has_lives else []
         arrived = arrived.select([GROUP, *keys, COUNTS, *lives])
         if self.along:
             arrived = _with_values(arrived, self.values)
@@ -84,7 +84,7 @@ class NewValues(Kernel):
         ascending = codes[in_order]
         starts = np.flatnonzero(np.diff(ascending, prepend=-1))
         values, first, bits = ascending[starts], in_order[starts], arrived[COUNTS].to_numpy()[in_order]
-        since = integers(arrived[ARRIVED_SINCE])[first] if self.has_lives else None
+        since = integers(arrived[ARRIVED_GENERATION])[first] if self.has_lives else None
         changes, given, bit = [], [], 0
         for names, before, rows in zip(self.states, known, stored, strict=True):
             now, is_new, places = {}, {}, _places(before, values)
@@ -103,7 +103,7 @@ class NewValues(Kernel):
                 same[SINCE] = pa.array(since[changed])
             changes.append(pa.table({**same, **counted, DELETED: pa.array(np.zeros(found.num_rows, bool))}))
             given.append((found, {count: mask[changed] for count, mask in is_new.items()}))
-        return Folded(changes, self._grown(given, merged), fewer)
+        return KernelResult(changes, self._growth_by_key(given, merged), fewer)
 
     def _counts(self, rows: pa.Table, places: tuple[Any, Any], since: Any) -> Any:
         """Return which of the values count for the life that their key has now. since: when it began."""
@@ -117,7 +117,9 @@ class NewValues(Kernel):
         merged = reduced(rows.filter(arrived[FIRST]).to_batches(), self.by, self.along)
         return rows.slice(0, 0) if merged is None else merged
 
-    def _grown(self, given: Sequence[tuple[pa.Table, Mapping[int, Any]]], merged: pa.Table) -> Iterator[pa.Table]:
+    def _growth_by_key(
+        self, given: Sequence[tuple[pa.Table, Mapping[int, Any]]], merged: pa.Table
+    ) -> Iterator[pa.Table]:
         """Yield a row for each key: by how much its counts have grown, and the partial values that came along."""
         import numpy as np
         import pyarrow as pa
@@ -139,11 +141,11 @@ class NewValues(Kernel):
         yield pa.table(columns | {name: came[name] for name in self.along})
 
 
-def _fewer(arrived: pa.Table) -> dict[str, int]:
+def _rows_before_and_after(arrived: pa.Table) -> dict[str, int]:
     """Return how many rows there were and are, if Spark has reduced them."""
-    if ALIKE not in arrived.column_names:
+    if MULTIPLICITY not in arrived.column_names:
         return {}
-    return {MANY: int(integers(arrived[ALIKE]).sum()), FEWER: int(arrived.num_rows)}
+    return {MANY: int(integers(arrived[MULTIPLICITY]).sum()), ROWS_AFTER: int(arrived.num_rows)}
 
 
 def _with_values(rows: pa.Table, names: Sequence[str]) -> pa.Table:

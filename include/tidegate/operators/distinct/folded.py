@@ -7,22 +7,22 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.operators.distinct.by_workers import (
-    ALIKE,
-    ARRIVED_SINCE,
+    ARRIVED_GENERATION,
     COUNTS,
     FIRST,
-    MOST_COUNTS,
+    MAX_COUNTS,
+    MULTIPLICITY,
     SINCE,
     NewValues,
     new_column,
 )
-from tidegate.operators.distinct.reducing import learn, may_be_reduced, reduced_by_value
+from tidegate.operators.distinct.reducing import learn, may_be_reduced, reduce_by_value
 from tidegate.operators.functions import Function
 from tidegate.operators.inputs import sql_type
 from tidegate.records.names import quoted
 from tidegate.spark.known import fields_before, is_known_empty, select_sql, with_fields
 from tidegate.state.arrow.workers import merges
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.folding import Remembered, run_kernel
 from tidegate.state.keyed import KeyedState, schema_of, sums_that_do_not_fit_fail
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_NEW_DISTINCT",
-    "Along",
+    "CoAggregates",
     "NewDistinct",
     "Parts",
     "computed_if_any",
@@ -46,7 +46,7 @@ Parts = Mapping[str, Sequence[Function]]
 """By state, the counts of its values: of the same argument, each under a condition of its own or none."""
 
 
-class Along(NamedTuple):
+class CoAggregates(NamedTuple):
     """Partial values of other aggregates of the same rows, which workers merge while they have them."""
 
     texts: Mapping[str, str]
@@ -101,7 +101,7 @@ def new_values(
     by: Sequence[str],
     parts: Parts,
     context: OperatorContext,
-    along: Along | None = None,
+    along: CoAggregates | None = None,
     *,
     has_lives: bool = False,
 ) -> NewDistinct:
@@ -113,12 +113,12 @@ def new_values(
     done: list[DataFrame] = []
     left: dict[str, Sequence[Function]] = {}
     parts = dict(sorted(parts.items(), key=lambda part: not _counts_all(part[1])))
-    alike, keys, others = _alike(rows, by, parts, {} if along is None else along.texts)
+    alike, keys, others = _group_by_types(rows, by, parts, {} if along is None else along.texts)
     if along is not None:
-        along = along._replace(fields=others) if _can_come_along(along.ops, alike, [*keys, *others], parts) else None
+        along = along._replace(fields=others) if _fits_one_query(along.ops, alike, [*keys, *others], parts) else None
     for fields, names in alike.values():
         some = {name: parts[name] for name in names}
-        frame = _folded(rows, by, some, fields, context, along, has_lives=has_lives)
+        frame = _run_kernel(rows, by, some, fields, context, along, has_lives=has_lives)
         if frame is None:
             left |= some
         else:
@@ -126,7 +126,7 @@ def new_values(
     return NewDistinct(done, left, along.ops if along is not None and not left else None)
 
 
-def _can_come_along(
+def _fits_one_query(
     ops: Mapping[str, str], alike: Mapping[Any, Any], fields: Sequence[StructField], parts: Parts
 ) -> bool:
     """Return whether one query can do it all, and most rows have a value: those without have to be shuffled as well.
@@ -134,13 +134,20 @@ def _can_come_along(
     fields: the keys, and what is to come along.
     """
     counts = range(sum(len(conditions(members)) for members in parts.values()))
-    own = {FIRST, COUNTS, ALIKE, ARRIVED_SINCE, *map(new_column, counts), *value_names(next(iter(parts.values())))}
+    own = {
+        FIRST,
+        COUNTS,
+        MULTIPLICITY,
+        ARRIVED_GENERATION,
+        *map(new_column, counts),
+        *value_names(next(iter(parts.values()))),
+    }
     if len(alike) != 1 or own & ops.keys() or not _counts_all(next(iter(parts.values()))):
         return False
     return merges(schema_of(fields), [field.name for field in fields if field.name not in ops], ops)
 
 
-def _alike(
+def _group_by_types(
     rows: DataFrame, by: Sequence[str], parts: Parts, named: Mapping[str, str]
 ) -> tuple[
     dict[tuple[str, ...], tuple[Sequence[StructField], list[str]]], Sequence[StructField], Sequence[StructField]
@@ -165,13 +172,13 @@ def _alike(
     return found, keys, fields[len(by) : len(by) + len(named)]
 
 
-def _folded(
+def _run_kernel(
     rows: DataFrame,
     by: Sequence[str],
     parts: Parts,
     fields: Sequence[StructField],
     context: OperatorContext,
-    along: Along | None,
+    along: CoAggregates | None,
     *,
     has_lives: bool,
 ) -> DataFrame | None:
@@ -179,7 +186,7 @@ def _folded(
 
     columns = [list(conditions(members)) for members in parts.values()]
     total = sum(map(len, columns))
-    if total > MOST_COUNTS:
+    if total > MAX_COUNTS:
         return None
     values = value_names(next(iter(parts.values())))
     keys = [*by, *values]
@@ -187,10 +194,12 @@ def _folded(
     each: list[str] = []
     others = [] if along is None else along.fields
     for members, names in zip(parts.values(), columns, strict=True):
-        each.append(_value(values, members, first, [] if along is None else _carried(along, is_first=not each)))
+        each.append(
+            _value(values, members, first, [] if along is None else _co_aggregate_columns(along, is_first=not each))
+        )
         first += len(names)
     there = " AND ".join(f"{name} IS NOT NULL" for name in values)
-    life = [f"{SINCE} AS {ARRIVED_SINCE}"] if has_lives else []
+    life = [f"{SINCE} AS {ARRIVED_GENERATION}"] if has_lives else []
     batch = select_sql(rows, [*map(quoted, by), *life, f"inline(array({', '.join(each)}))"])
     batch = batch.where(there if along is None else f"{FIRST} OR ({there})")
     kept = [SINCE] if has_lives else []
@@ -199,7 +208,7 @@ def _folded(
         for part, names in zip(parts, columns, strict=True)
     ]
     given = [*fields[: len(by)], *(T.StructField(new_column(n), long) for n in range(total)), *others]
-    begun = [T.StructField(ARRIVED_SINCE, long)] if has_lives else []
+    begun = [T.StructField(ARRIVED_GENERATION, long)] if has_lives else []
     arriving = [*fields[: len(by)], *begun, *fields[len(by) :], T.StructField(COUNTS, long)]
     if along is not None:
         arriving += [*others, T.StructField(FIRST, T.BooleanType())]
@@ -210,10 +219,10 @@ def _folded(
         and (along is None or sums_that_do_not_fit_fail(rows.sparkSession))
     )
     if is_reduced:
-        batch = reduced_by_value(with_fields(batch, arriving), keys, {} if along is None else along.ops)
-        arriving.append(T.StructField(ALIKE, long))
+        batch = reduce_by_value(with_fields(batch, arriving), keys, {} if along is None else along.ops)
+        arriving.append(T.StructField(MULTIPLICITY, long))
     work = NewValues(list(by), values, columns, along.ops if along is not None else {}, has_lives)
-    folded = fold_rows(
+    folded = run_kernel(
         batch,
         arriving,
         keys,
@@ -235,7 +244,7 @@ def _folded(
     return select_sql(folded.rows, [*map(quoted, by), *counts, *(quoted(field.name) for field in others)])
 
 
-def _carried(along: Along, *, is_first: bool) -> list[str]:
+def _co_aggregate_columns(along: CoAggregates, *, is_first: bool) -> list[str]:
     """Return the SQL of the columns that only the first value of a row has."""
     nothing = {field.name: f"CAST(NULL AS {sql_type(field.dataType)})" for field in along.fields}
     texts = along.texts if is_first else nothing

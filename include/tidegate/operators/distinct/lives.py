@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from tidegate.state.keyed import KeyedState
     from tidegate.state.record import Ttl
 
-__all__ = ["forget_values", "of_this_life", "since_function", "with_since"]
+__all__ = ["forget_values", "generation_function", "in_current_generation", "with_generation"]
 
 FORGOTTEN: Final = "values_forgotten"
 """What the operator remembers: when it last wrote its states without what has expired, in microseconds since 1970, and
 how many values were left."""
-_BEGUN: Final = "_begun life"
+_GENERATION: Final = "_begun life"
 
 
-def since_function() -> Function:
+def generation_function() -> Function:
     """Return the aggregate that keeps the beginning of a life with the totals."""
     function = parse(SINCE, f"max({SINCE})")
     assert isinstance(function, Function)
     return function
 
 
-def with_since(rows: DataFrame, by: Sequence[str], state: KeyedState, context: OperatorContext) -> DataFrame:
+def with_generation(rows: DataFrame, by: Sequence[str], state: KeyedState, context: OperatorContext) -> DataFrame:
     """Return rows with the beginning of their key's life: it is this checkpoint if the key has no totals."""
     from pyspark.sql import functions as F
 
@@ -49,10 +49,10 @@ def with_since(rows: DataFrame, by: Sequence[str], state: KeyedState, context: O
     totals = state.of(rows.select(*map(quoted, by)).distinct())
     assert totals is not None
     joined = rows.join(_lives(totals, by), F.expr(_of_key(by)), "left")
-    return joined.select(*map(quoted, rows.columns), F.coalesce(quoted(_BEGUN), now).alias(SINCE))
+    return joined.select(*map(quoted, rows.columns), F.coalesce(quoted(_GENERATION), now).alias(SINCE))
 
 
-def of_this_life(stored: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+def in_current_generation(stored: DataFrame, rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Return the stored values that count for the life of their key that the rows of the batch are of.
 
     keys: those of the values; there is one row of each in the batch.
@@ -60,8 +60,8 @@ def of_this_life(stored: DataFrame, rows: DataFrame, keys: Sequence[str]) -> Dat
     from pyspark.sql import functions as F
 
     own = (f"{quoted(key)} AS {quoted(name)}" for key, name in _held(keys).items())
-    lives = select_sql(rows, [*own, f"{SINCE} AS {quoted(_BEGUN)}"])
-    return stored.join(lives, F.expr(_of_life(keys, stored)), "left_semi")
+    lives = select_sql(rows, [*own, f"{SINCE} AS {quoted(_GENERATION)}"])
+    return stored.join(lives, F.expr(_in_generation(keys, stored)), "left_semi")
 
 
 def forget_values(
@@ -95,13 +95,13 @@ def _counting(values: DataFrame, totals: DataFrame | None, by: Sequence[str]) ->
 
     if totals is None:
         return values.where("false")
-    return values.join(_lives(totals, by), F.expr(_of_life(by, values)), "left_semi")
+    return values.join(_lives(totals, by), F.expr(_in_generation(by, values)), "left_semi")
 
 
 def _lives(totals: DataFrame, by: Sequence[str]) -> DataFrame:
     """Return when the life of each key began, under names that no other frame has."""
     keys = (f"{quoted(key)} AS {quoted(name)}" for key, name in _held(by).items())
-    return select_sql(totals, [*keys, f"{_since(totals)} AS {quoted(_BEGUN)}"])
+    return select_sql(totals, [*keys, f"{_since(totals)} AS {quoted(_GENERATION)}"])
 
 
 def _of_key(by: Sequence[str]) -> str:
@@ -109,9 +109,9 @@ def _of_key(by: Sequence[str]) -> str:
     return " AND ".join(f"{quoted(key)} <=> {quoted(name)}" for key, name in _held(by).items())
 
 
-def _of_life(by: Sequence[str], values: DataFrame) -> str:
+def _in_generation(by: Sequence[str], values: DataFrame) -> str:
     """Return SQL for: the value counts for this life of the key."""
-    return f"{_of_key(by)} AND {_since(values)} = {quoted(_BEGUN)}"
+    return f"{_of_key(by)} AND {_since(values)} = {quoted(_GENERATION)}"
 
 
 def _held(by: Sequence[str]) -> dict[str, str]:

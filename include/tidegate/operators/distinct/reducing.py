@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.distinct.by_workers import ALIKE, ARRIVED_SINCE, COUNTS, FEWER, FIRST, MANY
+from tidegate.operators.distinct.by_workers import ARRIVED_GENERATION, COUNTS, FIRST, MANY, MULTIPLICITY, ROWS_AFTER
 from tidegate.operators.functions import RowPartials, reduced
 from tidegate.records.names import quoted
 from tidegate.spark.known import select_sql
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tidegate.operators.base import OperatorContext
 
-__all__ = ["learn", "may_be_reduced", "reduced_by_value", "remember_reducing"]
+__all__ = ["learn", "may_be_reduced", "reduce_by_value", "remember_reducing"]
 
 REDUCED_FROM: Final = "rows_reduced_from"
 """What the operator remembers, by the first of the states whose values have the same types: from which checkpoint on
@@ -44,20 +44,20 @@ def may_be_reduced(name: str, context: OperatorContext) -> bool:
 def learn(name: str, counts: Mapping[str, int], context: OperatorContext) -> None:
     """Remember whether it was worth it. Few rows do not tell. counts: what workers have reported."""
     before = context.remember.get(REDUCED_FROM, {})
-    many, fewer = counts.get(MANY, 0), counts.get(FEWER, 0)
+    many, fewer = counts.get(MANY, 0), counts.get(ROWS_AFTER, 0)
     was_worth_it = before.get(name) == 0
     is_worth_it = many >= ROWS_OF_A_VALUE * fewer if many >= WORTH_REDUCING else was_worth_it
     context.remember[REDUCED_FROM] = {**before, name: 0 if is_worth_it else context.checkpoint + UNREDUCED}
 
 
-def reduced_by_value(batch: DataFrame, keys: Sequence[str], ops: Mapping[str, str]) -> DataFrame:
+def reduce_by_value(batch: DataFrame, keys: Sequence[str], ops: Mapping[str, str]) -> DataFrame:
     """Return one row for all of the same value, and for how many it stands. ops: how what comes along is merged.
 
     Extremes of text Spark would find by sorting. So only rows with the same texts become one.
     """
     types = {field.name: field.dataType.typeName() for field in batch.schema.fields}
     texts = [name for name in ops if types[name] == "string"]
-    merged = {COUNTS: "bit_or", FIRST: "bool_or", ARRIVED_SINCE: "max", **ops}
+    merged = {COUNTS: "bit_or", FIRST: "bool_or", ARRIVED_GENERATION: "max", **ops}
     merged = {name: op for name, op in merged.items() if name in types and name not in texts}
-    rows = reduced(RowPartials(batch, merged), [*keys, *texts], weight=ALIKE).rows
-    return select_sql(rows, map(quoted, [*types, ALIKE]))
+    rows = reduced(RowPartials(batch, merged), [*keys, *texts], weight=MULTIPLICITY).rows
+    return select_sql(rows, map(quoted, [*types, MULTIPLICITY]))

@@ -62,7 +62,7 @@ class AsOfJoin(Operator):
         return (WAITING, VERSIONS)
 
     @property
-    def keeps_for_ever(self) -> str | None:
+    def unbounded_state(self) -> str | None:
         return f"a version for each {', '.join(self.on)}" if self.expiry == NEVER else None
 
     @property
@@ -74,14 +74,14 @@ class AsOfJoin(Operator):
         return True
 
     @property
-    def gives_old_rows_of(self) -> tuple[int, ...]:
+    def inputs_of_unbounded_age(self) -> tuple[int, ...]:
         return (1,)
 
     def lateness(self, place: int) -> Lateness | None:
         return Lateness() if place == 0 else None
 
     @property
-    def goes_by(self) -> tuple[str | None, ...]:
+    def event_time_columns(self) -> tuple[str | None, ...]:
         return tuple(self.times)
 
     def describe(self) -> Json:

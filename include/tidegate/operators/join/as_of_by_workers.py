@@ -10,7 +10,7 @@ from tidegate.operators.by_workers.waiting import WaitingRows
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide, joined, one_by_one
 from tidegate.operators.join.time_bounds import LATE
 from tidegate.records.moments import AFTER_ALL_TIMES
-from tidegate.state.arrow.folding import Folded, Kernel
+from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, ranks_and_values
 from tidegate.state.columns import DELETED, GROUP
 
@@ -31,14 +31,14 @@ class AsOfInWorkers(Kernel):
     outer: bool
     """Whether rows that meet no version are given, too."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         waited = self.waiting(self._side(arrived, 0), stored[0])
         rows, is_new = self._versions(self._side(arrived, 1), stored[1])
         ready = waited.ready
         codes, of_versions = codes_of([ready.select(self.on), rows.select(self.on)], self.on)
         versions = _Versions.of(rows, is_new, of_versions)
         met = versions.last_before(codes, integers(ready["_at"]))
-        return Folded(
+        return KernelResult(
             [waited.changes, versions.changes(self.waiting.now)],
             self._given(ready, versions.rows, met),
             waited.counts,

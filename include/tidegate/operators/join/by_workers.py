@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.operators.join.time_bounds import LATE_SIDES
-from tidegate.state.arrow.folding import Folded, Kernel
+from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import CODE_LIMIT, codes_of, integers
 from tidegate.state.columns import DELETED, GROUP
 from tidegate.state.lateness import late_rows_mask
@@ -20,7 +20,7 @@ from tidegate.state.lateness import late_rows_mask
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FROM_RIGHT", "JoinInWorkers", "JoinSide", "Pairs", "Ranges", "joined", "one_by_one"]
+__all__ = ["FROM_RIGHT", "IntervalJoinKernel", "JoinSide", "Pairs", "Ranges", "joined", "one_by_one"]
 
 FROM_RIGHT: Final = "_tidegate_right"
 """The column of the batch that says which side a row is from."""
@@ -49,7 +49,7 @@ class JoinSide:
 
 
 @dataclass(frozen=True)
-class JoinInWorkers(Kernel):
+class IntervalJoinKernel(Kernel):
     """The work on the rows of one range of key groups."""
 
     on: Sequence[str]
@@ -64,17 +64,17 @@ class JoinInWorkers(Kernel):
     gives_pairs: bool = True
     """Whether pairs are emitted, and not only rows of one side."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         counts = {"late": 0, "without_time": 0}
         apart: dict[str, pa.Table] = {}
         sides = [_Rows(self, place, self._arrived(arrived, place, counts, apart), stored[place]) for place in (0, 1)]
         pairs = _pairs(self, *sides)
         settled = [
             rows.settle(met)
-            for rows, met in zip(sides, (pairs.places_of_met_left(), pairs.places_of_met_right()), strict=True)
+            for rows, met in zip(sides, (pairs.positions_of_left(), pairs.positions_of_right()), strict=True)
         ]
         given = self._given(sides, pairs, [each.lone for each in settled])
-        return Folded([each.changes for each in settled], given, counts, apart)
+        return KernelResult([each.changes for each in settled], given, counts, apart)
 
     def meeting(self, arrived: pa.Table, place: int) -> Any:
         """Return a mask of the rows of the other side: they meet all that is stored on this one."""
@@ -123,7 +123,7 @@ class _Rows:
     """The rows of one side that the checkpoint is about: stored ones, and then new ones. In each of the two a row is
     there once, however many copies of it there are."""
 
-    def __init__(self, join: JoinInWorkers, place: int, arrived: pa.Table, stored: pa.Table) -> None:
+    def __init__(self, join: IntervalJoinKernel, place: int, arrived: pa.Table, stored: pa.Table) -> None:
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -194,7 +194,7 @@ def _any(mask: Any, of: Any, count: int) -> Any:
     return np.bincount(of[mask], minlength=count) > 0
 
 
-def _pairs(join: JoinInWorkers, left: _Rows, right: _Rows) -> Pairs:
+def _pairs(join: IntervalJoinKernel, left: _Rows, right: _Rows) -> Pairs:
     """Return all pairs in which at least one row is new."""
     import numpy as np
 
@@ -226,13 +226,13 @@ class Pairs:
 
     ranges: Sequence[Ranges]
 
-    def places_of_met_left(self) -> Any:
+    def positions_of_left(self) -> Any:
         """Return the places of left rows in pairs."""
         import numpy as np
 
         return np.concatenate([each.left[each.sizes > 0] for each in self.ranges])
 
-    def places_of_met_right(self) -> Any:
+    def positions_of_right(self) -> Any:
         """Return the places of right rows in pairs."""
         import numpy as np
 
@@ -282,7 +282,7 @@ def one_by_one(sizes: Any) -> Iterator[tuple[Any, Any]]:
         yield places, np.arange(start, end) - np.repeat(before, some)
 
 
-def _near(join: JoinInWorkers, left: tuple[_Rows, Any, Any], right: tuple[_Rows, Any, Any]) -> Ranges:
+def _near(join: IntervalJoinKernel, left: tuple[_Rows, Any, Any], right: tuple[_Rows, Any, Any]) -> Ranges:
     """Return the pairs of rows with equal keys whose times are within the bounds. Each side: rows, codes, places."""
     import numpy as np
 

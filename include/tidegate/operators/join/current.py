@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidegate.operators.join.by_workers import FROM_RIGHT, JoinSide, Pairs, Ranges, joined, one_by_one
-from tidegate.state.arrow.folding import IS_NOW, Folded, Kernel
+from tidegate.state.arrow.folding import IS_CURRENT, Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of
 from tidegate.state.columns import DELETED, GROUP
 
@@ -32,13 +32,13 @@ class CurrentRowsJoin(Kernel):
     replaces: bool
     """Whether results are taken back."""
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         sides = [_CurrentRows.of(self, place, arrived, stored[place]) for place in (0, 1)]
         codes = codes_of([rows.rows.select(self.on) for rows in sides], self.on)
         for rows, own in zip(sides, codes, strict=True):
             rows.codes = own
         changes = [rows.changes() for rows in sides]
-        return Folded(changes, self._replacing(*sides) if self.replaces else self._adding(*sides))
+        return KernelResult(changes, self._replacing(*sides) if self.replaces else self._adding(*sides))
 
     def meeting(self, arrived: pa.Table, place: int) -> Any:
         """Return a mask of the rows that meet all that is stored on a side."""
@@ -71,7 +71,7 @@ class CurrentRowsJoin(Kernel):
             counts = left.touched | np.isin(left.codes, right.codes[right.touched])
         for is_now in (True, False):
             for rows in self._result(left, right, counts, is_now=is_now):
-                yield rows.append_column(IS_NOW, _all(rows.num_rows, is_now))
+                yield rows.append_column(IS_CURRENT, _all(rows.num_rows, is_now))
 
     def _result(self, left: _CurrentRows, right: _CurrentRows, counts: Any, *, is_now: bool) -> Iterator[pa.Table]:
         """Yield the result of the join as it is, or as it was."""
@@ -82,8 +82,8 @@ class CurrentRowsJoin(Kernel):
         ranges = _meeting(left, there, right, right_copies > 0)
         pairs = Pairs([ranges])
         left_alone, right_alone = there.copy(), right_copies > 0
-        left_alone[pairs.places_of_met_left()] = False
-        right_alone[pairs.places_of_met_right()] = False
+        left_alone[pairs.positions_of_left()] = False
+        right_alone[pairs.positions_of_right()] = False
         if self.how in ("semi", "anti"):
             alone = np.flatnonzero(left_alone if self.how == "anti" else there & ~left_alone)
             for chosen, _ in one_by_one(left_copies[alone]):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidegate.operators.by_workers.waiting import WaitingRows
 from tidegate.operators.join.as_of_by_workers import AsOfInWorkers
-from tidegate.operators.join.by_workers import FROM_RIGHT, JoinInWorkers, JoinSide
+from tidegate.operators.join.by_workers import FROM_RIGHT, IntervalJoinKernel, JoinSide
 from tidegate.operators.join.current import CurrentRowsJoin
 from tidegate.operators.join.sides import LEFT_ONLY, names_from_right, refuse_missing
 from tidegate.operators.join.time_bounds import LATE, LATE_SIDES
@@ -16,8 +16,8 @@ from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.arrow.folding import IS_NOW
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.arrow.folding import IS_CURRENT
+from tidegate.state.folding import Remembered, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from tidegate.operators.base import OperatorContext
     from tidegate.state.keyed import KeyedState
 
-__all__ = ["Nearness", "joined_as_of", "joined_near", "joined_now"]
+__all__ = ["TimeBounds", "join_within", "joined_as_of", "joined_now"]
 
 
-class Nearness(NamedTuple):
+class TimeBounds(NamedTuple):
     """Bounds in event time. What is in pairs: of the left side, and of the right side."""
 
     times: tuple[str, str]
@@ -44,12 +44,12 @@ class Nearness(NamedTuple):
     """Whether rows with null keys are kept, although they match nothing."""
 
 
-def joined_near(
+def join_within(
     inputs: Sequence[DataFrame],
     on: Sequence[str],
     prefix: str | None,
     states: Sequence[KeyedState],
-    near: Nearness,
+    near: TimeBounds,
     context: OperatorContext,
     *,
     is_empty: bool,
@@ -72,7 +72,7 @@ def joined_near(
         stands = expires or (is_empty and not context.watermarks.moved)
         time = None if expires else "_at"
         remembered.append(Remembered(state, [*both.stored(place), *own], time, None if stands else ends))
-    work = JoinInWorkers(
+    work = IntervalJoinKernel(
         on=on,
         sides=(sides[0], sides[1]),
         low=near.bounds[0],
@@ -87,7 +87,9 @@ def joined_near(
     ]
     batch = both.batch([(place, frame, times[place]) for place, frame in enumerate(inputs)])
     apart = {name: both.all_columns(place) for place, name in enumerate(LATE_SIDES) if name in context.taken}
-    folded = fold_rows(batch, both.arriving(own[0]), on, remembered, work, both.given(), is_empty=is_empty, apart=apart)
+    folded = run_kernel(
+        batch, both.arriving(own[0]), on, remembered, work, both.given(), is_empty=is_empty, apart=apart
+    )
     context.count(folded.counts)
     return {"": folded.rows, **folded.apart}
 
@@ -118,7 +120,7 @@ def joined_now(
     if not replaces:  # null keys meet nothing, and nobody waits for them
         known = " AND ".join(f"{quoted(name)} IS NOT NULL" for name in on)
         frames = [(place, frame.where(known), sign) for place, frame, sign in frames]
-    folded = fold_rows(
+    folded = run_kernel(
         both.batch(frames),
         both.arriving(copies),
         on,
@@ -126,8 +128,8 @@ def joined_now(
         CurrentRowsJoin(on, (both.side(0), both.side(1)), how, replaces),
         both.given(),
         is_empty=all(is_known_empty(frame) for _, frame, _ in frames),
-        enters=IS_NOW if replaces else None,
-        wants_replaced=replaces and context.replaced_is_taken,
+        enters=IS_CURRENT if replaces else None,
+        wants_retractions=replaces and context.replaced_is_taken,
     )
     return {"": folded.rows, **({"-": folded.replaced} if replaces else {})}
 
@@ -162,7 +164,7 @@ def joined_as_of(
         "_at",
         None if is_empty and not marks.moved else now,
     )
-    folded = fold_rows(
+    folded = run_kernel(
         both.batch([(place, frame, f"{micros[place]} AS _at") for place, frame in enumerate(frames)]),
         both.arriving(at),
         on,

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, ExpiringOperator, Expiry
 from tidegate.operators.inputs import recalled, same
-from tidegate.operators.join.folded import Nearness, joined_near, joined_now
+from tidegate.operators.join.folded import TimeBounds, join_within, joined_now
 from tidegate.operators.join.sides import (
     LEFT_ONLY,
     On,
@@ -114,7 +114,7 @@ class IntervalJoin(Operator):
         return True
 
     @property
-    def goes_by(self) -> tuple[str | None, ...]:
+    def event_time_columns(self) -> tuple[str | None, ...]:
         return tuple(self.times)
 
     def lateness(self, place: int) -> Lateness | None:
@@ -162,7 +162,7 @@ class IntervalJoin(Operator):
         is_empty = all(map(is_known_empty, inputs))
         inputs = [inputs[0], self.keys.turned(inputs[1], context)]
         check_sides(inputs, self.on, self.prefix, context, self.how)
-        near = Nearness(
+        near = TimeBounds(
             (times[0], times[1]),
             bounds,
             (self._ends(0, bounds, context), self._ends(1, bounds, context)),
@@ -173,7 +173,7 @@ class IntervalJoin(Operator):
             context.state([*self.on, "_row"], part, ttl=self.ttl(part, context), grouped_by=self.on)
             for part in self.parts
         ]
-        return joined_near(inputs, self.on, self.prefix, states, near, context, is_empty=is_empty, how=self.how)
+        return join_within(inputs, self.on, self.prefix, states, near, context, is_empty=is_empty, how=self.how)
 
     def _ends(self, place: int, bounds: tuple[int, int], context: OperatorContext) -> int | None:
         """Return the time before which rows of a side can no longer match any other. None: there is no watermark."""
@@ -271,19 +271,19 @@ class LatestJoin(ExpiringOperator):
         return self.prefix is not None and self.how not in (*LEFT_ONLY, "full")
 
     @property
-    def shows_all(self) -> bool:
+    def current_output_is_complete(self) -> bool:
         return not self.forgets
 
     @property
-    def gives_old_rows_of(self) -> tuple[int, ...]:
+    def inputs_of_unbounded_age(self) -> tuple[int, ...]:
         return (0, 1)
 
     @property
-    def takes_updates(self) -> bool:
+    def accepts_retractions(self) -> bool:
         return True
 
     @property
-    def keeps_for_ever(self) -> str | None:
+    def unbounded_state(self) -> str | None:
         return "all rows of both sides" if self.expiry == NEVER else None
 
     def describe(self) -> Json:

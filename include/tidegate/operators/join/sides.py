@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from tidegate.errors import Invalid
-from tidegate.operators.inputs import key_problems, need_keys, refuse_own
+from tidegate.operators.inputs import key_problems, need_keys, refuse_reserved_columns
 from tidegate.records.names import listed, quoted
 from tidegate.spark.known import select_sql
 from tidegate.spark.row_id import row_id
@@ -34,7 +34,7 @@ __all__ = [
 
 LEFT_ONLY: Final = ("semi", "anti")
 """The joins that only say which rows of the left side have a partner, or have none."""
-THEIRS: Final = "_theirs_"
+RIGHT_PREFIX: Final = "_theirs_"
 """Prefix for a column of the right side whose name is a key's on the left: with `prefix=` the user can have both."""
 
 
@@ -68,7 +68,7 @@ class On:
         names = dict(zip(self.right, self.left, strict=True))
         ours = {name.casefold() for name in self.left}
         clashing = [name for name in columns if name not in names and name.casefold() in ours]
-        return names | {name: f"{THEIRS}{name}" for name in clashing}
+        return names | {name: f"{RIGHT_PREFIX}{name}" for name in clashing}
 
     def turned(self, frame: DataFrame, context: OperatorContext) -> DataFrame:
         """Return the right side's rows under these names."""
@@ -76,7 +76,7 @@ class On:
             return frame
         need_keys(frame, self.right, "on", context)
         names = self.renamed(frame.columns)
-        refuse_own(frame, context, [name for name in names.values() if name.startswith(THEIRS)])
+        refuse_reserved_columns(frame, context, [name for name in names.values() if name.startswith(RIGHT_PREFIX)])
         return select_sql(frame, (f"{quoted(name)} AS {quoted(names.get(name, name))}" for name in frame.columns))
 
     def names_in_result(self, left: Sequence[str], right: Sequence[str], prefix: str | None) -> dict[str, list[str]]:
@@ -164,7 +164,9 @@ def names_from_right(left: Sequence[str], right: Sequence[str], prefix: str | No
     named = {
         name: f"{prefix}{name}" if prefix is not None and name.casefold() in left_names else name for name in right
     }
-    return named | {name: f"{prefix or ''}{name.removeprefix(THEIRS)}" for name in right if name.startswith(THEIRS)}
+    return named | {
+        name: f"{prefix or ''}{name.removeprefix(RIGHT_PREFIX)}" for name in right if name.startswith(RIGHT_PREFIX)
+    }
 
 
 def check_sides(
@@ -175,12 +177,12 @@ def check_sides(
     left, right = sides
     for side in sides:
         need_keys(side, on, "on", context)
-        refuse_own(side, context)
+        refuse_reserved_columns(side, context)
     kinds = [{field.name: field.dataType.simpleString() for field in side.schema.fields} for side in sides]
     unlike = [
         f"{name!r} is {kinds[0][name]} here, {kinds[1][name]} there" for name in on if kinds[0][name] != kinds[1][name]
     ]
-    theirs = {name.removeprefix(THEIRS) for name in right.columns if name not in on}
+    theirs = {name.removeprefix(RIGHT_PREFIX) for name in right.columns if name not in on}
     ours = {name.casefold() for name in left.columns}
     clash = sorted(name for name in theirs if name.casefold() in ours) if how not in LEFT_ONLY else []
     if clash and prefix is not None:

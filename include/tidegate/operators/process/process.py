@@ -27,7 +27,7 @@ from tidegate.delta.arrow_types import arrow_schema
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
 from tidegate.operators.expiry import NEVER, Expiry
-from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_own, sql_type
+from tidegate.operators.inputs import key_problems, need_columns, need_keys, recalled, refuse_reserved_columns, sql_type
 from tidegate.operators.join.time_bounds import LATE, need_time, side_times
 from tidegate.operators.process.list_state import (
     ENDS,
@@ -49,7 +49,7 @@ from tidegate.operators.process.map_state import (
 from tidegate.operators.process.one_zero import with_one_zero
 from tidegate.operators.process.stored_list import PLACE, EntryFiles
 from tidegate.operators.process.worker import AT, ROW, SIDE, STREAM, ListFields, MapFields, Work
-from tidegate.operators.waiting import WAITING, ready_rows
+from tidegate.operators.waiting import WAITING, rows_passed_by_watermark
 from tidegate.records.moments import at_micros
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
@@ -97,7 +97,7 @@ class Process(Operator):
     """
 
     kind: ClassVar[str] = "process"
-    renews: ClassVar[bool] = True
+    replaces_columns: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -151,15 +151,15 @@ class Process(Operator):
         return ("", TIMERS, *waiting, *map(_field_part, self.fields), *map(map_part, self.maps), *lists)
 
     @property
-    def keeps_for_ever(self) -> str | None:
-        kept = [f"the state of each {', '.join(self.by)}"] if self._keeps_fields else []
+    def unbounded_state(self) -> str | None:
+        kept = [f"the state of each {', '.join(self.by)}"] if self._stores_fields else []
         kept += [f"the entries of {', '.join(self._lasting_entries)}"] if self._lasting_entries else []
         return f"{' and '.join(kept)} that its function does not clear" if kept else None
 
     @property
-    def forgets_with(self) -> str:
-        ways = [super().forgets_with] if self._keeps_fields else []
-        if self._keeps_fields and self.fields:
+    def how_to_bound_state(self) -> str:
+        ways = [super().how_to_bound_state] if self._stores_fields else []
+        if self._stores_fields and self.fields:
             others = [name for name in self._state_names() if name not in self.fields]
             named = ", ".join(f'"{name}": "30 days"' for name in others)
             ways = [f"state_ttl={{…, {named}}} (under a new uid if it has state already)"]
@@ -167,7 +167,7 @@ class Process(Operator):
         return " and ".join([*ways, *(f'{name}={kind}(…, state_ttl="30 days")' for name, kind in kinds.items())])
 
     @property
-    def _keeps_fields(self) -> bool:
+    def _stores_fields(self) -> bool:
         return self.expiry == NEVER and not set(self._state_names()) <= self.fields.keys()
 
     @property
@@ -190,7 +190,7 @@ class Process(Operator):
         return (LATE, LATE_OTHER)[: self.inputs] if self.in_order else ()
 
     @property
-    def takes_lookup(self) -> bool:
+    def accepts_lookup_table(self) -> bool:
         return self.looks_up
 
     @property
@@ -198,7 +198,7 @@ class Process(Operator):
         return {LATE: "in_order=True", LATE_OTHER: "in_order=True and a second stream"}
 
     @property
-    def goes_by(self) -> tuple[str | None, ...]:
+    def event_time_columns(self) -> tuple[str | None, ...]:
         return tuple(self.times[: self.inputs]) if self.in_order else ()
 
     def lateness(self, place: int) -> Lateness | None:
@@ -212,7 +212,7 @@ class Process(Operator):
         return True
 
     @property
-    def takes_in_order(self) -> bool:
+    def needs_event_time_order(self) -> bool:
         return self.in_order
 
     def describe(self) -> Json:
@@ -330,10 +330,10 @@ class Process(Operator):
         late = {}
         if self.in_order:
             time = need_time(self.event_time, 0, context) if self.inputs == 1 else MOMENT
-            ready, late[LATE] = ready_rows(rows, self.by, time, context, self._late_outputs)
+            ready, late[LATE] = rows_passed_by_watermark(rows, self.by, time, context, self._late_outputs)
             if self.inputs > 1:
                 late = {
-                    output: late[LATE].where(f"{STREAM} = {place}").select(*self._own_columns(place, inputs[place]))
+                    output: late[LATE].where(f"{STREAM} = {place}").select(*self._added_columns(place, inputs[place]))
                     for place, output in enumerate(self._late_outputs)
                 }
         else:
@@ -360,7 +360,7 @@ class Process(Operator):
         frames = []
         for place, frame in enumerate((left, right)):
             need_keys(frame, self.by, "by", context)
-            refuse_own(frame, context)
+            refuse_reserved_columns(frame, context)
             columns = [F.lit(place).alias(STREAM), self._moment(place, frame, context).alias(MOMENT)]
             names = self._columns_of(place, frame)
             frames.append(frame.select(*columns, *(F.col(quoted(name)).alias(own) for name, own in names.items())))
@@ -391,7 +391,7 @@ class Process(Operator):
         """Return a stream's columns, each with its name in the frame with the rows of both."""
         return {name: name if name in self.by else f"{PREFIXES[place]}{name}" for name in frame.columns}
 
-    def _own_columns(self, place: int, frame: DataFrame) -> list[Column]:
+    def _added_columns(self, place: int, frame: DataFrame) -> list[Column]:
         from pyspark.sql import functions as F
 
         return [F.col(quoted(own)).alias(name) for name, own in self._columns_of(place, frame).items()]
@@ -414,7 +414,7 @@ class Process(Operator):
         states, timers = self._states(context), context.state(self.by, TIMERS)
         if with_key:
             states.put(results.where("_kind = 1").selectExpr(*keys, *with_key, "_deleted"), deletes=True)
-        for name, kind in self._kinds_apart.items():
+        for name, kind in self._separate_fields.items():
             alone = results.where(f"_kind = {kind}").selectExpr(*keys, values[name], "_deleted")
             self._field(name, context).put(alone, deletes=True)
         first = "array_min(transform(filter(_timers, t -> t.kind = '{kind}'), t -> t.at)) AS {name}"
@@ -502,7 +502,7 @@ class Process(Operator):
         return first, first + 1, first + 2
 
     @property
-    def _kinds_apart(self) -> dict[str, int]:
+    def _separate_fields(self) -> dict[str, int]:
         """The fields that are kept on their own, each with the kind of its records."""
         first = SIDE + len(self.sides) + len(self.maps) + 3 * len(self.lists)
         return {name: first + number for number, name in enumerate(self.fields)}
@@ -660,13 +660,13 @@ class Process(Operator):
                 for number, (name, declared) in enumerate(self.lists.items())
             },
             group=GROUP_OF_KEY,
-            apart=self._kinds_apart,
+            apart=self._separate_fields,
         )
 
     def _refuse_unfit(self, rows: DataFrame, context: OperatorContext) -> None:
         need_keys(rows, self.by, "by", context)
         need_columns(rows, self.order_by, "order_by", context)
-        refuse_own(rows, context)
+        refuse_reserved_columns(rows, context)
         kinds = {name: rows.schema[name].dataType.simpleString() for name in self.order_by}
         if unfit := [f"{name!r} is {kind}" for name, kind in kinds.items() if "<" in kind or kind == "variant"]:
             raise Invalid(

@@ -26,9 +26,9 @@ PLACE: Final = "_place"
 """The place of an entry in its list: a key of its state."""
 FIRST, NEXT = "_first", "_next"
 """The ends of a list: the place of its first entry, and the one that the next will have."""
-_MOST_ROWS = 1000
+_MAX_ROWS = 1000
 """So many entries are made Python objects at once."""
-_MOST_GROUPS = 16
+_MAX_GROUPS = 16
 """Of so many row groups a worker keeps the keys: the next key's entries may be in the same."""
 
 Entry = dict[str, Any]
@@ -76,13 +76,13 @@ class EntryFiles:
                 if not len(places):
                     continue
                 rows = read(file, self.layout, known, group).take(pa.array(places))
-                for begin in range(0, rows.num_rows, _MOST_ROWS):
-                    for row in rows.slice(begin, _MOST_ROWS).to_pylist():
+                for begin in range(0, rows.num_rows, _MAX_ROWS):
+                    for row in rows.slice(begin, _MAX_ROWS).to_pylist():
                         yield row[PLACE], -row[CHECKPOINT], self._lives(row), {name: row.get(name) for name in names}
 
     def _keys_in(self, run: SortedFile, file: Any, group: int) -> pa.Table:
         if (run.path, group) not in self._keys:
-            if len(self._keys) >= _MOST_GROUPS:
+            if len(self._keys) >= _MAX_GROUPS:
                 self._keys.clear()
             self._keys[run.path, group] = read(file, self.layout, self.by, group)
         return self._keys[run.path, group]

@@ -22,7 +22,7 @@ AT, ROW = "_at", "_row"
 STREAM = "_stream"
 """Of which stream a row is, if there are two: 0 or 1."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MOST_CALLS = 10_000
+MAX_CALLS = 10_000
 SIDE = 3
 """The kind of a record with a row for the first side output; the next ones count on."""
 
@@ -94,7 +94,7 @@ class Entries:
             self._touched[entry] = KeyState(copy.deepcopy(dict(self._stored.get(entry, self._empty))))
         return self._touched[entry]
 
-    def _name_by(self, tables: Iterable[pa.Table]) -> None:
+    def _choose_entries(self, tables: Iterable[pa.Table]) -> None:
         """Let a call have what its rows name."""
         columns = [table[self._by] for table in tables if self._by in table.column_names]
         self._named = frozenset(value for column in columns for value in column.to_pylist())
@@ -341,13 +341,13 @@ class Work:
         last = datetime.max.replace(tzinfo=UTC) if self.alone else timers.watermark
         while due := timers._due("event", last):
             timers._fire(due)
-            timers.fired = [timer for timer in due if timer.name not in fired and len(fired) < MOST_CALLS]
+            timers.fired = [timer for timer in due if timer.name not in fired and len(fired) < MAX_CALLS]
             fired |= {timer.name for timer in timers.fired}
             if timers.fired:
                 yield from self._called(key, none, state, timers)
 
     def _count(self, calls: int, due: list[Timer]) -> int:
-        if calls == MOST_CALLS:
+        if calls == MAX_CALLS:
             raise Invalid(
                 f"process {self.uid!r} has set {calls} timers in a row that were due at once",
                 help="set timers later than timers.watermark",
@@ -359,7 +359,7 @@ class Work:
         tables = [_of_stream(rows, place, columns) for place, columns in enumerate(self.streams)] or [rows]
         more = [] if self.table is None else [self.table]
         for name in self.maps:
-            getattr(state, name)._name_by(tables)
+            getattr(state, name)._choose_entries(tables)
         yielded = self.function(copy.deepcopy(key), *tables, state, timers, *more)  # theirs to do with as they like
         if yielded is None:
             return []
@@ -382,7 +382,7 @@ class Work:
                     help="give dicts, one per row, or an Arrow table",
                 )
             self._refuse_unknown(row, name)
-            outputs.append((name, {column: _as_it_is(value) for column, value in row.items()}))
+            outputs.append((name, {column: _copy_value(value) for column, value in row.items()}))
         return outputs
 
     def _refuse_unknown(self, names: Iterable[str], output: str = "") -> None:
@@ -408,7 +408,7 @@ def _is_empty(values: Mapping[str, Any]) -> bool:
     return all(value in (None, [], {}) for value in values.values())
 
 
-def _as_it_is(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     """Return a copy of the value: the function may change later what it has yielded."""
     return copy.deepcopy(value) if isinstance(value, list | dict) else value
 

@@ -20,7 +20,7 @@ from tidegate.operators.retractions.key import DELETES, ChangelogKey
 from tidegate.records.names import quoted
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, select_sql
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.folding import Remembered, run_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -100,7 +100,7 @@ class RememberedDeletes(Operator):
         stored = [fields[name] for name in self._columns]
         work = NewestDeletes(self.by, self.order_by)
         arriving = [*stored, fields[GONE]]
-        return fold_rows(batch, arriving, self.by, [Remembered(state, stored)], work, stored, is_empty=False).rows
+        return run_kernel(batch, arriving, self.by, [Remembered(state, stored)], work, stored, is_empty=False).rows
 
     def _without_older(self, rows: DataFrame, newer: DataFrame) -> DataFrame:
         """Return the rows that are not older than a removal of their key."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tidegate.operators.by_workers.greatest import compared, places_of_both
+from tidegate.operators.by_workers.greatest import compared, positions_of_both
 from tidegate.operators.by_workers.ranked import in_order
-from tidegate.state.arrow.folding import Folded, Kernel
+from tidegate.state.arrow.folding import Kernel, KernelResult
 from tidegate.state.arrow.keys_as_numbers import codes_of, firsts
 from tidegate.state.columns import DELETED, GROUP
 
@@ -29,13 +29,13 @@ class NewestDeletes(Kernel):
     by: Sequence[str]
     order: Sequence[str]
 
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         import numpy as np
         import pyarrow as pa
 
         before, arrived = stored[0].combine_chunks(), arrived.combine_chunks()
         newest = self._first(arrived, ascends=False)
-        new, old = places_of_both(newest, before, self.by)
+        new, old = positions_of_both(newest, before, self.by)
         counts, known = np.ones(newest.num_rows, bool), np.zeros(newest.num_rows, bool)
         greater, equal = compared(newest.take(pa.array(new)), before.take(pa.array(old)), self.order)
         counts[new[~(greater | equal)]] = False
@@ -46,9 +46,9 @@ class NewestDeletes(Kernel):
         changes = newest.select(columns).take(pa.array(chosen))
         changes = changes.append_column(DELETED, pa.array(~gone[chosen]))
         oldest = self._first(arrived, ascends=True)
-        new, old = places_of_both(oldest, before, self.by)
+        new, old = positions_of_both(oldest, before, self.by)
         greater, _ = compared(before.take(pa.array(old)), oldest.take(pa.array(new)), self.order)
-        return Folded([changes], [before.select(columns[1:]).take(pa.array(old[greater]))])
+        return KernelResult([changes], [before.select(columns[1:]).take(pa.array(old[greater]))])
 
     def fewer(self, arrived: pa.Table) -> pa.Table:
         """Return the newest and the oldest row of each key."""

@@ -23,8 +23,8 @@ import msgspec
 from tidegate.delta import from_spark
 from tidegate.errors import Invalid
 from tidegate.operators.base import Operator, OperatorContext
-from tidegate.operators.inputs import need_keys, refuse_own
-from tidegate.operators.latest import first_held
+from tidegate.operators.inputs import need_keys, refuse_reserved_columns
+from tidegate.operators.latest import first_stored_rows
 from tidegate.operators.ranking import By, ranked
 from tidegate.operators.retractions.key import HELD, ChangelogKey, key_of, key_text, keys_contain
 from tidegate.records.records import Json
@@ -81,7 +81,7 @@ class Materializer(Operator):
         return True
 
     @property
-    def takes_updates(self) -> bool:
+    def accepts_retractions(self) -> bool:
         return True
 
     def changelog_key(
@@ -90,7 +90,7 @@ class Materializer(Operator):
         return key_of(self.by)
 
     @property
-    def shows_all(self) -> bool:
+    def current_output_is_complete(self) -> bool:
         return True
 
     @property
@@ -127,11 +127,11 @@ class Materializer(Operator):
             return {"": rows, "-": withdrawn}
         self._refuse_forgetting(context)
         need_keys(rows, self.by, "keys", context)
-        refuse_own(rows, context)
+        refuse_reserved_columns(rows, context)
         context.remember[WAY] = upstream.way
         begins = before != upstream.way or self._cannot_go_on(rows, upstream.kept(HELD))
         if begins:
-            upstream.start_afresh()
+            upstream.reset_state()
             if upstream.has_begun():
                 withdrawn = context.persist(withdrawn)
                 rows = upstream.shown().unionByName(rows)
@@ -162,7 +162,7 @@ class Materializer(Operator):
         stored = states[HELD]
         if stored is None:
             return None
-        return first_held(stored, inputs[0], self.by, _ORDER, 1, context, part=HELD, number=_TOP).drop(_TOP)
+        return first_stored_rows(stored, inputs[0], self.by, _ORDER, 1, context, part=HELD, number=_TOP).drop(_TOP)
 
 
 def forgotten(sink: str, by: Sequence[str], stream: str, forgetting: Sequence[str]) -> str:

@@ -8,15 +8,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from tidegate.operators.base import OperatorContext
-from tidegate.operators.functions import Function, clashes, given_by_workers, parse, parsed_functions
-from tidegate.operators.inputs import Types, need_keys, recalled, refuse_own, types_of
+from tidegate.operators.functions import Function, clashing_columns, parse, parse_functions, project_in_workers
+from tidegate.operators.inputs import Types, need_keys, recalled, refuse_reserved_columns, types_of
 from tidegate.records.names import quoted
 from tidegate.spark.event_time import time_micros_sql
 from tidegate.spark.known import empty_if, is_known_empty, select_sql
-from tidegate.state.arrow.folding import IS_NOW, Kernel
+from tidegate.state.arrow.folding import IS_CURRENT, Kernel
 from tidegate.state.columns import OWN
-from tidegate.state.folding import Remembered, fold_rows
-from tidegate.state.keyed import Given
+from tidegate.state.folding import Remembered, run_kernel
+from tidegate.state.keyed import Projection
 from tidegate.state.lateness import Over, WindowLimits, ended_sql, open_sql
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def result_problems(by: Sequence[str], functions: Mapping[str, str]) -> list[str
         else:
             fit[name] = parsed
     used_as = {name.casefold(): "a key" for name in by} | dict.fromkeys((START, END), "tidegate's own")
-    return problems + clashes(list(fit.values()), used_as)
+    return problems + clashing_columns(list(fit.values()), used_as)
 
 
 @dataclass(frozen=True)
@@ -95,19 +95,19 @@ class Windowing:
     @cached_property
     def parsed(self) -> list[Function]:
         """The declared aggregates, for input of these types."""
-        functions = parsed_functions(self.functions)
+        functions = parse_functions(self.functions)
         return [function.in_windows().typed(self.types.results[function.name]) for function in functions]
 
     @cached_property
     def types(self) -> Types:
         """The types that Spark gives the results, and partial values."""
-        functions = parsed_functions(self.functions)
+        functions = parse_functions(self.functions)
         return types_of(functions, self.rows, self.context)
 
     def refuse_unfit(self) -> None:
         """Raise Invalid if the input lacks a key, or has columns with names that windows use."""
         need_keys(self.rows, self.by, "by", self.context)
-        refuse_own(self.rows, self.context, TAKEN)
+        refuse_reserved_columns(self.rows, self.context, TAKEN)
 
     def held(self, like: DataFrame, condition: str | None = None, *, common: str | None = None) -> DataFrame | None:
         """Return the windows that are not over, in the columns of `like`. None: the state has never held any.
@@ -120,7 +120,7 @@ class Windowing:
         rows = recalled(self.state, rows, like, self.context)
         return rows if condition is None else rows.where(condition)
 
-    def held_of(self, keys: DataFrame) -> DataFrame | None:
+    def open_windows_under(self, keys: DataFrame) -> DataFrame | None:
         """Return the stored windows that are among `keys`, which have all columns."""
         rows = self.state.of(keys)
         return None if rows is None else recalled(self.state, rows, keys, self.context)
@@ -195,7 +195,7 @@ class Windowing:
         of, given = {field.name: field for field in batch.schema.fields}, self.given(stored)
         late = [StructField(name, of[alias].dataType) for name, alias in self.late_columns.items()]
         replaces = self.on_update or bool(self.allowed)
-        folded = fold_rows(
+        folded = run_kernel(
             batch.select(*(quoted(field.name) for field in arriving)),
             arriving,
             grouped_by,
@@ -204,8 +204,8 @@ class Windowing:
             stored if given is None else given.fields,
             is_empty=is_known_empty(self.rows),
             keeps_rows=not late,
-            enters=IS_NOW,
-            wants_replaced=replaces and self.context.replaced_is_taken,
+            enters=IS_CURRENT,
+            wants_retractions=replaces and self.context.replaced_is_taken,
             made=None if given is None else given.made,
             apart={"late": late} if late else {},
         )
@@ -214,9 +214,9 @@ class Windowing:
         results = streams if given is not None else {name: self.results(frame) for name, frame in streams.items()}
         return {**results, **folded.apart}
 
-    def given(self, stored: Sequence[StructField]) -> Given | None:
+    def given(self, stored: Sequence[StructField]) -> Projection | None:
         """Return the same as workers make it of stored windows with these columns. None: they cannot."""
-        return given_by_workers(self.parsed, self.types.results, [START, END, *self.by], stored)
+        return project_in_workers(self.parsed, self.types.results, [START, END, *self.by], stored)
 
     def count(self, **counted: int | None) -> None:
         """Count rows that no window took."""

@@ -18,15 +18,21 @@ from tidegate.operators.functions import (
     NOT_MERGED,
     Function,
     arguments,
-    given_by_workers,
     meanings,
-    parsed_functions,
+    parse_functions,
+    project_in_workers,
     row_partials,
     why_columns_are_not_merged,
 )
-from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_own, same, types_of
+from tidegate.operators.inputs import Types, key_problems, need_keys, recalled, refuse_reserved_columns, same, types_of
 from tidegate.operators.join.time_bounds import LATE, need_time
-from tidegate.operators.waiting import WAITING, InOrderOperator, WaitingStream, computed_fields, ready_rows
+from tidegate.operators.waiting import (
+    WAITING,
+    InOrderOperator,
+    WaitingStream,
+    computed_fields,
+    rows_passed_by_watermark,
+)
 from tidegate.operators.window.closing import END, START, TAKEN, result_problems
 from tidegate.records.names import listed, quoted
 from tidegate.records.records import Json
@@ -45,7 +51,7 @@ class CountWindow(InOrderOperator):
     """`count` rows of a key, from the first on. `window_start` and `window_end` are the times of the first and last."""
 
     kind: ClassVar[str] = "window"
-    renews: ClassVar[bool] = True
+    replaces_columns: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -70,7 +76,7 @@ class CountWindow(InOrderOperator):
         return ("", WAITING)
 
     @property
-    def keeps_for_ever(self) -> str | None:
+    def unbounded_state(self) -> str | None:
         return f"a window of each {', '.join(self.by)} that is not full" if self.expiry == NEVER else None
 
     def ttl(self, part: str, context: OperatorContext) -> Ttl | None:
@@ -117,16 +123,16 @@ class CountWindow(InOrderOperator):
 
         rows = inputs[0]
         need_keys(rows, self.by, "by", context)
-        refuse_own(rows, context)
-        refuse_own(rows, context, TAKEN)
-        types = types_of(parsed_functions(self.functions), rows, context)
-        parsed = [f.in_windows().typed(types.results[f.name]) for f in parsed_functions(self.functions)]
+        refuse_reserved_columns(rows, context)
+        refuse_reserved_columns(rows, context, TAKEN)
+        types = types_of(parse_functions(self.functions), rows, context)
+        parsed = [f.in_windows().typed(types.results[f.name]) for f in parse_functions(self.functions)]
         time = need_time(self.event_time, 0, context)
         streams, why = self._by_kernel(rows, time, parsed, types, context)
         if streams is not None:
             return streams
         context.computing.by_spark(why)
-        ready, late = ready_rows(rows, self.by, time, context)
+        ready, late = rows_passed_by_watermark(rows, self.by, time, context)
         ready, keys = context.persist(ready), list(map(quoted, self.by))
         state = context.state(self.by, ttl=self.ttl("", context))
         like = self._pieces(ready, None, parsed)
@@ -157,7 +163,7 @@ class CountWindow(InOrderOperator):
         if known is None:
             return None, NOT_MERGED
         texts, ops = {of_one_row(name): text for name, text in known[0].items()}, known[1]
-        refuse_own(rows, context, texts)
+        refuse_reserved_columns(rows, context, texts)
         computed = computed_fields(rows, texts, context)
         partials = [T.StructField(name, field.dataType) for name, field in zip(ops, computed, strict=True)]
         if (why := why_columns_are_not_merged(partials, ops)) is not None:
@@ -171,7 +177,9 @@ class CountWindow(InOrderOperator):
         )
         work = CountedWindows(self.by, waiting.kernel(), START, END, ops, self.count)
         given = [*bounds, *waiting.keys, *partials]
-        made = given_by_workers(parsed, types.results, [field.name for field in given if field not in partials], given)
+        made = project_in_workers(
+            parsed, types.results, [field.name for field in given if field not in partials], given
+        )
         if made is not None:
             return waiting.folded(work, [open_window], made.fields, made.made), None
         streams = waiting.folded(work, [open_window], given)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidegate.operators.by_workers.windows import WEIGHT, MergedWindows
+from tidegate.operators.by_workers.windows import WEIGHT, MergeWindows
 from tidegate.operators.functions import NOT_MERGED, RowPartials, lift, merges_of, reduced, why_not_merged
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
@@ -84,7 +84,7 @@ class FixedWindows:
             over=None if w.limits.late is None else Over(END, w.limits.late),
         )
         late = w.late_columns or None
-        work = MergedWindows(w.by, START, END, lifted.ops, self.size, w.limits, w.on_update, lifted.fixed, late)
+        work = MergeWindows(w.by, START, END, lifted.ops, self.size, w.limits, w.on_update, lifted.fixed, late)
         arriving = [field for field in of.values() if field.name not in lifted.fixed]
         return w.folded(lifted.rows, arriving, w.keys, held, work, [of[START], end, *keys[1:], *partials])
 
@@ -102,7 +102,7 @@ class FixedWindows:
             start = f"timestamp_micros({micros} - pmod({micros}, {self.size}L)) AS {START}"
             lifted = lift(w.parsed, rows, w.by, w.types.partials, [start, *aside])
             # Of keys in windows the state does not tell how many come: it only has the windows that are open.
-            is_few = not w.by and w.state.gets_many_per_key and not aside
+            is_few = not w.by and w.state.has_few_keys_per_batch and not aside
             return reduced(lifted, w.keys, WEIGHT) if lifted is not None and is_few else lifted
         if (ops := merges_of(w.parsed)) is None:
             return None
@@ -194,7 +194,7 @@ class FixedWindows:
         if ends.last is None or ended(ends.last, over):
             return None
         staying = fresh.where(open_sql(END, over)) if ends.reach(over) else fresh
-        return w.state.put(w.merged(w.held_of(staying), staying))
+        return w.state.put(w.merged(w.open_windows_under(staying), staying))
 
     def _on_close(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
         """Return newly closed windows, and closed ones again that late rows have changed within the allowed
@@ -209,16 +209,16 @@ class FixedWindows:
             return {"": closing, "-": closing.where("false")} if w.allowed else {"": closing}
         if not w.allowed:
             return {"": w.merged(due, closing)}
-        given_before = w.held_of(closing.where(ended_sql(END, w.limits.closed_before)))
+        given_before = w.open_windows_under(closing.where(ended_sql(END, w.limits.closed_before)))
         assert given_before is not None
         return {"": w.merged(due.unionByName(given_before), closing), "-": given_before}
 
     def _on_update(self, fresh: DataFrame, ends: Ends) -> dict[str, DataFrame]:
         """Return every window that has changed."""
         w = self.windowing
-        before = w.held_of(fresh)
+        before = w.open_windows_under(fresh)
         ending = fresh.where(ended_sql(END, w.limits.over))
-        closed = w.merged(w.held_of(ending), ending)
+        closed = w.merged(w.open_windows_under(ending), ending)
         staying = self._store_open(fresh, ends)
         changed = closed if staying is None else staying.unionByName(closed)
         return {"": changed, "-": fresh.where("false") if before is None else before}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from tidegate.operators.by_workers.sessions import MergedSessions
+from tidegate.operators.by_workers.sessions import MergeSessions
 from tidegate.operators.functions import NOT_MERGED, RowPartials, lift, why_not_merged
 from tidegate.operators.window.closing import END, START, Windowing
 from tidegate.records.names import quoted
@@ -71,7 +71,7 @@ class SessionWindows:
             None if limits.closed_before is None else limits.closed_before + 1,
             moves=True,
         )
-        work = MergedSessions(w.by, START, END, lifted.ops, self.gap, limits, w.on_update, late or None)
+        work = MergeSessions(w.by, START, END, lifted.ops, self.gap, limits, w.on_update, late or None)
         arriving = [*keys, T.StructField("_at", T.LongType()), *partials, *(of[alias] for alias in late.values())]
         return w.folded(lifted.rows, arriving, w.by, held, work, [start, end, *keys, *partials])
 

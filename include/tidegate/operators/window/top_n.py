@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidegate.operators.base import OperatorContext
 from tidegate.operators.by_workers.first_in_windows import FirstInWindows
-from tidegate.operators.by_workers.ranked import FirstInOrder
-from tidegate.operators.inputs import need_keys, need_order, refuse_own
+from tidegate.operators.by_workers.ranked import TopRows
+from tidegate.operators.inputs import need_keys, need_order, refuse_reserved_columns
 from tidegate.operators.join.time_bounds import LATE, need_time
 from tidegate.operators.latest import TopN
 from tidegate.operators.ranking import RANK
@@ -28,7 +28,7 @@ from tidegate.records.records import Json
 from tidegate.spark.event_time import micros_in, time_micros_sql
 from tidegate.spark.known import is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
-from tidegate.state.folding import Remembered, fold_rows
+from tidegate.state.folding import Remembered, run_kernel
 from tidegate.state.lateness import Lateness, Over, WindowLimits, closing_starts
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class WindowTopN(EventTimeOperator):
         return [*self._window.told_by, *self.order_by]
 
     @property
-    def whole_by(self) -> frozenset[str]:
+    def complete_per_checkpoint_by(self) -> frozenset[str]:
         return frozenset((START, END))
 
     @property
@@ -109,8 +109,8 @@ class WindowTopN(EventTimeOperator):
         rows, order, size = inputs[0], self._top.order, micros_in(self.tumbling)
         need_keys(rows, self.by, "by", context)
         need_order(rows, [term.name for term in order[:-1]], context)
-        refuse_own(rows, context)
-        refuse_own(rows, context, [START, END, RANK])
+        refuse_reserved_columns(rows, context)
+        refuse_reserved_columns(rows, context, [START, END, RANK])
         marks, keys = context.watermarks, [START, *self.by]
         limits = WindowLimits.at(marks.before_micros, marks.now_micros)
         over, due = None if limits.late is None else Over(END, limits.late), closing_starts(limits, size)
@@ -135,11 +135,9 @@ class WindowTopN(EventTimeOperator):
         batch = select_sql(rows, [*moments, *map(quoted, fields), *row_halves(rows), "1L AS _n"])
         terms = [(term.name, term.ascending) for term in order[:-1]]
         columns = [START, END, *fields]
-        first = FirstInOrder(
-            keys, [END, *(field.name for field in values)], terms, self.n, False, columns, RANK, self.rank
-        )
+        first = TopRows(keys, [END, *(field.name for field in values)], terms, self.n, False, columns, RANK, self.rank)
         late = list(fields) if LATE in context.taken else None
-        folded = fold_rows(
+        folded = run_kernel(
             batch,
             [start, end, *fields.values(), *half_fields(), copies],
             keys,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from tidegate.config.keys import duration_text, seconds_in
 from tidegate.operators.base import Operator, OperatorContext, Watermarks
 from tidegate.operators.functions import arguments, meanings
-from tidegate.operators.inputs import key_problems, refuse_own
+from tidegate.operators.inputs import key_problems, refuse_reserved_columns
 from tidegate.operators.retractions.key import ChangelogKey, key_of
 from tidegate.operators.window.closing import END, START, Windowing, result_problems
 from tidegate.operators.window.fixed import FixedWindows
@@ -41,7 +41,7 @@ __all__ = ["Window"]
 
 CLOCK: Final = "_clock"
 """The column, and what the operator remembers, of the time by the clock."""
-MOST_WINDOWS = 1000
+MAX_WINDOWS = 1000
 """The most hopping windows that a row may lie in: each of them is a row of state."""
 
 
@@ -49,7 +49,7 @@ class Window(Operator):
     """Aggregates per window and key. Exactly one of `tumbling`, `hopping` and `session` is declared."""
 
     kind: ClassVar[str] = "window"
-    renews: ClassVar[bool] = True
+    replaces_columns: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -80,11 +80,11 @@ class Window(Operator):
 
     @property
     def uses_event_time(self) -> bool:
-        return not self._by_clock
+        return not self._uses_processing_time
 
     @property
     def by_cuts(self) -> list[str]:
-        clocked = ["in which window a row is: that of its checkpoint's clock"] if self._by_clock else []
+        clocked = ["in which window a row is: that of its checkpoint's clock"] if self._uses_processing_time else []
         return [*super().by_cuts, *clocked]
 
     @property
@@ -104,7 +104,7 @@ class Window(Operator):
         return in_place and set(keys) - moments == set(self.by) and not moments.isdisjoint(keys)
 
     @property
-    def whole_by(self) -> frozenset[str]:
+    def complete_per_checkpoint_by(self) -> frozenset[str]:
         """A fixed window's rows come when the watermark has come to its end: those of all keys at once."""
         return frozenset() if self.updates or self.session is not None else frozenset((START, END))
 
@@ -117,11 +117,11 @@ class Window(Operator):
         return [START, END, *self.by, *self.functions]
 
     @property
-    def goes_by(self) -> tuple[str | None, ...]:
-        return (self.event_time,) if not self._by_clock else ()
+    def event_time_columns(self) -> tuple[str | None, ...]:
+        return (self.event_time,) if not self._uses_processing_time else ()
 
     def lateness(self, place: int) -> Lateness | None:
-        if self._by_clock or self._duration_problems():
+        if self._uses_processing_time or self._duration_problems():
             return None
         allowed = micros_in(self.allowed_lateness)
         if self.session is not None:
@@ -130,7 +130,7 @@ class Window(Operator):
         return Lateness(size, slide, allowed)
 
     @property
-    def _by_clock(self) -> bool:
+    def _uses_processing_time(self) -> bool:
         """Whether a row's time is that of its checkpoint: when that was planned."""
         return self.time == "processing"
 
@@ -155,9 +155,9 @@ class Window(Operator):
         return size + seconds_in(self.allowed_lateness)
 
     def untimely(self, column: str) -> str | None:
-        if self._by_clock and column in (START, END):
+        if self._uses_processing_time and column in (START, END):
             return f'event_time={column!r} is a time of the clock, and no event time: say time="processing" there, too'
-        if self._by_clock and column in (*self.by, *self.functions):
+        if self._uses_processing_time and column in (*self.by, *self.functions):
             return (
                 f"event_time={column!r} is older, by event time, than what comes with it, for its row has waited by "
                 'the clock: it would come too late, and be dropped; say time="processing" there, too'
@@ -186,18 +186,18 @@ class Window(Operator):
             "emit": self.emit,
             "late": self.late,
             "allowed_lateness": self.allowed_lateness,
-        } | ({"time": self.time} if self._by_clock else {})
+        } | ({"time": self.time} if self._uses_processing_time else {})
 
     def meaning(self, over_updates: bool) -> Json:
         meaning: Json = {"by": self.by, "the window": self._shape}
-        meaning |= {} if self._by_clock else {"event_time": [self.event_time]}
+        meaning |= {} if self._uses_processing_time else {"event_time": [self.event_time]}
         return meaning | meanings(self.functions, in_windows=True)
 
     @property
     def _shape(self) -> str:
         """The normalized shape, such as "tumbling 1 h", independent of how it was written."""
         kind = "session" if self.session is not None else "tumbling" if self.tumbling is not None else "hopping"
-        kind = f"processing {kind}" if self._by_clock else kind
+        kind = f"processing {kind}" if self._uses_processing_time else kind
         if self._duration_problems():
             return kind
         sizes = [
@@ -213,7 +213,7 @@ class Window(Operator):
             problems.append(f'emit={self.emit!r}: expected "close" (each window once) or "update" (on every change)')
         if self.time not in ("event", "processing"):
             problems.append(f'time={self.time!r}: expected "event" or "processing", when the checkpoint is planned')
-        elif self._by_clock and (self.event_time, self.late, self.allowed_lateness) != (None, "drop", 0):
+        elif self._uses_processing_time and (self.event_time, self.late, self.allowed_lateness) != (None, "drop", 0):
             problems.append('time="processing": nothing is late; leave out event_time, late and allowed_lateness')
         if self.late not in ("drop", "side"):
             problems.append(f'late={self.late!r}: expected "drop" (and count) or "side" (the stream window["late"])')
@@ -249,14 +249,12 @@ class Window(Operator):
         size, step = (micros_in(duration) for duration in self.hopping)
         if step > size:
             return [f"hopping={self.hopping!r}: with a step longer than the size, rows between windows would be lost"]
-        if size > step * MOST_WINDOWS:
-            return [
-                f"hopping={self.hopping!r}: each row would lie in {-(-size // step)} windows, {MOST_WINDOWS} may be"
-            ]
+        if size > step * MAX_WINDOWS:
+            return [f"hopping={self.hopping!r}: each row would lie in {-(-size // step)} windows, {MAX_WINDOWS} may be"]
         return []
 
     def interval_problems(self) -> list[str]:
-        if self._by_clock:
+        if self._uses_processing_time:
             return ['time="processing": an interval is made at any time, and again at another: go by event time']
         if self.hopping is None or self._duration_problems() or len(set(map(micros_in, self._sizes))) == 1:
             return []
@@ -279,14 +277,14 @@ class Window(Operator):
         )
 
     def event_time_problems(self, columns: Sequence[Sequence[str]]) -> list[str]:
-        return time_problems(columns[0], self.event_time) if not self._by_clock else []
+        return time_problems(columns[0], self.event_time) if not self._uses_processing_time else []
 
     def shown(
         self, states: Mapping[str, DataFrame | None], inputs: Sequence[DataFrame], context: OperatorContext
     ) -> DataFrame | None:
         if states[""] is None:
             return None
-        rows, context = self._clocked(inputs[0], context) if self._by_clock else (inputs[0], context)
+        rows, context = self._clocked(inputs[0], context) if self._uses_processing_time else (inputs[0], context)
         return self._windowing(rows, context).shown(states[""])
 
     def _clocked(self, rows: DataFrame, context: OperatorContext) -> tuple[DataFrame, OperatorContext]:
@@ -296,7 +294,7 @@ class Window(Operator):
         """
         from pyspark.sql import functions as F
 
-        refuse_own(rows, context, [CLOCK])
+        refuse_reserved_columns(rows, context, [CLOCK])
         told = context.memory.get(CLOCK)
         before = told if isinstance(told, int) else None
         now = micros_of(context.clock)
@@ -324,7 +322,7 @@ class Window(Operator):
 
     def run(self, inputs: Sequence[DataFrame], context: OperatorContext) -> Mapping[str, DataFrame]:
         rows = inputs[0]
-        if self._by_clock:
+        if self._uses_processing_time:
             rows, context = self._clocked(rows, context)
         windowing = self._windowing(rows, context)
         if self.session is not None:

@@ -24,7 +24,7 @@ __all__ = [
     "idle_after_s",
     "lag_by_source",
     "max_ahead_s",
-    "too_far_ahead",
+    "sources_too_far_ahead",
 ]
 
 Origins = dict[str, float]
@@ -41,7 +41,7 @@ def lag_by_source(sources: Mapping[str, SourceNode], ordered: Sequence[Node]) ->
                 into[source] = max(behind, into.get(source, 0.0))
         operator = operator_of(stage)
         by_stream[into_operator(stage.name)] = into
-        if operator is not None and operator.gives_all:
+        if operator is not None and operator.is_lookup_table:
             by_stream |= {
                 stream: {} for stream in stage.produces
             }  # rows of a lookup table have any time: they hold nothing back
@@ -84,7 +84,7 @@ def max_ahead_s(sourcing: SourceNode) -> float | None:
     return seconds if seconds >= 0 else None
 
 
-def too_far_ahead(
+def sources_too_far_ahead(
     sources: Mapping[str, SourceNode], reached: Mapping[str, datetime], with_input: Collection[str]
 ) -> dict[str, str]:
     """Return the sources that are not to be read now, each with the one that it waits for: the furthest behind.
@@ -148,10 +148,10 @@ def _old_times(
         operator = operator_of(stage)
         columns = {column for name in stage.inputs for column in old.get(name, ())}
         if operator is not None:
-            columns = set() if operator.renews else columns
+            columns = set() if operator.replaces_columns else columns
             into = [by_stream.get(name, {}) for name in stage.inputs]
             sides = [_times_of(operator, place, sources, origins) for place, origins in enumerate(into)]
-            kept = operator.gives_old_rows_of
+            kept = operator.inputs_of_unbounded_age
             columns |= {column for place in kept if place < len(sides) for column in sides[place]}
             columns -= {column for place, side in enumerate(sides) if kept and place not in kept for column in side}
         old |= dict.fromkeys(stage.produces, columns)
@@ -160,7 +160,7 @@ def _old_times(
 
 def _times_of(operator: Operator, place: int, sources: Mapping[str, SourceNode], into: Origins) -> set[str]:
     """Return the columns of event time of an operator's input: its own choice, or those that the sources declare."""
-    chosen = operator.goes_by[place] if place < len(operator.goes_by) else None
+    chosen = operator.event_time_columns[place] if place < len(operator.event_time_columns) else None
     return {chosen} if chosen is not None else {str(sources[name].event_time) for name in into}
 
 
@@ -171,7 +171,7 @@ def _column_makers(ordered: Sequence[Node]) -> dict[str, list[Operator]]:
         operator = operator_of(stage)
         makers = [upstream for name in stage.inputs for upstream in by_stream.get(name, ())]
         if operator is not None:
-            makers = [operator] if operator.renews else [*makers, operator]
+            makers = [operator] if operator.replaces_columns else [*makers, operator]
         by_stream |= dict.fromkeys(stage.produces, makers)
     return by_stream
 
@@ -181,7 +181,7 @@ def _lost_times(
 ) -> Iterator[str]:
     """Report time columns that an operator upstream has dropped, because it outputs other columns than it takes."""
     by_name = {node.name: node for node in ordered}
-    for name, chosen, declared in zip(stage.inputs, operator.goes_by, columns, strict=False):
+    for name, chosen, declared in zip(stage.inputs, operator.event_time_columns, columns, strict=False):
         time = chosen or (declared[0] if len(declared) == 1 else None)
         maker = by_name.get(name)
         while isinstance(maker, GateNode):

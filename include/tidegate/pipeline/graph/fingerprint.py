@@ -141,7 +141,7 @@ def _tree(function: types.FunctionType) -> ast.AST | None:
         and [argument.arg for argument in _arguments(node.args)] == _parameters(function)
         and (isinstance(node, ast.Lambda) or node.name == function.__name__)
     ]
-    return _Bare().visit(matches[0]) if len(matches) == 1 or (matches and kind is ast.FunctionDef) else None
+    return _StripInert().visit(matches[0]) if len(matches) == 1 or (matches and kind is ast.FunctionDef) else None
 
 
 def _arguments(args: ast.arguments) -> list[ast.arg]:
@@ -156,7 +156,7 @@ def _parameters(function: types.FunctionType) -> list[str]:
     return list(code.co_varnames[:count])
 
 
-class _Bare(ast.NodeTransformer):
+class _StripInert(ast.NodeTransformer):
     """Removes everything from code that has no effect."""
 
     def __init__(self) -> None:

@@ -62,7 +62,7 @@ def against_problems(ordered: Sequence[Node], jobs: Mapping[str, str]) -> list[s
             choices = ", ".join(sorted(operators)) or "there is none"
             problems.append(f"{subject}, which is no operator: expected the uid of one ({choices})")
             continue
-        keys, judged = operators[uid].operator.known_by, list(getattr(gated.gate, "by", []))
+        keys, judged = operators[uid].operator.permanent_keys, list(getattr(gated.gate, "by", []))
         if keys is None:
             problems.append(f"{subject}, which forgets keys: expected a deduplicate, latest or aggregate without end")
         elif sorted(keys) != sorted(judged):
@@ -125,7 +125,9 @@ class Lineage:
 
 def lookups(stages: Sequence[Node]) -> frozenset[str]:
     """Return the names of the lookup tables (broadcasts)."""
-    return frozenset(stage.name for stage in stages if isinstance(stage, OperatorNode) and stage.operator.gives_all)
+    return frozenset(
+        stage.name for stage in stages if isinstance(stage, OperatorNode) and stage.operator.is_lookup_table
+    )
 
 
 def lookup_problems(
@@ -139,7 +141,7 @@ def lookup_problems(
             continue
         subject = f"{stage.name!r} takes {', '.join(looked_up)}"
         streams = [name for name in stage.inputs if name not in tables]
-        looks_up = isinstance(stage, OperatorNode) and stage.operator.takes_lookup
+        looks_up = isinstance(stage, OperatorNode) and stage.operator.accepts_lookup_table
         if not isinstance(stage, StageNode) and not (looks_up and looked_up == [stage.inputs[-1]]):
             problems.append(
                 f"{subject}, all of it in each checkpoint: look it up in a stage, and take that stage's rows"
@@ -160,7 +162,7 @@ def lookup_problems(
     problems += [
         f"{stage.title} looks up {stage.inputs[-1]}, which is no lookup table: say .broadcast(by=…, order_by=…) of it"
         for stage in stages
-        if isinstance(stage, OperatorNode) and stage.operator.takes_lookup and stage.inputs[-1] not in tables
+        if isinstance(stage, OperatorNode) and stage.operator.accepts_lookup_table and stage.inputs[-1] not in tables
     ]
     problems += [
         f"sink {sink.name!r} takes {sink.input}, all of it in each checkpoint: "
@@ -315,15 +317,15 @@ class Graph:
         )
 
 
-MOST_TABLES = 3000
+MAX_TABLES = 3000
 """Sinks and stages of one pipeline: the records of a checkpoint name the table of each."""
 
 
 def _size_problems(stages: Sequence[Node], sinks: Sequence[SinkNode]) -> list[str]:
     count = len(stages) + len(sinks)
-    if count <= MOST_TABLES:
+    if count <= MAX_TABLES:
         return []
-    return [f"it has {count:,} sinks and stages; there may be {MOST_TABLES:,}: divide it into several pipelines"]
+    return [f"it has {count:,} sinks and stages; there may be {MAX_TABLES:,}: divide it into several pipelines"]
 
 
 def build_graph(

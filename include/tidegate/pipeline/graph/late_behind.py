@@ -13,10 +13,10 @@ from tidegate.records.records import LateBehind
 if TYPE_CHECKING:
     from tidegate.pipeline.graph.graph import Graph
 
-__all__ = ["late_behind", "streams_behind"]
+__all__ = ["find_late_sensitive_operators", "streams_after"]
 
 
-def streams_behind(graph: Graph, gate: str) -> dict[str, tuple[str, ...]]:
+def streams_after(graph: Graph, gate: str) -> dict[str, tuple[str, ...]]:
     """Return the streams that the rows of a gate come to, through stages and operators, each with the stages on the
     way. What an operator computes of a row is no such row any more."""
     ways: dict[str, tuple[str, ...]] = {gate: ()}
@@ -41,10 +41,10 @@ def _late_outputs(stage: Node) -> list[str]:
     return [f"{stage.name}.{operator.late_output(place)}" for place in places]
 
 
-def late_behind(graph: Graph, gate: str) -> list[LateBehind]:
+def find_late_sensitive_operators(graph: Graph, gate: str) -> list[LateBehind]:
     """Return the operators that the rows of a gate come to, and that take no late rows. One whose late rows somebody
     takes loses none."""
-    ways = streams_behind(graph, gate)
+    ways = streams_after(graph, gate)
     taken = {name for stage in graph.stages for name in stage.inputs} | {sink.input for sink in graph.sinks.values()}
     found = []
     for stage in graph.stages:
@@ -62,7 +62,7 @@ def _inputs(
         lateness = operator.lateness(place) if stream in ways and stage.keeps_state else None
         if lateness is None or f"{stage.name}.{operator.late_output(place)}" in taken:
             continue
-        chosen = operator.goes_by[place] if place < len(operator.goes_by) else None
+        chosen = operator.event_time_columns[place] if place < len(operator.event_time_columns) else None
         yield LateBehind(
             operator=stage.name,
             what=f"{operator.kind} {stage.name!r}",

@@ -78,7 +78,7 @@ def _stage_meaning(graph: Graph, stage: OperatorNode) -> Json:
     meaning = stage.operator.meaning(not graph.updating.isdisjoint(stage.inputs))
     if (chosen := meaning.get("event_time")) is not None:
         by_stream = lag_by_source(graph.sources, graph.stages)
-        timed = stage.inputs[:-1] if stage.operator.takes_lookup else stage.inputs
+        timed = stage.inputs[:-1] if stage.operator.accepts_lookup_table else stage.inputs
         columns = (column_of(by_stream[name], graph.sources) for name in timed)
         meaning["event_time"] = [choice or column for choice, column in zip(chosen, columns, strict=True)]
     meaning[ROWS] = [graph.lineage.sources(name) for name in stage.inputs]
@@ -203,7 +203,7 @@ def _differences(graph: Graph, stage: OperatorNode, memory: Mapping[str, Json]) 
             is_code = name in stage.operator.meant_by_code
             how = "has changed" if is_code else f"is {_text(now[name])}, and was {_text(was[name])}"
             problems.append(f"{subject}: {name} {how}")
-    problems += [f"{subject}: {problem}" for problem in stage.operator.misread(was)]
+    problems += [f"{subject}: {problem}" for problem in stage.operator.conflicts_with_stored_meaning(was)]
     results = set(stage.operator.results)
     missing = sorted(set(was) - set(now))
     if results and missing and results.isdisjoint(was):

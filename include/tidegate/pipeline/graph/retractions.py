@@ -162,5 +162,5 @@ def is_shown(stream: str, stages: Sequence[Node], updating: Collection[str], job
     if maker is None or jobs[maker.name] != job:
         return False
     if isinstance(maker, OperatorNode):
-        return stream == maker.name and stream in updating and maker.operator.shows_all
+        return stream == maker.name and stream in updating and maker.operator.current_output_is_complete
     return all(is_shown(name, stages, updating, jobs, job) for name in maker.inputs)

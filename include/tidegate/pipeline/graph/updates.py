@@ -52,7 +52,7 @@ def update_problems(ordered: Sequence[Node], sinks: Sequence[SinkNode]) -> list[
                 f"{subject} takes {', '.join(replacing)}, but {', '.join(forgets)} forgets rows (state_ttl), and emits "
                 "them anew without retracting the old ones: leave out state_ttl there, or let a sink take it"
             )
-        if operator.takes_updates:
+        if operator.accepts_retractions:
             problems += [f"{subject}: {problem}" for problem in operator.update_problems()]
         else:
             problems.append(
@@ -78,7 +78,13 @@ def _rank_apart_from_its_window(ordered: Sequence[Node], stream: str) -> str:
     between = maker = makers.get(rank.inputs[0]) if rank is not None and by else None
     while maker is not None and not isinstance(maker, OperatorNode):
         between, maker = maker, makers.get(maker.inputs[0])
-    if rank is None or between is None or maker is None or between is maker or by.isdisjoint(maker.operator.whole_by):
+    if (
+        rank is None
+        or between is None
+        or maker is None
+        or between is maker
+        or by.isdisjoint(maker.operator.complete_per_checkpoint_by)
+    ):
         return ""
     return (
         f". {rank.title} would only add rows if it took the closed windows of {maker.name!r} straight from it, but "

@@ -112,13 +112,13 @@ class _Compiler:
         """Compile a SELECT. What its WITH names is known in it, and nowhere else."""
         outside, self.known = self.known, dict(self.known)
         try:
-            with self._written_at(tree):
+            with self._record_place(tree):
                 return self._selected(tree)
         finally:
             self.known = outside
 
     @contextlib.contextmanager
-    def _written_at(self, tree: exp.Expression) -> Iterator[None]:
+    def _record_place(self, tree: exp.Expression) -> Iterator[None]:
         """Record where each operator that is declared in the block stands, unless an inner block already has: what an
         operator refuses is told when the graph is complete."""
         stages = self.pipeline._stages
@@ -158,7 +158,7 @@ class _Compiler:
             raise self.query.refuse(having, "HAVING without GROUP BY", "write WHERE, or GROUP BY the keys")
         return self._plain(tree, read)
 
-    def _read(self, tree: exp.Select, *, windowed: bool = False) -> _Read:
+    def _read(self, tree: exp.Select, *, windowed: bool = False) -> _Input:
         """Return what is behind FROM and WHERE. windowed: rows may have windows."""
         if (first_rows := ranked(tree)) is not None:
             return self._top(tree, first_rows)
@@ -166,7 +166,7 @@ class _Compiler:
             return self._joined(tree)
         stream, alias = self._from(tree, windowed=windowed)
         columns, where = StreamColumns(self.query, alias), tree.args.get("where")
-        return _Read(stream, columns, columns.text(where.this) if where is not None else None)
+        return _Input(stream, columns, columns.text(where.this) if where is not None else None)
 
     def _united(self, tree: exp.Union) -> Stream:
         """Compile the SELECTs of a UNION ALL: SQL pairs columns by place, and a union by name, so both must agree."""
@@ -194,7 +194,7 @@ class _Compiler:
         streams = [self._of(each) for each in parts]
         return streams[0].union(*streams[1:], name=self._uid("union", tree))
 
-    def _plain(self, tree: exp.Select, read: _Read) -> Stream:
+    def _plain(self, tree: exp.Select, read: _Input) -> Stream:
         rows = self._stage(tree, read.stream, read.where, [read.columns.selected(each) for each in tree.expressions])
         if not tree.args.get("distinct"):
             return rows
@@ -252,14 +252,14 @@ class _Compiler:
         found = from_of(tree)
         return self.query.windows.get(found.this.name) if found is not None else None
 
-    def _grouped(self, tree: exp.Select, read: _Read) -> Stream:
+    def _grouped(self, tree: exp.Select, read: _Input) -> Stream:
         groups = self._groups(tree, read, _options("aggregate"))
         given = [*groups.keys, *groups.functions]
-        uid = self._uid("aggregate", tree, last=groups.are_shown_as(given))
+        uid = self._uid("aggregate", tree, last=groups.are_output_columns(given))
         result = groups.rows.aggregate(by=list(groups.keys), **groups.functions, uid=uid, **self._forgetting())
         return self._arranged(tree, result, groups, given)
 
-    def _windowed(self, tree: exp.Select, read: _Read, window: Any) -> Stream:
+    def _windowed(self, tree: exp.Select, read: _Input, window: Any) -> Stream:
         self._refuse_computed_bounds(tree, read)
         if window.kind == "SESSION" and (where := tree.args.get("where")) is not None:
             help = "filter in a SELECT of its own: TABLE(SESSION(TABLE good, …))"
@@ -284,11 +284,11 @@ class _Compiler:
         }
         options: dict[str, Any] = {**shapes[window.kind], **groups.functions}
         given = [*_WINDOW_COLUMNS, *by, *groups.functions]
-        uid = self._uid("window", tree, last=groups.are_shown_as(given))
+        uid = self._uid("window", tree, last=groups.are_output_columns(given))
         result = groups.rows.window(by=by, event_time=window.event_time, uid=uid, **options)
         return self._arranged(tree, result, groups, given)
 
-    def _refuse_computed_bounds(self, tree: exp.Select, read: _Read) -> None:
+    def _refuse_computed_bounds(self, tree: exp.Select, read: _Input) -> None:
         """Raise an error where more is done with a window's bounds than to group by them and to select them: rows do
         not have them yet."""
         from sqlglot import exp
@@ -304,7 +304,7 @@ class _Compiler:
                     help = "do it in a SELECT around this one"
                     raise self.query.refuse(each, "this computes with a window's bound, or renames it", help)
 
-    def _groups(self, tree: exp.Select, read: _Read, options: Collection[str]) -> Groups:
+    def _groups(self, tree: exp.Select, read: _Input, options: Collection[str]) -> Groups:
         """Return what a SELECT with aggregates groups, by what, and what it computes of each group.
 
         options: names that no aggregate can have, since the operator's options have them.
@@ -346,7 +346,7 @@ class _Compiler:
             rows = self.pipeline.stage(rows, name=self._uid("rows", tree, last=False))(_keyed(read.where, computed))
         return Groups(rows, keys, grouping.functions, columns, condition)
 
-    def _keys(self, tree: exp.Select, read: _Read) -> tuple[dict[str, str], dict[str, str]]:
+    def _keys(self, tree: exp.Select, read: _Input) -> tuple[dict[str, str], dict[str, str]]:
         """Return the keys, each with what it is of the columns that are read, and those that have to be computed."""
         from sqlglot import exp
 
@@ -382,14 +382,14 @@ class _Compiler:
         return keys, computed
 
     def _arranged(self, tree: exp.Select, stream: Stream, groups: Groups, given: Sequence[str]) -> Stream:
-        if groups.are_shown_as(given):
+        if groups.are_output_columns(given):
             return stream
         columns = [text if text == quoted(name) else f"{text} AS {quoted(name)}" for text, name in groups.columns]
         return self._stage(tree, stream, groups.having, columns)
 
     # -- the first rows of each key ------------------------------------------------------------------------
 
-    def _top(self, tree: exp.Select, first_rows: Ranked) -> _Read:
+    def _top(self, tree: exp.Select, first_rows: Ranked) -> _Input:
         """Return the first rows of each key, and what else the SELECT around them asks for."""
         from sqlglot import exp
 
@@ -425,17 +425,17 @@ class _Compiler:
         is_number = isinstance(window.this, exp.RowNumber)
         if first_rows.n == 1 and is_number and not is_shown and all(desc for _, desc in terms):
             uid = self._uid("latest", tree, last=False)
-            with self._written_at(first_rows.numbered):
+            with self._record_place(first_rows.numbered):
                 newest = source.latest(by=by, order_by=[each for each, _ in terms], uid=uid, **self._forgetting())
-            return _Read(newest, outside, where)
+            return _Input(newest, outside, where)
         order_by = [f"{each} {'desc' if desc else 'asc'}" for each, desc in terms]
         ties = "row_number" if is_number else "rank" if isinstance(window.this, exp.Rank) else "dense_rank"
         uid = self._uid("top", tree, last=False)
-        with self._written_at(first_rows.numbered):
+        with self._record_place(first_rows.numbered):
             forgetting = self._forgetting()
             first = source.top_n(first_rows.n, by=by, order_by=order_by, rank=ties, uid=uid, **forgetting)
         renamed = self.pipeline.stage(first, name=self._uid("numbered", tree, last=False))(_renamed("rank", name))
-        return _Read(renamed, outside, where)
+        return _Input(renamed, outside, where)
 
     def _column(self, node: exp.Expression, columns: Columns) -> str:
         if not (name := columns.name(node)):
@@ -444,7 +444,7 @@ class _Compiler:
 
     # -- joins ---------------------------------------------------------------------------------------------
 
-    def _joined(self, tree: exp.Select) -> _Read:
+    def _joined(self, tree: exp.Select) -> _Input:
         if any(each.is_star for each in tree.expressions):
             raise self.query.refuse(tree.expressions[0], "* of a JOIN", "name the columns")
         stream, first = self._from(tree)
@@ -452,7 +452,7 @@ class _Compiler:
         joined = self.pipeline.stage(stream, name=self._uid("left", tree, last=False))(_prefixed(first, {}))
         conditions: list[exp.Expression] = []
         for join in tree.args["joins"]:
-            with self._written_at(join.args.get("on") or next(iter(join.args.get("using") or ()), join)):
+            with self._record_place(join.args.get("on") or next(iter(join.args.get("using") or ()), join)):
                 joined, rest = self._join(tree, join, joined, sides)
             if conditions and (side := (join.side or "").upper()) in ("FULL", "RIGHT"):
                 help = "put the join before it into a SELECT of its own, with that condition"
@@ -460,7 +460,7 @@ class _Compiler:
             conditions += rest
         conditions += [tree.args["where"].this] if tree.args.get("where") else []
         where = " AND ".join(f"({sides.text(each)})" for each in conditions)
-        return _Read(joined, sides, where or None)
+        return _Input(joined, sides, where or None)
 
     def _join(self, tree: exp.Select, join: exp.Join, left: Stream, sides: JoinedColumns) -> tuple[Stream, list[Any]]:
         """Join one more stream; return also the conditions that are about the joined rows."""
@@ -612,7 +612,7 @@ class _Compiler:
 
 
 @dataclass(frozen=True)
-class _Read:
+class _Input:
     """What a SELECT reads: a stream, or several that are joined."""
 
     stream: Stream

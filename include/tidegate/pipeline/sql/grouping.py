@@ -103,7 +103,7 @@ class Groups:
     """What it selects of keys and functions: each expression, as Spark writes it, with its name."""
     having: str | None
 
-    def are_shown_as(self, names: Sequence[str]) -> bool:
+    def are_output_columns(self, names: Sequence[str]) -> bool:
         """Return whether the result has all groups, with these columns as they are."""
         return self.having is None and list(self.columns) == [(quoted(name), name) for name in names]
 

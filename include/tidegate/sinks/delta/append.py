@@ -38,8 +38,8 @@ from tidegate.sinks.delta.interval import (
 )
 from tidegate.sinks.delta.not_null import checked_not_null
 from tidegate.sinks.delta.table import MERGED, DeltaSink, Evolution, StagedBatch, staged_result
-from tidegate.sinks.delta.through_spark import append_by_spark
-from tidegate.sinks.prestaged import PrestagedRows, can_stage_ahead
+from tidegate.sinks.delta.through_spark import append_through_spark
+from tidegate.sinks.prestaged import PrestagedRows, can_prestage
 from tidegate.sinks.prestaged_on_store import prestage
 from tidegate.spark.storage.writing import write_files
 
@@ -128,7 +128,7 @@ class DeltaAppend(DeltaSink):
         draft: Collection[str] | None = None,
     ) -> PrestagedRows | None:
         location = locate(context.place, self.path)
-        if self.partition_by or staging.interval is not None or not can_stage_ahead(frame, location):
+        if self.partition_by or staging.interval is not None or not can_prestage(frame, location):
             return None
         schema = self.output_schema(frame, context, self.open(context))
         seams.fault("S4.stage.before")
@@ -191,10 +191,10 @@ class DeltaAppend(DeltaSink):
     ) -> Committed | None:
         return append(snapshot, self.first_files(batches, snapshot.location, folder), stamp)
 
-    def publish_by_spark(
+    def publish_through_spark(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
     ) -> Committed | None:
-        return append_by_spark(snapshot, batches, stamp, context, evolve=self.schema_evolution == "add")
+        return append_through_spark(snapshot, batches, stamp, context, evolve=self.schema_evolution == "add")
 
     def check_interval(self, interval: Interval, replaces: tuple[int, Json] | None, context: SinkContext) -> None:
         snapshot = self.open(context)

@@ -39,7 +39,7 @@ from tidegate.sinks.delta.shadow import LINE
 
 __all__ = ["go_back", "way_back", "went_past"]
 
-_NO_WAY_BACK = "its rows cannot be put back: go to a newer checkpoint, or choose --leave for it (it stays as it is)"
+_NOT_RESTORABLE = "its rows cannot be put back: go to a newer checkpoint, or choose --leave for it (it stays as it is)"
 
 
 def way_back(
@@ -58,7 +58,7 @@ def way_back(
     except TidegateError as error:
         return WayBack(version=snapshot.version, problems=(*problems, f"{error.what}; {error.help}"))
     since = target.version if target is not None else -1
-    foreign = foreign_commits(snapshot, since, _own_app_ids(context))
+    foreign = foreign_commits(snapshot, since, _published_app_ids(context))
     blocked = "it replaces rows, also those that others have written" if rewrites else ""
     if not blocked and foreign and _is_rewritten_by_others(snapshot, since, context):
         blocked = "others have rewritten files of this pipeline"
@@ -136,7 +136,7 @@ def _find_target(
 ) -> PublishedTable | None:
     """Return the version that entry `to` created, or the one before this pipeline's first. None: there was no table."""
     if to is None:
-        first = _first_own(snapshot, context)
+        first = _first_published_version(snapshot, context)
         return _published_version(snapshot, first - 1) if first > 0 else None
     if reported is not None:
         commit = read_commit(snapshot.location, reported.version)
@@ -147,13 +147,13 @@ def _find_target(
         raise Rejected(
             f"{snapshot.location.url}: its log no longer shows which version checkpoint {to} made: commit files are "
             "gone, or the table was created again",
-            help=_NO_WAY_BACK,
+            help=_NOT_RESTORABLE,
             reason="LOG_CLEANED",
         )
     return PublishedTable(uri=snapshot.location.url, version=committed.version, log_hash=committed.log_hash)
 
 
-def _first_own(snapshot: Snapshot, context: SinkContext) -> int:
+def _first_published_version(snapshot: Snapshot, context: SinkContext) -> int:
     """Return the version of this pipeline's first publication."""
     owner, number = owner_of(context.pipeline, context.sink, context.uid)
     first = -1
@@ -163,7 +163,7 @@ def _first_own(snapshot: Snapshot, context: SinkContext) -> int:
             raise Rejected(
                 f"{snapshot.location.url}: its log no longer shows what was there before this pipeline: commit "
                 f"{version} is gone",
-                help=_NO_WAY_BACK,
+                help=_NOT_RESTORABLE,
                 reason="LOG_CLEANED",
             )
         if commit.txn(owner) == number:  # an earlier pipeline of the same name has another number
@@ -172,7 +172,7 @@ def _first_own(snapshot: Snapshot, context: SinkContext) -> int:
         raise Rejected(
             f"{snapshot.location.url} says that this pipeline has published to it, but none of its commits does: the "
             "table was created again or copied",
-            help=_NO_WAY_BACK,
+            help=_NOT_RESTORABLE,
             reason="LOG_CLEANED",
         )
     return first
@@ -198,7 +198,7 @@ def _missing_file_problems(snapshot: Snapshot, to: PublishedTable | None) -> lis
     ]
 
 
-def _own_app_ids(context: SinkContext) -> dict[str, int | None]:
+def _published_app_ids(context: SinkContext) -> dict[str, int | None]:
     owner, number = owner_of(context.pipeline, context.sink, context.uid)
     return {context.app_id: None, dataclasses.replace(context, through=True).app_id: None, owner: number}
 
@@ -223,7 +223,7 @@ def _staging_checkpoint(path: str, prefix: str) -> int:
 
 def _is_rewritten_by_others(snapshot: Snapshot, since: int, context: SinkContext) -> bool:
     """Return whether somebody else has removed a file that this pipeline has added since then."""
-    prefix, ours = f"tidegate/{context.uid}-{context.sink}", _own_app_ids(context)
+    prefix, ours = f"tidegate/{context.uid}-{context.sink}", _published_app_ids(context)
     for version in range(since + 1, snapshot.version + 1):
         commit = read_commit(snapshot.location, version)
         if commit is None:

@@ -45,16 +45,24 @@ from tidegate.records.records import Struct
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Replacement", "RewrittenAhead", "StillValid", "Workers", "rewrite_ahead", "still_valid", "without_failing"]
+__all__ = [
+    "PrerewrittenFiles",
+    "Replacement",
+    "StillValid",
+    "Workers",
+    "prerewrite_files",
+    "still_valid",
+    "without_failing",
+]
 
 log = logging.getLogger(__name__)
 
 Workers = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
 """Applies a function to each of some items, somewhere, and returns the results in the same order."""
 
-LEAST_BYTES = 32 << 20
+MIN_BYTES = 32 << 20
 """With fewer bytes in the table, or in files that may hold a key, the publisher is as fast as a query of Spark's."""
-_MOST_KEY_BYTES = 64 << 20
+_MAX_KEY_BYTES = 64 << 20
 """The batch's keys travel to every worker."""
 _LOOKS = 64
 _MOST_FILES = 32
@@ -63,7 +71,7 @@ _WRITERS = 16
 """New files are small enough for so many workers, but not smaller than is good for the table."""
 _CHECKS = 16
 """How many files are looked at at the same time."""
-_MOST_COMMITS = 100
+_MAX_COMMITS = 100
 """If there are more since, they are not read one by one."""
 
 
@@ -74,7 +82,7 @@ class Replacement(Struct, frozen=True, kw_only=True):
     written: list[StagedFile]
 
 
-class RewrittenAhead(Struct, frozen=True, kw_only=True):
+class PrerewrittenFiles(Struct, frozen=True, kw_only=True):
     """Everything that a publisher needs to know, to use it or not."""
 
     version: int
@@ -93,8 +101,8 @@ class RewrittenAhead(Struct, frozen=True, kw_only=True):
 
 
 def without_failing(
-    make: Callable[[], RewrittenAhead | None], location: Location, folder: str
-) -> RewrittenAhead | None:
+    make: Callable[[], PrerewrittenFiles | None], location: Location, folder: str
+) -> PrerewrittenFiles | None:
     """Return the result. If it fails, whatever the reason, the publisher does all of it."""
     try:
         return make()
@@ -111,7 +119,7 @@ def without_failing(
         return None
 
 
-def rewrite_ahead(
+def prerewrite_files(
     snapshot: Snapshot,
     files: Sequence[StagedFile],
     deletes: Sequence[StagedFile],
@@ -119,36 +127,36 @@ def rewrite_ahead(
     order_by: Sequence[str],
     folder: str,
     workers: Workers,
-) -> RewrittenAhead | None:
+) -> PrerewrittenFiles | None:
     """Let workers write what is left of the table's files, into a folder of their own. None: it is not worth while.
 
     files, deletes: those of one batch, with one row for each key.
     """
     table = Table(snapshot.location, snapshot.schema, snapshot.partition_by)
     live = live_files(snapshot)
-    if sum(file.size for file in live) < LEAST_BYTES:
+    if sum(file.size for file in live) < MIN_BYTES:
         return None
     batch = BatchRows.read(table, [list(map(InputFile.of, (*files, *deletes)))], keys, order_by)
     candidates = [InputFile.of(file) for file in live if batch.distinct_keys.may_touch(file)]
-    if sum(source.size for source in candidates) < LEAST_BYTES or batch.nbytes > _MOST_KEY_BYTES:
+    if sum(source.size for source in candidates) < MIN_BYTES or batch.nbytes > _MAX_KEY_BYTES:
         return None
-    look = _Look(table, batch.distinct_keys, tuple(keys), tuple(batch.names), ordered=bool(order_by))
+    look = _KeyFinder(table, batch.distinct_keys, tuple(keys), tuple(batch.names), ordered=bool(order_by))
     holding = [each for found in workers(look, _shares(candidates)) for each in found]
     if not order_by:
-        lost, standing = _Lost(batch.distinct_keys), list[str]()
+        lost, standing = _RowFilter(batch.distinct_keys), list[str]()
         counts = {each.source.path: each.held for each in holding}
     else:
         newest = batch.settle([each.rows for each in holding])
-        lost = _Lost(newest.won, newest.late)
+        lost = _RowFilter(newest.won, newest.late)
         counts = {each.source.path: _true(newest.won.held(each.rows.select(list(keys)))) for each in holding}
         standing = [each.source.path for each in holding if not counts[each.source.path]]
     late = [InputFile.of(file) for file in files if file.path in lost.late]
     counts |= {source.path: _true(lost.late[source.path]) for source in late}
     groups = grouped([each.parts for each in holding if counts[each.source.path]], _WRITERS)
     late_groups = grouped([parts_of(table, source) for source in late], _WRITERS)
-    write = _Write(table, tuple(keys), lost, folder)
+    write = _FileWriter(table, tuple(keys), lost, folder)
     replacements = _replacements(write, [*groups, *late_groups], counts, workers)
-    return RewrittenAhead(
+    return PrerewrittenFiles(
         version=snapshot.version,
         log_hash=snapshot.log_hash,
         keys=list(keys),
@@ -159,7 +167,7 @@ def rewrite_ahead(
     )
 
 
-class _Holding(NamedTuple):
+class _FileWithKeys(NamedTuple):
     """A file that holds keys of the batch."""
 
     source: InputFile
@@ -171,7 +179,7 @@ class _Holding(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Look:
+class _KeyFinder:
     """Finds the files that hold some keys. For a worker."""
 
     table: Table
@@ -180,16 +188,18 @@ class _Look:
     names: tuple[str, ...]
     ordered: bool
 
-    def __call__(self, sources: Sequence[InputFile]) -> list[_Holding]:
+    def __call__(self, sources: Sequence[InputFile]) -> list[_FileWithKeys]:
         return [found for source in sources if (found := self._look(source)).held]
 
-    def _look(self, source: InputFile) -> _Holding:
+    def _look(self, source: InputFile) -> _FileWithKeys:
         rows = held_rows(self.table, source, self.names, self.keys, self.wanted)
-        return _Holding(source, parts_of(self.table, source), len(rows), rows if self.ordered else rows.slice(0, 0))
+        return _FileWithKeys(
+            source, parts_of(self.table, source), len(rows), rows if self.ordered else rows.slice(0, 0)
+        )
 
 
 @dataclass(frozen=True)
-class _Lost:
+class _RowFilter:
     """Picks the rows that do not stay: of a staged file those that do not count, of the table's those with a key."""
 
     keys: Keys
@@ -202,12 +212,12 @@ class _Lost:
 
 
 @dataclass(frozen=True)
-class _Write:
+class _FileWriter:
     """Writes one new file. For a worker: an attempt at a task that is repeated, or overtaken, has another name."""
 
     table: Table
     keys: tuple[str, ...]
-    lost: _Lost
+    lost: _RowFilter
     folder: str
 
     def __call__(self, parts: Sequence[RowGroup]) -> tuple[str, WrittenFile, int]:
@@ -221,7 +231,7 @@ def _shares(sources: Sequence[InputFile]) -> list[Sequence[InputFile]]:
 
 
 def _replacements(
-    write: _Write, groups: Sequence[Sequence[Sequence[RowGroup]]], counts: Mapping[str, int], workers: Workers
+    write: _FileWriter, groups: Sequence[Sequence[Sequence[RowGroup]]], counts: Mapping[str, int], workers: Workers
 ) -> list[Replacement]:
     """Let workers write all groups. Raise Unavailable unless exactly the rows that stay are in the store.
 
@@ -287,7 +297,7 @@ class StillValid:
 
 def still_valid(
     snapshot: Snapshot,
-    ahead: RewrittenAhead,
+    ahead: PrerewrittenFiles,
     live: Mapping[str, LiveFile],
     keys: Sequence[str],
     order_by: Sequence[str],
@@ -319,14 +329,14 @@ def still_valid(
     )
 
 
-def _added_since(snapshot: Snapshot, ahead: RewrittenAhead) -> set[str] | None:
+def _added_since(snapshot: Snapshot, ahead: PrerewrittenFiles) -> set[str] | None:
     """Return the files that commits have added since. None: that is unknown, or the table has been changed otherwise.
 
     A file that is in the table and not among them has been there all the time.
     """
     if snapshot.version == ahead.version:
         return set() if snapshot.log_hash == ahead.log_hash else None
-    if not 0 < snapshot.version - ahead.version <= _MOST_COMMITS:
+    if not 0 < snapshot.version - ahead.version <= _MAX_COMMITS:
         return None
     base = read_commit(snapshot.location, ahead.version)
     if base is None or base.sha != ahead.log_hash:

@@ -14,7 +14,7 @@ import msgspec
 from tidegate.delta import CommitStamp, Location, Snapshot, StagedFile, create, live_files
 from tidegate.delta.files.copy import copy_files
 
-__all__ = ["LINE", "brought_files", "seed_shadow"]
+__all__ = ["LINE", "promoted_files", "seed_shadow"]
 
 LINE = "line-"
 """The prefix of the folders of shadow tables, inside the folder of the sink that they are the shadow of."""
@@ -32,7 +32,7 @@ def seed_shadow(
     create(shadow, real.schema, files, stamp, partition_by=real.partition_by, properties=properties)
 
 
-def brought_files(shadow: Snapshot, at: Snapshot | None, real: Location) -> tuple[list[StagedFile], list[str]]:
+def promoted_files(shadow: Snapshot, at: Snapshot | None, real: Location) -> tuple[list[StagedFile], list[str]]:
     """Return the shadow's own files, by their paths in the real table, and the files of version `at` that the shadow
     has replaced."""
     below = shadow.location.url.removeprefix(f"{real.url}/")

@@ -56,8 +56,8 @@ from tidegate.sinks.declaring import collation_problems, column_problems
 from tidegate.sinks.delta.interval import is_published, publication_of, refuse_features, trace_of
 from tidegate.sinks.delta.properties import path_problems, property_problems
 from tidegate.sinks.delta.restore import go_back, way_back, went_past
-from tidegate.sinks.delta.rewritten_ahead import RewrittenAhead
-from tidegate.sinks.delta.shadow import brought_files, seed_shadow
+from tidegate.sinks.delta.rewritten_ahead import PrerewrittenFiles
+from tidegate.sinks.delta.shadow import promoted_files, seed_shadow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,7 +85,7 @@ class StagedBatch(Struct, frozen=True, kw_only=True):
     """In an interval pipeline: the table's version before this was staged. None: there was no table."""
     without: list[str] = []
     """For a swap: files of the version that the table returns to, which the line has replaced."""
-    ahead: RewrittenAhead | msgspec.UnsetType = msgspec.UNSET
+    ahead: PrerewrittenFiles | msgspec.UnsetType = msgspec.UNSET
     """Of an upsert: files of the table that its job has rewritten ahead, in vain or not. Unset, it is not recorded."""
 
 
@@ -178,7 +178,7 @@ class DeltaSink(ExactlyOnceSink):
                     self.replace_interval(ready, publication, batches, stamp, context, folder) if ready else None
                 )
             elif self.spark_reasons(snapshot):
-                committed = self.publish_by_spark(snapshot, batches, stamp, context)
+                committed = self.publish_through_spark(snapshot, batches, stamp, context)
             else:
                 ready = self.evolved(snapshot, batches, stamp)
                 committed = self.publish_next(ready, batches, stamp, folder) if ready else None
@@ -241,7 +241,7 @@ class DeltaSink(ExactlyOnceSink):
         if snapshot is None:
             return None
         at = version_of(real, since.version) if real is not None and since is not None and self.rewrites else None
-        added, without = brought_files(snapshot, at, self.delta_table(context))
+        added, without = promoted_files(snapshot, at, self.delta_table(context))
         if not added and not without:
             return None
         required = sorted(required_columns(snapshot.schema))
@@ -377,7 +377,7 @@ class DeltaSink(ExactlyOnceSink):
         raise NotImplementedError
 
     @abstractmethod
-    def publish_by_spark(
+    def publish_through_spark(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
     ) -> Committed | None:
         """Commit the batches through delta-spark, for a table that needs it."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from tidegate.sinks.delta.table import StagedBatch
 
-__all__ = ["OWN_COLUMNS", "append_by_spark", "merge_by_spark"]
+__all__ = ["OWN_COLUMNS", "append_through_spark", "merge_through_spark"]
 
 _ORDER = "tidegate_order"
 _DELETED = "tidegate_deleted"
@@ -41,7 +41,7 @@ _TXN = "spark.databricks.delta.write"
 _USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
 
 
-def append_by_spark(
+def append_through_spark(
     snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext, *, evolve: bool
 ) -> Committed | None:
     """Add the batches' rows as one delta-spark commit."""
@@ -62,7 +62,7 @@ def _append_all(
         _append(rows, snapshot, stamp.app_id, stamp.id, stamp, evolve)
 
 
-def merge_by_spark(
+def merge_through_spark(
     snapshot: Snapshot,
     batches: Sequence[StagedBatch],
     keys: Sequence[str],

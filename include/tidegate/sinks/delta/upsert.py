@@ -53,9 +53,9 @@ from tidegate.sinks.delta.interval import (
 )
 from tidegate.sinks.delta.not_null import checked_not_null
 from tidegate.sinks.delta.rewritten_ahead import (
-    RewrittenAhead,
+    PrerewrittenFiles,
     Workers,
-    rewrite_ahead,
+    prerewrite_files,
     still_valid,
     without_failing,
 )
@@ -67,7 +67,7 @@ from tidegate.sinks.delta.table import (
     staged_result,
     united,
 )
-from tidegate.sinks.delta.through_spark import OWN_COLUMNS, merge_by_spark
+from tidegate.sinks.delta.through_spark import OWN_COLUMNS, merge_through_spark
 from tidegate.spark.known import empty_if
 from tidegate.spark.storage.by_workers import on_workers, work_on_store
 from tidegate.spark.storage.writing import write_files
@@ -211,16 +211,16 @@ class DeltaUpsert(DeltaSink):
         batch = msgspec.structs.replace(batch, not_null=not_null, since=since)
         if rows and snapshot is not None and work_on_store(frame.sparkSession, location):
             workers = partial(on_workers, frame.sparkSession)
-            ahead = self._rewrite_ahead(snapshot, batch, staging, f"{folder}/{_AHEAD}", workers)
+            ahead = self._prerewrite(snapshot, batch, staging, f"{folder}/{_AHEAD}", workers)
             batch = msgspec.structs.replace(batch, ahead=ahead if ahead is not None else msgspec.UNSET)
         seams.fault("S4.stage.after")
         if not rows and snapshot is not None and staging.interval is None:
             return Prepared(None, 0)
         return staged_result(batch, rows)
 
-    def _rewrite_ahead(
+    def _prerewrite(
         self, snapshot: Snapshot, batch: StagedBatch, staging: Staging, folder: str, workers: Workers
-    ) -> RewrittenAhead | None:
+    ) -> PrerewrittenFiles | None:
         """Let workers rewrite the table's files that hold a key of the batch. None: they are left to the publisher."""
         if staging.interval is not None or staging.on_open_base:
             return None  # an interval is found by its column; what an open checkpoint holds is in no table yet
@@ -228,7 +228,7 @@ class DeltaUpsert(DeltaSink):
         if new_columns or self.spark_reasons(snapshot):
             return None  # the table will look different, or delta-spark rewrites its files
         rewrite_all = partial(
-            rewrite_ahead, snapshot, batch.files, batch.deletes, self.keys, self.order_by, folder, workers
+            prerewrite_files, snapshot, batch.files, batch.deletes, self.keys, self.order_by, folder, workers
         )
         return without_failing(rewrite_all, snapshot.location, folder)
 
@@ -268,7 +268,7 @@ class DeltaUpsert(DeltaSink):
     ) -> Committed | None:
         table = Table(snapshot.location, snapshot.schema, self.partition_by)
         live = {file.path: file for file in live_files(snapshot)}
-        changes = self._changes_ahead(snapshot, table, live, batches, folder)
+        changes = self._prerewritten_changes(snapshot, table, live, batches, folder)
         if changes is None:
             changes = self._changes(table, live, batches, folder)
         removed, added = changes
@@ -291,7 +291,7 @@ class DeltaUpsert(DeltaSink):
         changed, rewritten = rewrite(table, sources, self.keys, _has_key(keys), f"{folder}/kept")
         return [live[source.path] for source in changed], [*rewritten, *new]
 
-    def _changes_ahead(
+    def _prerewritten_changes(
         self,
         snapshot: Snapshot,
         table: Table,
@@ -347,10 +347,10 @@ class DeltaUpsert(DeltaSink):
         column, interval = self.interval_column, publication.interval
         return replace_by_column(snapshot, files, self.partition_by, column, interval, stamp, folder)
 
-    def publish_by_spark(
+    def publish_through_spark(
         self, snapshot: Snapshot, batches: Sequence[StagedBatch], stamp: CommitStamp, context: SinkContext
     ) -> Committed | None:
-        return merge_by_spark(snapshot, batches, self.keys, self.order_by, stamp, context)
+        return merge_through_spark(snapshot, batches, self.keys, self.order_by, stamp, context)
 
     def _without_omitted(self, frame: DataFrame) -> DataFrame:
         return empty_if(frame, frame.drop(*self.omit)) if self.omit else frame

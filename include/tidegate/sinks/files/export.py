@@ -247,7 +247,7 @@ class FileExport(TransactionalSink):
         )
         number = latest.number + 1 if latest is not None else 1
         theirs = latest is not None and not ours and latest.entry.name == entry.name  # perhaps not finished
-        if theirs or folder.is_taken(entry):
+        if theirs or folder.is_name_taken(entry):
             entry = msgspec.structs.replace(entry, suffix=f"-{number}")
         if not folder.append(number, entry):
             return False

@@ -122,7 +122,7 @@ class ExportFolder:
         """Return whether all files of an entry are in place, as its manifest says."""
         return self._store.read(_manifest_path(entry)) is not None
 
-    def is_taken(self, entry: LogEntry) -> bool:
+    def is_name_taken(self, entry: LogEntry) -> bool:
         """Return whether the names of an entry that is not in the log yet belong to another one."""
         return self.is_finished(entry) or (
             self.location.is_local and self.location.local(_checkpoint_folder(entry)).exists()
@@ -155,7 +155,7 @@ class ExportFolder:
         data = msgspec.json.encode(manifest)
         if self._store.create(_manifest_path(entry), data):
             self._store.replace(_LATEST, data)
-        self._let_others_read(_manifest_path(entry), _LATEST)
+        self._copy_mode(_manifest_path(entry), _LATEST)
 
     def _place_locally(self, entry: LogEntry, staged: Location, folder: str, attempt: str) -> None:
         """Write all files aside, then rename their folder: whoever lists the export sees all of a checkpoint's files or
@@ -176,7 +176,7 @@ class ExportFolder:
         finally:
             self.location.remove_folder(aside)
 
-    def _let_others_read(self, *paths: str) -> None:
+    def _copy_mode(self, *paths: str) -> None:
         """Give the files the mode of the folder's other files: the store makes private ones."""
         if not self.location.is_local:
             return

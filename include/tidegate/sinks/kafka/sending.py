@@ -121,10 +121,10 @@ class Sender:
                     self._open = False
                     return
                 except _kafka_exception() as error:
-                    if not self._may_try_again(error.args[0]):
+                    if not self._is_retryable(error.args[0]):
                         raise
 
-    def _may_try_again(self, error: Any) -> bool:
+    def _is_retryable(self, error: Any) -> bool:
         """Return whether the same commit may still succeed: without an answer it may also have succeeded already."""
         if error.fatal() or error.txn_requires_abort():
             return False

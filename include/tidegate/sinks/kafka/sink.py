@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 __all__ = ["KafkaTopic"]
 
 _TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_LONGEST_TOPIC: Final = 249
+_MAX_TOPIC_LENGTH: Final = 249
 _RIGHTS: Final = (
     "the rights to describe and write the topic and the topic of marks, to read the latter, to read the group "
     "tidegate, and to describe and write the transactional id: docs/guides/kafka-sink.md lists them"
 )
 _MARKS_ID: Final = "marks_id"
 """In the notes of staged rows: the id of the topic of marks at that time."""
-_LONGEST_NUMBER: Final = 20
+_MAX_NUMBER: Final = 20
 _AROUND_HEADER: Final = 10
 """Bytes of the lengths of its name and its value."""
 _PATIENCE_S: Final = 10.0
@@ -295,7 +295,7 @@ class KafkaTopic(TransactionalSink):
         if prepared.committable is None:
             return prepared
         cluster = self._cluster(context)
-        topic, marks = self._usable(find_topic(cluster, self.topic), context), self._found_marks(cluster, context)
+        topic, marks = self._usable(find_topic(cluster, self.topic), context), self._find_marks(cluster, context)
         part = typed.convert(prepared.committable, StagedPart)
         refuse_unsendable(part, self.stages_in(context), topic, context.sink, self._size_of_headers())
         part = msgspec.structs.replace(part, notes={_MARKS_ID: marks.id})
@@ -311,7 +311,7 @@ class KafkaTopic(TransactionalSink):
             try:
                 return self._send(rows, sender, topic, context)
             except ProducerFenced:
-                if not self._other_has_published(rows, context) and sender.overdue:
+                if not self._wait_for_other_publisher(rows, context) and sender.overdue:
                     raise self._too_slow(rows) from None
                 return False
             finally:
@@ -367,7 +367,7 @@ class KafkaTopic(TransactionalSink):
                 sender.close()
             self._mark(cluster, context, settled=True)
 
-    def _other_has_published(self, rows: StagedRows, context: SinkContext) -> bool:
+    def _wait_for_other_publisher(self, rows: StagedRows, context: SinkContext) -> bool:
         """Wait a while for the publisher that has fenced this one. If both came back at once, they might fence each
         other without end."""
         deadline = seams.monotonic() + _PATIENCE_S + rows.count / _SLOWEST_ROWS_PER_S
@@ -403,7 +403,7 @@ class KafkaTopic(TransactionalSink):
             return name
         raise Invalid(
             f"sink {context.sink!r}: the name of its topic of marks would be too long: {name}",
-            expected=f"{_LONGEST_TOPIC} characters at most",
+            expected=f"{_MAX_TOPIC_LENGTH} characters at most",
             help="give it a shorter name with marks=…",
             reason="BAD_MARKS",
         )
@@ -429,7 +429,7 @@ class KafkaTopic(TransactionalSink):
         around = _AROUND_HEADER * len(self.form.headers)
         if self.checkpoint_header is None:
             return around
-        return around + _AROUND_HEADER + len(self.checkpoint_header.encode()) + _LONGEST_NUMBER
+        return around + _AROUND_HEADER + len(self.checkpoint_header.encode()) + _MAX_NUMBER
 
     def _fixed_headers(self, rows: StagedRows) -> Headers:
         name = self.checkpoint_header
@@ -450,17 +450,17 @@ class KafkaTopic(TransactionalSink):
     def _refuse_lost_marks(self, rows: StagedRows, cluster: Cluster, context: SinkContext) -> None:
         """Raise Invalid if there is no mark because the topic of marks is not the one that was there when the rows were
         staged: whether they have been sent is not known then."""
-        found = self._found_marks(cluster, context)
+        found = self._find_marks(cluster, context)
         if any(part.notes.get(_MARKS_ID, found.id) != found.id for part in rows.parts):
-            raise self._marks_gone(context, "was deleted and made again")
+            raise self._missing_marks_error(context, "was deleted and made again")
 
-    def _found_marks(self, cluster: Cluster, context: SinkContext) -> FoundTopic:
+    def _find_marks(self, cluster: Cluster, context: SinkContext) -> FoundTopic:
         found = find_topic(cluster, self._marks_topic(context))
         if found is None:
-            raise self._marks_gone(context, "was deleted")
+            raise self._missing_marks_error(context, "was deleted")
         return found
 
-    def _marks_gone(self, context: SinkContext, what: str) -> Invalid:
+    def _missing_marks_error(self, context: SinkContext, what: str) -> Invalid:
         return Invalid(
             f"sink {context.sink!r}: the topic {self._marks_topic(context)}, which says what the topic {self.topic} "
             f"has, {what}",

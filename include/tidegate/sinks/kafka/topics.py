@@ -12,7 +12,7 @@ from tidegate.kafka import ANSWER_S, Cluster
 
 __all__ = ["FoundTopic", "create_topic", "find_topic", "wait_for_transactions"]
 
-_LARGEST_REQUEST = 1_000_000_000
+_MAX_REQUEST_BYTES = 1_000_000_000
 """The highest message.max.bytes of librdkafka."""
 _ANY_TIME = 2**63 - 1
 _PATIENCE_S: Final = 60.0
@@ -43,7 +43,7 @@ class FoundTopic:
     @property
     def largest_batch(self) -> int:
         """The most bytes that it takes at once, and that a client sends at once."""
-        return min(_LARGEST_REQUEST, *(int(self.config[name]) for name in ("max.message.bytes", "segment.bytes")))
+        return min(_MAX_REQUEST_BYTES, *(int(self.config[name]) for name in ("max.message.bytes", "segment.bytes")))
 
     @property
     def writes_times(self) -> bool:

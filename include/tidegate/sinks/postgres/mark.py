@@ -25,8 +25,8 @@ __all__ = [
     "make_marks",
     "marks_of",
     "move_mark",
+    "refuse_other_publishers",
     "refuse_other_table",
-    "refuse_others",
 ]
 
 LOCK_SECONDS = 10
@@ -83,7 +83,7 @@ def find_mark(cursor: Any, table: TableName, context: SinkContext, asked: int = 
     return _read(cursor, table, context, asked, "")
 
 
-def refuse_others(
+def refuse_other_publishers(
     cursor: Any, table: TableName, context: SinkContext, found: FoundTable | None, *, take_over: bool, alone: bool
 ) -> None:
     """Raise Invalid if a pipeline of this name with another uid publishes this sink to the table; alone: if any other

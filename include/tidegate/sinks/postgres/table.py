@@ -33,8 +33,8 @@ from tidegate.sinks.postgres.mark import (
     make_marks,
     marks_of,
     move_mark,
+    refuse_other_publishers,
     refuse_other_table,
-    refuse_others,
 )
 from tidegate.sinks.postgres.rights import is_owner, refuse_missing_rights
 from tidegate.sinks.postgres.types import (
@@ -229,7 +229,7 @@ class PostgresSink(TransactionalSink):
     def take_out(self, cursor: Any, after: int, table: FoundTable, context: SinkContext) -> None:
         """Take the rows of all checkpoints after `after` out of the table again, for a rollback."""
 
-    def changed_by_others(self, cursor: Any, after: int, context: SinkContext) -> int:
+    def count_foreign_changes(self, cursor: Any, after: int, context: SinkContext) -> int:
         """Return how many of the rows that a rollback would put back others have changed since this pipeline did."""
         return 0
 
@@ -237,7 +237,9 @@ class PostgresSink(TransactionalSink):
         def add_all(cursor: Any, mark: Mark) -> FoundTable | None:
             found = find_table(cursor, self.table_name)
             refuse_other_table(mark, found, self.table_name, context)
-            refuse_others(cursor, self.table_name, context, found, take_over=self.take_over, alone=self.allow_rollback)
+            refuse_other_publishers(
+                cursor, self.table_name, context, found, take_over=self.take_over, alone=self.allow_rollback
+            )
             if self.take_over:
                 self._end_ownership(cursor, context)
             for part in rows.by_part():
@@ -268,7 +270,11 @@ class PostgresSink(TransactionalSink):
                         help="roll back once more, and choose --keep for it",
                         reason="HISTORY_GONE",
                     )
-                if restore is not None and restore.how == "restore" and self.changed_by_others(cursor, after, context):
+                if (
+                    restore is not None
+                    and restore.how == "restore"
+                    and self.count_foreign_changes(cursor, after, context)
+                ):
                     raise Rejected(
                         f"{self.table_name}: others have changed rows that this pipeline wrote",
                         expected="the rows as they were when the rollback was decided",
@@ -300,7 +306,7 @@ class PostgresSink(TransactionalSink):
                 connection.rollback()
                 return False
             if mark.last is None and not mark.empty_by_hand:
-                self._refuse_other_marks(cursor, rows, context)
+                self._refuse_foreign_marks(cursor, rows, context)
             found = work(cursor, mark)
             kept_since = mark.kept_since if mark.kept_since is not None else rows.after or 0
             move_mark(
@@ -318,7 +324,7 @@ class PostgresSink(TransactionalSink):
     def _make_marks(self, context: SinkContext) -> None:
         make_marks(self._database(context), self.table_name, history=self.allow_rollback and bool(self.keys))
 
-    def _refuse_other_marks(self, cursor: Any, rows: StagedRows, context: SinkContext) -> None:
+    def _refuse_foreign_marks(self, cursor: Any, rows: StagedRows, context: SinkContext) -> None:
         """Raise Invalid if there is no mark because its table is not the one that was there when the rows were staged:
         whether they have been published is not known then."""
         marks = marks_of(self.table_name)
@@ -370,7 +376,7 @@ class PostgresSink(TransactionalSink):
             if to is not None and mark.last < to:
                 return WayBack(lacks=True, version=mark.last)
             stays = self.why_rows_stay() or self._kept_problem(mark, to or 0)
-            changed = 0 if stays else self.changed_by_others(cursor, to or 0, context)
+            changed = 0 if stays else self.count_foreign_changes(cursor, to or 0, context)
         return WayBack(
             to=self._published(to, context, None) if to is not None else None,
             version=mark.last,
@@ -401,7 +407,7 @@ class PostgresSink(TransactionalSink):
         # The mark first: another publisher may commit between the two, and its first publish makes both at once.
         mark, found = find_mark(cursor, table, context, asked), find_table(cursor, table)
         refuse_other_table(mark, found, table, context)
-        refuse_others(cursor, table, context, found, take_over=self.take_over, alone=self.allow_rollback)
+        refuse_other_publishers(cursor, table, context, found, take_over=self.take_over, alone=self.allow_rollback)
         return found, mark
 
     def _end_ownership(self, cursor: Any, context: SinkContext) -> None:

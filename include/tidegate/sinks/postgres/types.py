@@ -65,7 +65,7 @@ _LIMITED: Final = re.compile(r"character varying\((\d+)\)")
 _UUID: Final = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _FIRST_MICROS, _FIRST_DAY, _LAST_DAY = -210_866_803_200_000_000, -2_440_588, 2_145_042_905
 """The first moment that PostgreSQL knows, in 4714 BC, and its first and last days, since 1970."""
-_LONGEST_KEY: Final = 2600
+_MAX_KEY_BYTES: Final = 2600
 """Bytes. A little less than what an entry of an index may have."""
 _REFUSED: Final = "tidegate refuses this row"
 _MOMENT: Final = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
@@ -154,7 +154,7 @@ def _long_key_refusals(names: list[str]) -> list[tuple[Column, str]]:
     from pyspark.sql import functions as F
 
     size = reduce(lambda first, second: first + second, (F.octet_length(quoted(name)) for name in names))
-    return [(size > _LONGEST_KEY, f"has more than {_LONGEST_KEY} bytes, all keys together: too long for an index")]
+    return [(size > _MAX_KEY_BYTES, f"has more than {_MAX_KEY_BYTES} bytes, all keys together: too long for an index")]
 
 
 def _checked(field: Json, column: TableColumn | None, not_null: bool, more: list[tuple[Column, str]]) -> Column:

@@ -304,7 +304,7 @@ class PostgresUpsert(PostgresSink):
     def _since(self, after: int, context: SinkContext) -> str:
         return f"app_id = {literal(context.app_id)} AND checkpoint > {after}"
 
-    def changed_by_others(self, cursor: Any, after: int, context: SinkContext) -> int:
+    def count_foreign_changes(self, cursor: Any, after: int, context: SinkContext) -> int:
         name, history = self.table_name.sql, history_of(self.table_name).sql
         cursor.execute(
             f"SELECT count(*) FROM (SELECT DISTINCT ON (key) key, after FROM {history} "

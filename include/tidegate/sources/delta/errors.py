@@ -34,7 +34,7 @@ def no_version(source: str, url: str, start: int, commits: list[int], head: int)
     )
 
 
-def table_gone(source: str, url: str, version: int) -> Invalid:
+def table_dropped_error(source: str, url: str, version: int) -> Invalid:
     """Return the error for a table that was dropped."""
     return Invalid(
         f"source {source!r}: the table at {url} no longer exists; it was read up to version {version}",

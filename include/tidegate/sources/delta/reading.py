@@ -28,7 +28,7 @@ __all__ = ["read_delta"]
 
 FEED_COLUMNS: Final = ("_change_type string", "_commit_version long", "_commit_timestamp timestamp")
 
-FEW_FILES: Final = 16
+MAX_FILES_IN_LITERAL: Final = 16
 """Up to this many files, partition values are looked up in a literal, which is searched for every row."""
 
 
@@ -91,7 +91,7 @@ def _with_file_numbers(spark: SparkSession, frame: DataFrame, keyed: list[tuple[
 
     path = F.regexp_replace(frame.metadataColumn("_metadata").getField("file_path"), "^[A-Za-z0-9+.-]+:/+", "/")
     missing = F.raise_error(F.concat(F.lit("tidegate: no partition values for file "), path)).cast("int")
-    if len(keyed) <= FEW_FILES:
+    if len(keyed) <= MAX_FILES_IN_LITERAL:
         number = F.element_at(F.create_map(*(F.lit(part) for pair in keyed for part in pair)), path)
         return frame, F.coalesce(number, missing)
     key, column = free_name("_tidegate_key", frame.columns), free_name("_tidegate_number", frame.columns)

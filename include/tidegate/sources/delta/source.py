@@ -242,7 +242,7 @@ class DeltaTable(Source):
                 cut.more = True
                 return
             try:
-                fits = self._take(cut, position, commit, log, source)
+                fits = self._add_version(cut, position, commit, log, source)
             except Invalid:
                 if not cut.files and not cut.feed:
                     raise
@@ -256,18 +256,18 @@ class DeltaTable(Source):
         commit = log.commit(position.version)
         cut.commits[position.version] = position.sha
         cut.millis = None if commit is None else commit.millis
-        if cut.take_files(position, log.snapshot(position.version)):
+        if cut.add_files(position, log.snapshot(position.version)):
             cut.more = log.commit(position.version + 1) is not None
 
-    def _take(self, cut: Cut, position: TablePosition, commit: Commit, log: TableLog, source: str) -> bool:
+    def _add_version(self, cut: Cut, position: TablePosition, commit: Commit, log: TableLog, source: str) -> bool:
         """Take one version, or the part that fits. False: a bound is met."""
         if self.mode == "append":
-            return cut.take_files(position, self._appended(commit, log, source))
+            return cut.add_files(position, self._appended(commit, log, source))
         if position.index:
             raise errors.half_read(source, log.location.url, position.version)
         if (not cut.feed or commit.changes_layout) and not log.layout(commit.version).has_change_feed:
             raise errors.no_change_feed(source, log.location.url, commit.version)
-        return cut.take_feed(commit)
+        return cut.add_changes(commit)
 
     def _versions(self, log: TableLog, position: TablePosition, source: str) -> Iterator[tuple[TablePosition, Commit]]:
         """Yield the commits to read, each with the position to begin at."""
@@ -311,7 +311,7 @@ class Cut:
     _count: int = 0
     _bytes: int = 0
 
-    def take_files(self, position: TablePosition, files: Sequence[DataFile]) -> bool:
+    def add_files(self, position: TablePosition, files: Sequence[DataFile]) -> bool:
         """Take files from index `position.index` on. False: a bound is met."""
         first = position.index or 0
         for index in range(first, len(files)):
@@ -330,7 +330,7 @@ class Cut:
         self.end = replace(position, index=None, is_snapshot=False)
         return True
 
-    def take_feed(self, commit: Commit) -> bool:
+    def add_changes(self, commit: Commit) -> bool:
         """Take all of a version's changes. False: a bound is met."""
         size = sum(file.size for file in commit.change_files)
         if commit.change_files and self._is_full(len(commit.change_files), size):
@@ -419,7 +419,7 @@ def _check_same_table(log: TableLog, position: TablePosition, source: str) -> No
         return
     head = log.head
     if head is None:
-        raise errors.table_gone(source, url, position.version)
+        raise errors.table_dropped_error(source, url, position.version)
     if head < position.version:
         raise errors.went_back(source, url, position, head, log.layout(head).table)
     if head > position.version and position.version + 1 not in log.commits:

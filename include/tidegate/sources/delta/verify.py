@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from tidegate.delta import Commit, DataFile, Location, TableLog, shown_path
+from tidegate.delta import Commit, DataFile, Location, TableLog, redact_path
 from tidegate.errors import Invalid
 from tidegate.records.records import Amount, Json
 from tidegate.sources.delta import errors
@@ -121,9 +121,9 @@ def _file_problems(files: list[DataFile], sizes: Mapping[str, int | None]) -> It
     for file in files:
         size = sizes[file.path]
         if size is None:
-            yield f"file {shown_path(file.path)!r} is gone (VACUUM?)"
+            yield f"file {redact_path(file.path)!r} is gone (VACUUM?)"
         elif file.size and size != file.size:
-            yield f"file {shown_path(file.path)!r} has {size:,} bytes, {file.size:,} planned"
+            yield f"file {redact_path(file.path)!r} has {size:,} bytes, {file.size:,} planned"
 
 
 def _size(location: Location, file: DataFile) -> int | None:

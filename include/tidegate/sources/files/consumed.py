@@ -44,7 +44,7 @@ class ConsumedFiles:
             digests = [digest for digest, known in zip(digests, is_known, strict=True) if not known]
         return list(pending)
 
-    def holds_all_of(self, other: ConsumedFiles) -> bool:
+    def is_superset_of(self, other: ConsumedFiles) -> bool:
         """Return whether every name of another set is in this one."""
         pending = [digest for data in other._loaded for digest in _digests(data)]
         for data in self._loaded:
@@ -79,7 +79,7 @@ def _known(digests: Sequence[bytes], data: bytes) -> Sequence[bool]:
     if count < MANY:
         segment = set(_digests(data))
         return [digest in segment for digest in digests]
-    return _known_of_many(digests, data)
+    return _contained_of_many(digests, data)
 
 
 def _is_in(digest: bytes, data: bytes, count: int) -> bool:
@@ -87,7 +87,7 @@ def _is_in(digest: bytes, data: bytes, count: int) -> bool:
     return data[index * WIDTH : (index + 1) * WIDTH] == digest
 
 
-def _known_of_many(digests: Sequence[bytes], data: bytes) -> list[bool]:
+def _contained_of_many(digests: Sequence[bytes], data: bytes) -> list[bool]:
     """Do it for so many that hash tables no longer fit the processor's caches: both sides in order."""
     import numpy as np
 

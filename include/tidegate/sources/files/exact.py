@@ -21,7 +21,7 @@ _OPTIONS: Final = {"recursiveFileLookup": "true", "ignoreCorruptFiles": "false",
 _JAVA: Final = "_tidegate_files_in_java"
 _SEPARATOR: Final = "\x01"
 """What separates paths that go to Java as one text."""
-_MOST_SCHEMAS: Final = 500
+_MAX_SCHEMAS: Final = 500
 _CHARS: Final = re.compile(r"char\s*\(", re.IGNORECASE)
 """Types that only the reader refuses: char(5) and varchar(5)."""
 
@@ -142,7 +142,7 @@ class _Java:
             return self.struct.fromDDL(text).asNullable()
         known = self._schemas.get(text)
         if known is None:
-            if len(self._schemas) >= _MOST_SCHEMAS:
+            if len(self._schemas) >= _MAX_SCHEMAS:
                 self._schemas.clear()
             known = self._schemas[text] = self.data_type.fromJson(text).asNullable()
         return known

@@ -31,7 +31,7 @@ _ABOUT_FILES: Final = ("encoding", "charset", "linesep", "compression", "multili
 """Options that a parser of single records does not know."""
 
 
-class Declared(Protocol):
+class FileOptions(Protocol):
     """The options by which a source of files, such as `Files`, reads them."""
 
     @property
@@ -46,14 +46,14 @@ class Declared(Protocol):
     def options(self) -> Mapping[str, Any]: ...
 
 
-def no_rows_of(spark: SparkSession, source: Declared) -> DataFrame:
+def no_rows_of(spark: SparkSession, source: FileOptions) -> DataFrame:
     """Return the columns that the rows of files have, without rows."""
     columns = parse_ddl(source.schema)
     return empty_frame(spark, [*columns, Column(CORRUPT, "string")] if source.on_corrupt == "keep" else columns)
 
 
 def read_files(
-    spark: SparkSession, source: Declared, folder: Folder, names: list[str], context: SourceContext
+    spark: SparkSession, source: FileOptions, folder: Folder, names: list[str], context: SourceContext
 ) -> DataFrame:
     """Return the rows of these files, lazily."""
     columns = parse_ddl(source.schema)
@@ -97,7 +97,7 @@ def empty_frame(spark: SparkSession, columns: list[Column]) -> DataFrame:
     return spark.range(0).select(*(F.lit(None).cast(column.type).alias(column.name) for column in columns))
 
 
-def _lines(spark: SparkSession, source: Declared, paths: list[str], options: dict[str, str]) -> DataFrame:
+def _lines(spark: SparkSession, source: FileOptions, paths: list[str], options: dict[str, str]) -> DataFrame:
     """Return the lines of the files, as they are: column `value`. With JSON of several lines, the files."""
     whole = source.format == "json" and _is_true(options, "multiLine")
     about_lines = {key: value for key, value in options.items() if key.lower() in {name.lower() for name in _LINES}}
@@ -111,7 +111,7 @@ def _parser(options: dict[str, str]) -> dict[str, str]:
 
 
 def _read_json_keeping_malformed(
-    lines: DataFrame, source: Declared, columns: list[Column], options: dict[str, str], *, plain: bool
+    lines: DataFrame, source: FileOptions, columns: list[Column], options: dict[str, str], *, plain: bool
 ) -> DataFrame:
     """Return one row for each record: those that are malformed with their text in a column of its own.
 
@@ -143,7 +143,7 @@ def nulled(sql: str, column: Column, unless: str) -> str:
 
 
 def _fail_at_overlooked(
-    lines: DataFrame, source: Declared, columns: list[Column], options: dict[str, str], context: SourceContext
+    lines: DataFrame, source: FileOptions, columns: list[Column], options: dict[str, str], context: SourceContext
 ) -> DataFrame:
     """Return a frame that fails at the first line (or whole file) that holds more than Spark's reader reads, or bytes
     that it replaces, and has no rows."""

@@ -265,7 +265,7 @@ class Files(Source):
         if other is None or position == other:
             return True
         read = ConsumedFiles(position["seen"] if position is not None else [], context.blobs)
-        return read.holds_all_of(ConsumedFiles(other["seen"], context.blobs))
+        return read.is_superset_of(ConsumedFiles(other["seen"], context.blobs))
 
     def gone(self, start: Json | None, end: Json | None, context: SourceContext) -> list[str]:
         """See Source: positions know how many files were read, and of each file in the folder whether it was."""

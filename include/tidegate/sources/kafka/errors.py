@@ -17,7 +17,7 @@ def _listed(pairs: Mapping[int, tuple[int, int]], words: str) -> str:
     return "".join(lines[:_SHOWN]) + (f"\n  … and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else "")
 
 
-def other_cluster(source: str, topic: str, before: str, now: str) -> Invalid:
+def other_cluster_error(source: str, topic: str, before: str, now: str) -> Invalid:
     """Return the error for brokers of another cluster: offsets there are unrelated."""
     return Invalid(
         f"source {source!r}: topic {topic!r} is in another cluster than before: its id is {now}, it was {before}",
@@ -27,7 +27,7 @@ def other_cluster(source: str, topic: str, before: str, now: str) -> Invalid:
     )
 
 
-def made_again(source: str, topic: str, before: str, now: str) -> Invalid:
+def topic_recreated_error(source: str, topic: str, before: str, now: str) -> Invalid:
     """Return the error for a topic that was deleted and created again: offsets in it are unrelated to the old ones."""
     return Invalid(
         f"source {source!r}: topic {topic!r} was deleted and made again: its id is {now}, it was {before}",
@@ -48,7 +48,7 @@ def records_expired(source: str, topic: str, gone: Mapping[int, tuple[int, int]]
     )
 
 
-def planned_records_gone(source: str, topic: str, gone: Mapping[int, tuple[int, int]]) -> Invalid:
+def planned_records_deleted_error(source: str, topic: str, gone: Mapping[int, tuple[int, int]]) -> Invalid:
     """Return the error for a planned range whose records were deleted since."""
     return Invalid(
         f"source {source!r}: topic {topic!r} has let go of records that this checkpoint was to read:"

@@ -158,7 +158,7 @@ def _loaded(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class _Judging:
+class _RecordChecks:
     """The names of columns with what is found out about each record: none that a row already has."""
 
     text: str
@@ -169,9 +169,9 @@ class _Judging:
     bad_key: str
 
     @staticmethod
-    def beside(columns: list[Column]) -> _Judging:
+    def beside(columns: list[Column]) -> _RecordChecks:
         names = ("text", "why", "partition", "offset", "absent", "bad_key")
-        return _Judging(*(free_name(f"_{name}_", [column.name for column in columns]) for name in names))
+        return _RecordChecks(*(free_name(f"_{name}_", [column.name for column in columns]) for name in names))
 
     def begun(self, source: DeclaredTopic) -> list[str]:
         """Return SQL for those that the record itself tells."""
@@ -198,7 +198,7 @@ def _judged(source: DeclaredTopic, records: DataFrame, name: str) -> DataFrame:
     from pyspark.sql import functions as F
 
     columns, extra = own_columns(source), metadata_columns(source)
-    names = _Judging.beside([*columns, *extra])
+    names = _RecordChecks.beside([*columns, *extra])
     text, why = quoted(names.text), quoted(names.why)
     rest = [*(quoted(column.name) for column in extra), *names.told]
     frame = records.selectExpr("value", *(metadata_sql(column) for column in extra), *names.begun(source))
@@ -240,7 +240,7 @@ def bad_key_sql(source: DeclaredTopic) -> str:
 
 
 def _parsed(
-    source: DeclaredTopic, frame: DataFrame, columns: list[Column], rest: list[str], names: _Judging
+    source: DeclaredTopic, frame: DataFrame, columns: list[Column], rest: list[str], names: _RecordChecks
 ) -> DataFrame:
     """Return the frame with the columns of the schema as they are read, the text, and why it is malformed, if it is."""
     from pyspark.sql import functions as F
@@ -261,7 +261,7 @@ def _parsed(
     return parse_records(frame, columns, rest, {}, text=names.text, why=names.why, all_keys=all_keys)
 
 
-def _good(source: DeclaredTopic, columns: list[Column], checked: list[Column], name: str, names: _Judging) -> str:
+def _good(source: DeclaredTopic, columns: list[Column], checked: list[Column], name: str, names: _RecordChecks) -> str:
     """Return SQL that is true, or fails. Nothing is pushed down through it: see `fail_at_malformed`."""
     text, why = quoted(names.text), quoted(names.why)
 

@@ -197,7 +197,7 @@ class Kafka(Source):
         first, end = asked.ends(topic.partitions)
         gone = {at: (begin, first[at]) for at, (begin, _) in ranges.items() if first[at] > begin}
         if gone:
-            raise errors.planned_records_gone(context.source, self.topic, gone)
+            raise errors.planned_records_deleted_error(context.source, self.topic, gone)
         back = {at: (after, end[at]) for at, (_, after) in ranges.items() if end[at] < after}
         if back:
             raise errors.went_back(context.source, self.topic, back)
@@ -265,9 +265,9 @@ class Kafka(Source):
 
 def _refuse_other_topic(before: TopicPosition, topic: TopicState, name: str, source: str) -> None:
     if before.cluster != topic.cluster:
-        raise errors.other_cluster(source, name, before.cluster, topic.cluster)
+        raise errors.other_cluster_error(source, name, before.cluster, topic.cluster)
     if before.topic_id != topic.id:
-        raise errors.made_again(source, name, before.topic_id, topic.id)
+        raise errors.topic_recreated_error(source, name, before.topic_id, topic.id)
 
 
 def _age_of_waiting(asked: SourceTopic, behind: tuple[int, ...], ends: Mapping[int, int]) -> float | None:

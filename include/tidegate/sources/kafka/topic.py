@@ -65,8 +65,8 @@ class SourceTopic:
 
             def ask() -> dict[tuple[str, int], Future[Any]]:
                 return {
-                    **self._offsets_asked("first", dict.fromkeys(partitions, OffsetSpec.earliest())),
-                    **self._offsets_asked("end", dict.fromkeys(partitions, OffsetSpec.latest())),
+                    **self._request_offsets("first", dict.fromkeys(partitions, OffsetSpec.earliest())),
+                    **self._request_offsets("end", dict.fromkeys(partitions, OffsetSpec.latest())),
                 }
 
             said = self._cluster.answers(ask, exists=True)
@@ -81,7 +81,7 @@ class SourceTopic:
 
         specs = dict.fromkeys(partitions, OffsetSpec.latest())
         with self._cluster.errors(self._asking):
-            said = self._cluster.answers(lambda: self._offsets_asked("written", specs, committed=False), exists=True)
+            said = self._cluster.answers(lambda: self._request_offsets("written", specs, committed=False), exists=True)
         return {partition: found.offset for (_, partition), found in said.items()}
 
     def since(self, partitions: tuple[int, ...], moment_ms: int, *, committed: bool = True) -> dict[int, int | None]:
@@ -92,7 +92,8 @@ class SourceTopic:
         spec = OffsetSpec.for_timestamp(moment_ms)
         with self._cluster.errors(self._asking):
             said = self._cluster.answers(
-                lambda: self._offsets_asked("since", dict.fromkeys(partitions, spec), committed=committed), exists=True
+                lambda: self._request_offsets("since", dict.fromkeys(partitions, spec), committed=committed),
+                exists=True,
             )
         return {partition: found.offset if found.offset >= 0 else None for (_, partition), found in said.items()}
 
@@ -121,7 +122,7 @@ class SourceTopic:
                     reason="GROUP_IN_USE",
                 ) from None
 
-    def _offsets_asked(
+    def _request_offsets(
         self, key: str, specs: Mapping[int, Any], *, committed: bool = True
     ) -> dict[tuple[str, int], Future[Any]]:
         from confluent_kafka import IsolationLevel, TopicPartition

@@ -55,7 +55,7 @@ _NUMERIC: Final = re.compile(r"numeric\((\d+),(\d+)\)")
 _PLACES: Final = re.compile(r"^timestamp\(\d\)")
 _DIGITS: Final = 38
 
-_LEAST_UNREADABLE: Final = {"date": "infinity", "timestamp": "294247-01-01", "timestamp_ntz": "294247-01-01"}
+_MIN_UNREADABLE: Final = {"date": "infinity", "timestamp": "294247-01-01", "timestamp_ntz": "294247-01-01"}
 """The least values of PostgreSQL that are too great for Spark."""
 
 _FROM_TEXT: Final[dict[str, Callable[[str], Any]]] = {
@@ -118,7 +118,7 @@ class ReadColumn:
         if array:
             kind = kind[len("array<") : -1]
         found = [f"array_ndims({name}) > 1"] if array else []
-        least = _LEAST_UNREADABLE.get(kind)
+        least = _MIN_UNREADABLE.get(kind)
         if least is not None and array:
             found.append(f"'{least}' <= ANY ({name}) OR '-infinity' = ANY ({name})")
         elif least is not None:

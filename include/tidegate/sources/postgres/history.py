@@ -13,7 +13,14 @@ from typing import Any
 from tidegate.errors import Invalid
 from tidegate.records.records import Json
 
-__all__ = ["ServerHistory", "find_history", "nothing_read", "nothing_to_accept", "older_copy", "refuse_other_timeline"]
+__all__ = [
+    "ServerHistory",
+    "find_history",
+    "nothing_read_error",
+    "nothing_to_accept_error",
+    "older_copy",
+    "refuse_other_timeline",
+]
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ def older_copy(source: str, what: str, more_help: str = "") -> Invalid:
     )
 
 
-def nothing_read(source: str) -> Invalid:
+def nothing_read_error(source: str) -> Invalid:
     """Return the error for a position from before anything was read."""
     return Invalid(
         f"source {source!r} has read nothing yet that could be looked for",
@@ -94,7 +101,7 @@ def nothing_read(source: str) -> Invalid:
     )
 
 
-def nothing_to_accept(source: str, history: ServerHistory) -> Invalid:
+def nothing_to_accept_error(source: str, history: ServerHistory) -> Invalid:
     """Return the error for a server that is on the same timeline as before."""
     return Invalid(
         f"source {source!r}: the server is on timeline {history.timeline}, as it was",

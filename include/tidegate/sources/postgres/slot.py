@@ -48,7 +48,7 @@ from tidegate.sources.postgres.columns import (
 from tidegate.sources.postgres.history import (
     ServerHistory,
     find_history,
-    nothing_to_accept,
+    nothing_to_accept_error,
     older_copy,
     refuse_other_timeline,
 )
@@ -186,7 +186,7 @@ class PostgresChanges(Source):
         with self._database(context).session("looking at the slot") as session:
             cursor = session.cursor()
             slot = self._found(cursor, context)
-            return self._at_slot(slot, self._table(cursor, context))
+            return self._initial_position(slot, self._table(cursor, context))
 
     def covers(self, position: Json | None, other: Json | None, context: SourceContext) -> bool:
         """See Source."""
@@ -200,7 +200,7 @@ class PostgresChanges(Source):
         with self._database(context).session("planning") as session:
             cursor = session.cursor()
             slot, table = self._found(cursor, context), self._table(cursor, context)
-            position = start if start is not None else self._at_slot(slot, table)
+            position = start if start is not None else self._initial_position(slot, table)
             self._refuse_other_server(slot, position, context)
             refuse_other_timeline(context.source, slot.history, position)
             self._refuse_gap(slot, position["lsn"], context)
@@ -214,10 +214,10 @@ class PostgresChanges(Source):
             # How another table was called, and its columns, is only known by all that the slot keeps.
             begin = _last_commit(position) if position.get("table") == table.oid else None
             peeked = self._slot_from(session, slot, begin)
-            ahead = self._ahead(session, peeked, slot, table, position, last, bound, context)
+            ahead = self._peek_log(session, peeked, slot, table, position, last, bound, context)
             if not ahead.commits and last - first >= _FOREIGN_BYTES and context.until is None:
                 last = self._commit_itself(cursor)
-                ahead = self._ahead(session, peeked, slot, table, position, last, bound, context)
+                ahead = self._peek_log(session, peeked, slot, table, position, last, bound, context)
         whole = [commit for commit in ahead.commits if commit.end <= first + bound]
         commit = whole[-1] if whole else next(iter(ahead.commits), None)
         if commit is None:
@@ -310,13 +310,13 @@ class PostgresChanges(Source):
             slot, table = self._found(cursor, context), self._table(cursor, context)
             self._refuse_other_server(slot, position, context)
             if position.get("timeline", slot.history.timeline) == slot.history.timeline and not unproven:
-                raise nothing_to_accept(context.source, slot.history)
+                raise nothing_to_accept_error(context.source, slot.history)
             self._refuse_gap(slot, position["lsn"], context)
             self._refuse_shorter_log(slot, position["lsn"], context)
             if unproven:
                 position = {name: value for name, value in position.items() if name != "commit"}
             elif "commit" not in position:
-                return self._at_slot(slot, table)  # nothing was read yet
+                return self._initial_position(slot, table)  # nothing was read yet
             else:
                 commits = self._ends_up_to(session, slot, position)
                 self._refuse_older_copy(slot, position, commits, context)
@@ -390,7 +390,7 @@ class PostgresChanges(Source):
             if not column.computed and (slot.published is None or name in slot.published)
         ]
 
-    def _at_slot(self, slot: Slot, table: FoundTable) -> Json:
+    def _initial_position(self, slot: Slot, table: FoundTable) -> Json:
         """Return the position of a source that has read nothing."""
         return {
             "system": slot.history.system,
@@ -482,7 +482,7 @@ class PostgresChanges(Source):
         found = self._ends_and_tables(session, name, int(position["lsn"]))
         return [each for each in found if isinstance(each, TransactionEnd)]
 
-    def _ahead(
+    def _peek_log(
         self,
         session: Any,
         peeked: str,

@@ -40,8 +40,8 @@ from tidegate.sources.postgres.columns import (
 from tidegate.sources.postgres.history import (
     ServerHistory,
     find_history,
-    nothing_read,
-    nothing_to_accept,
+    nothing_read_error,
+    nothing_to_accept_error,
     older_copy,
     refuse_other_timeline,
 )
@@ -216,9 +216,9 @@ class PostgresTable(Source):
             else:
                 self._refuse_older_copy(cursor, position, found, history, context)
                 if position.get("timeline", history.timeline) == history.timeline:
-                    raise nothing_to_accept(context.source, history)
+                    raise nothing_to_accept_error(context.source, history)
                 if "last" not in position:
-                    raise nothing_read(context.source)
+                    raise nothing_read_error(context.source)
         return position | history.json
 
     def read(self, spark: SparkSession, splits: Json, context: SourceContext) -> DataFrame:

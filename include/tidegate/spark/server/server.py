@@ -37,7 +37,7 @@ from tidegate.spark.server.client import check_answers, loopback
 from tidegate.spark.server.folder import Launch, ServerFolder, ServerPlace, ServerState, private_folder
 from tidegate.spark.server.locks import Lock, lock, try_lock
 from tidegate.spark.server.processes import is_alive, kill, lock_holders, machine, wait_gone
-from tidegate.spark.server.sockets import by_sockets
+from tidegate.spark.server.sockets import socket_settings
 
 __all__ = [
     "ServerInfo",
@@ -129,7 +129,7 @@ def conf_in(place: ServerPlace, settings: SparkSettings) -> dict[str, str]:
         return server_conf(settings, place.scratch)
     starts_workers = not settings.master.startswith("local-cluster")
     daemon = {"spark.python.daemon.module": "tidegate.spark.workers.daemon"} if starts_workers else {}
-    return by_sockets(place.scratch, begins_there=starts_workers) | daemon | server_conf(settings, place.scratch)
+    return socket_settings(place.scratch, begins_there=starts_workers) | daemon | server_conf(settings, place.scratch)
 
 
 def command(place: ServerPlace) -> tuple[str, ...]:

@@ -12,20 +12,20 @@ import socket
 from pathlib import Path
 from typing import Final
 
-__all__ = ["by_sockets"]
+__all__ = ["socket_settings"]
 
-_LONGEST: Final = 61
+_MAX_PATH_LENGTH: Final = 61
 """Spark refuses folders with longer paths: a system takes paths of 104 bytes."""
 
 
-def by_sockets(folder: Path, *, begins_there: bool = False) -> dict[str, str]:
+def socket_settings(folder: Path, *, begins_there: bool = False) -> dict[str, str]:
     """Return the settings of a Spark whose workers' sockets are in this folder, which only its user may enter. {}: it
     cannot hold sockets, as on some network drives, or its path is too long.
 
     begins_there: the folder is the working directory of all of Spark's processes.
     """
     path = "." if begins_there else str(folder)
-    if len(os.fsencode(path)) > _LONGEST or not _holds_sockets(folder):
+    if len(os.fsencode(path)) > _MAX_PATH_LENGTH or not _holds_sockets(folder):
         return {}
     return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": path}
 

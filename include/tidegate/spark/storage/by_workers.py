@@ -41,8 +41,8 @@ __all__ = [
     "name_of_attempt",
     "on_workers",
     "work_on_store",
-    "write_beside",
-    "write_by_workers",
+    "write_in_workers",
+    "write_in_workers_without",
 ]
 
 Item = TypeVar("Item")
@@ -114,7 +114,7 @@ def _ask_workers(spark: SparkSession, location: Location) -> bool:
         location.remove_files(paths)
 
 
-def write_by_workers(
+def write_in_workers(
     frame: DataFrame, location: Location, folder: str, partition_by: Sequence[str]
 ) -> dict[str, WrittenFile]:
     """Let workers write the rows, a file for each task and partition. Return what they told, by path in the folder."""
@@ -129,7 +129,9 @@ class FileAndMarks(NamedTuple):
     """A table with as many rows. None: nothing was asked for."""
 
 
-def write_beside(frame: DataFrame, beside: Sequence[str], location: Location, folder: str) -> dict[str, FileAndMarks]:
+def write_in_workers_without(
+    frame: DataFrame, beside: Sequence[str], location: Location, folder: str
+) -> dict[str, FileAndMarks]:
     """Let workers write the rows without the columns `beside`, which are whole numbers, few of them different. They are
     returned: a row of these takes a few bits on the way."""
     return _write(frame, location, folder, (), beside)

@@ -19,7 +19,7 @@ from tidegate.records.place import LOCAL_WRITES, is_url
 from tidegate.records.records import Json
 from tidegate.spark.known import is_known_empty, not_streaming
 from tidegate.spark.materialize import StoredRows, stored_rows
-from tidegate.spark.storage.by_workers import can_write, work_on_store, write_by_workers
+from tidegate.spark.storage.by_workers import can_write, work_on_store, write_in_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -87,7 +87,7 @@ def _write_files(
     if stored is not None and _as_workers_write(session) and _linked(stored, location, folder):
         return stored.rows
     if work_on_store(session, location) and can_write(from_spark(msgspec.json.decode(frame.schema.json()))):
-        return write_by_workers(frame, location, folder, partition_by)
+        return write_in_workers(frame, location, folder, partition_by)
     written = _write_by_spark(frame, schema, path, partition_by, draft)
     if location.is_local and not location.local(folder).is_dir():
         raise Unavailable(

@@ -22,7 +22,7 @@ from tidegate.delta import WrittenFile
 from tidegate.state.arrow.held import KIND, Arriving, Held, Limits, Share, Spilled, TooMany, spilling
 from tidegate.state.arrow.keys_as_numbers import codes_of, integers, order_and_firsts, order_of, packed
 from tidegate.state.arrow.matching import Matcher, raw_bounds
-from tidegate.state.arrow.merging import ADDED, Giving, Line, MergePlan, compact, living_mask
+from tidegate.state.arrow.merging import ADDED, EmitPlan, Line, MergePlan, compact, living_mask
 from tidegate.state.arrow.sorted_files import SortedFile, StateLayout, Writer, newest, only_value, opened, read
 from tidegate.state.columns import CHECKPOINT, DELETED, TOUCHED
 
@@ -33,19 +33,19 @@ __all__ = [
     "APART",
     "COUNTED",
     "HOT_KEY",
-    "IS_NOW",
+    "IS_CURRENT",
     "ROW_GROUPS",
     "SPILLED",
     "TIED",
-    "FoldPlan",
-    "Folded",
     "Kernel",
+    "KernelPlan",
+    "KernelResult",
     "Lookup",
+    "LookupKeys",
     "Passing",
-    "Sought",
     "Tied",
+    "current_and_retracted",
     "fold",
-    "now_and_before",
     "through_spark",
 ]
 
@@ -57,7 +57,7 @@ TIED: Final = -9
 """The kind of a line that says that the ids of stored rows are needed."""
 HOT_KEY: Final = -10
 """The kind of a line about a key that has more rows than memory can hold: its name is the key, its size the bytes."""
-IS_NOW: Final = "_new"
+IS_CURRENT: Final = "_new"
 """The column of rows to emit that says whether a row holds now, or is one that was emitted before and is replaced."""
 SPILLED: Final = -11
 """The kind of a line that says how many bytes have been written to local disk."""
@@ -79,7 +79,7 @@ class HotKey(Exception):
 
 
 @dataclass(frozen=True)
-class Folded:
+class KernelResult:
     """The result of an operator's function."""
 
     changes: Sequence[pa.Table]
@@ -93,14 +93,14 @@ class Folded:
     """Whether changed rows stand in the order of their keys, null last, so that nobody need sort them."""
 
 
-def now_and_before(parts: Iterable[tuple[bool, pa.Table]], names: Sequence[str]) -> Iterator[pa.Table]:
+def current_and_retracted(parts: Iterable[tuple[bool, pa.Table]], names: Sequence[str]) -> Iterator[pa.Table]:
     """Yield rows to emit, of tables that hold now (True) or did before. names: their columns."""
     import numpy as np
     import pyarrow as pa
 
     for is_now, rows in parts:
         said: Any = pa.array(np.repeat(is_now, rows.num_rows))
-        yield rows.select(list(names)).append_column(IS_NOW, said)
+        yield rows.select(list(names)).append_column(IS_CURRENT, said)
 
 
 class Kernel(ABC):
@@ -110,7 +110,7 @@ class Kernel(ABC):
     """Whether it may need the ids of stored rows: where Spark brings these, it brings their ids, too."""
 
     @abstractmethod
-    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> Folded:
+    def __call__(self, arrived: pa.Table, stored: Sequence[pa.Table]) -> KernelResult:
         """arrived: the batch's rows. stored: for each state the living rows under their keys, and those that end."""
 
     def prepared(self, arrived: pa.Table) -> pa.Table:
@@ -148,7 +148,7 @@ class Lookup:
     row_groups: dict[tuple[str, int], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
     """By file and place the row groups that a worker has come upon, and whether it has read them."""
 
-    def rows(self, sought: Sought, groups: range, most_bytes: int, share: Share | None = None) -> pa.Table:
+    def rows(self, sought: LookupKeys, groups: range, most_bytes: int, share: Share | None = None) -> pa.Table:
         """Return the newest living row of each key. Raise TooMany if they are more than that. share: of the keys that
         end, only these."""
         import pyarrow as pa
@@ -169,11 +169,11 @@ class Lookup:
         rows = rows.filter(living_mask(rows, self.state.limit))
         return rows.drop_columns([name for name in (CHECKPOINT, TOUCHED) if name in rows.column_names])
 
-    def _rows_in(self, run: SortedFile, sought: Sought) -> Iterator[pa.Table]:
+    def _rows_in(self, run: SortedFile, sought: LookupKeys) -> Iterator[pa.Table]:
         import numpy as np
         import pyarrow as pa
 
-        layout, time = self.state.layout, None if self.moves else self._ending
+        layout, time = self.state.layout, None if self.moves else self._expiring_files
         looked_at = list(dict.fromkeys([*self.grouped_by, *([time] if time is not None else [])]))
         is_whole_key = tuple(self.grouped_by) == layout.keys
         with opened(run) as file:
@@ -213,11 +213,11 @@ class Lookup:
         ]
         return pa.table(columns, schema=layout.schema)
 
-    def ending_keys(self, groups: range) -> Iterator[pa.Table]:
+    def expiring_keys(self, groups: range) -> Iterator[pa.Table]:
         """Yield the keys of rows that seem to end."""
         import pyarrow as pa
 
-        if (time := self._ending) is None:
+        if (time := self._expiring_files) is None:
             return
         layout = self.state.layout
         for run in self.state.runs_in(self.state.runs, groups):
@@ -233,7 +233,7 @@ class Lookup:
         self.row_groups[run.path, group] = is_read or self.row_groups.get((run.path, group), False)
 
     @property
-    def _ending(self) -> str | None:
+    def _expiring_files(self) -> str | None:
         return self.time if self.ends is not None else None
 
     def _ends(self, times: Any) -> Any:
@@ -259,7 +259,7 @@ def _column(file: Any, layout: StateLayout, group: int, name: str) -> pa.Chunked
 
 
 @dataclass(frozen=True)
-class Sought:
+class LookupKeys:
     """What of a batch is looked up in a state."""
 
     keys: Matcher | None = None
@@ -268,21 +268,21 @@ class Sought:
     """Rows that are there already: by the keys that decide the group, and by the values of another key."""
 
     @classmethod
-    def of(cls, rows: pa.Table, by: Sequence[str]) -> Sought:
+    def of(cls, rows: pa.Table, by: Sequence[str]) -> LookupKeys:
         """Look up all rows under these rows' keys."""
         return cls(Matcher(_keys_to_look_up(rows, by), by)) if rows.num_rows else cls()
 
-    def with_copies(self, rows: pa.Table, by: Sequence[str], key: str) -> Sought:
+    def with_copies(self, rows: pa.Table, by: Sequence[str], key: str) -> LookupKeys:
         """Look up copies of these rows, too. key: tells rows apart that agree in the others."""
         if not rows.num_rows:
             return self
-        return Sought(self.keys, (Matcher(_keys_to_look_up(rows, by), by), key, rows[key].combine_chunks()))
+        return LookupKeys(self.keys, (Matcher(_keys_to_look_up(rows, by), by), key, rows[key].combine_chunks()))
 
-    def within(self, metadata: Any, place: int | None) -> Sought | None:
+    def within(self, metadata: Any, place: int | None) -> LookupKeys | None:
         """Return what a row group can hold of it, by its statistics. None: nothing. place: the first key's column."""
         keys = self.keys if self.keys is not None and self.keys.may_be_in(metadata, place) else None
         copies = self.copies if self.copies is not None and self.copies[0].may_be_in(metadata, place) else None
-        return Sought(keys, copies) if keys is not None or copies is not None else None
+        return LookupKeys(keys, copies) if keys is not None or copies is not None else None
 
     def places(
         self, columns: Sequence[pa.Array], column: Callable[[str], pa.ChunkedArray], *, is_whole_key: bool
@@ -319,7 +319,7 @@ def _places(file: Any) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class FoldPlan:
+class KernelPlan:
     """The instructions that every worker receives."""
 
     lookups: Sequence[Lookup]
@@ -336,11 +336,11 @@ class FoldPlan:
     count: int
     """The number of ranges that the key groups are split into."""
     limits: Limits
-    giving: Giving | None = None
+    giving: EmitPlan | None = None
     """How workers write the rows to emit. None: Spark takes them."""
     enters: str | None = None
     """The column of the rows to emit that is false where a row, emitted before, is replaced. None: none is."""
-    apart: Mapping[str, Giving] = field(default_factory=dict)
+    apart: Mapping[str, EmitPlan] = field(default_factory=dict)
     """How the rows of other outputs are written: of those that somebody takes."""
 
     def range_of(self, split: int) -> range:
@@ -348,13 +348,15 @@ class FoldPlan:
         return range(-(-split * self.groups // self.count), -(-(split + 1) * self.groups // self.count))
 
 
-def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
+def fold(plan: KernelPlan, batches: Iterable[pa.RecordBatch], split: int, name: str) -> list[Line]:
     """Let the operator's kernel work on the rows of a range of key groups, and write what it returns."""
     lines: list[Line] = []
     refused = None
     try:
         with spilling() as spilled:
-            for number, folded in enumerate(_worked(plan, _collected(plan, batches, plan.range_of(split), spilled))):
+            for number, folded in enumerate(
+                _apply_kernel(plan, _collect_range(plan, batches, plan.range_of(split), spilled))
+            ):
                 lines += _written(plan, folded, split, name if not number else f"{number}-{name}")
             lines += [Line("", SPILLED, split, 0, size=spilled.bytes)] if spilled.bytes else []
     except Tied:
@@ -370,15 +372,15 @@ def fold(plan: FoldPlan, batches: Iterable[pa.RecordBatch], split: int, name: st
     return lines
 
 
-def _collected(plan: FoldPlan, batches: Iterable[pa.RecordBatch], groups: range, spilled: Spilled) -> Held:
+def _collect_range(plan: KernelPlan, batches: Iterable[pa.RecordBatch], groups: range, spilled: Spilled) -> Held:
     """Return all rows of a range."""
-    held = Held(plan.arriving.held_schemas(), plan.by, groups, plan.limits, spilled, plan.work.fewer)
+    held = Held(plan.arriving.buffered_schemas(), plan.by, groups, plan.limits, spilled, plan.work.fewer)
     for batch in batches:
         plan.arriving.add(batch, held)
     return held
 
 
-def _worked(plan: FoldPlan, held: Held) -> Iterator[Folded]:
+def _apply_kernel(plan: KernelPlan, held: Held) -> Iterator[KernelResult]:
     """Yield what the kernel makes of the rows: of all of them at once, or of parts."""
     try:
         arrived, *brought = held.tables()
@@ -391,23 +393,23 @@ def _worked(plan: FoldPlan, held: Held) -> Iterator[Folded]:
         yield folded
         return
     for part in parts:
-        yield from _worked(plan, part)
+        yield from _apply_kernel(plan, part)
 
 
-def _written(plan: FoldPlan, folded: Folded, split: int, name: str) -> list[Line]:
+def _written(plan: KernelPlan, folded: KernelResult, split: int, name: str) -> list[Line]:
     """Write what the kernel has returned."""
     lines = []
     for number, (lookup, changes) in enumerate(zip(plan.lookups, folded.changes, strict=False)):
         written = _write_changes(lookup.state, changes, f"{lookup.state.folder}/{name}", in_order=folded.in_order)
         lines.append(Line.of(name, ADDED, split, written, number))
     assert plan.giving is not None
-    lines += plan.giving.write((_parted(rows, plan.enters) for rows in folded.given), split, name)
+    lines += plan.giving.write((_split_by_column(rows, plan.enters) for rows in folded.given), split, name)
     for number, (output, giving) in enumerate(plan.apart.items()):
         lines.append(Line.of(name, APART, split, giving.write_alone(folded.apart[output], name), number))
     return lines + [Line(counter, COUNTED, split, count) for counter, count in folded.counts.items()]
 
 
-def _stored(plan: FoldPlan, arrived: pa.Table, brought: Sequence[pa.Table], held: Held) -> list[pa.Table]:
+def _stored(plan: KernelPlan, arrived: pa.Table, brought: Sequence[pa.Table], held: Held) -> list[pa.Table]:
     """Return each state's rows: those that Spark has brought, or what each lookup finds. Lookups by the same keys share
     their preparation, which sorts the batch."""
     import pyarrow.compute as pc
@@ -415,25 +417,25 @@ def _stored(plan: FoldPlan, arrived: pa.Table, brought: Sequence[pa.Table], held
     if not plan.lookups:
         pairs = zip(brought, plan.stored_by, strict=False)
         return [_once(rows, keys) for rows, keys in pairs] or [schema.empty_table() for schema in plan.stored]
-    known: dict[tuple[str, ...], Sought] = {}
+    known: dict[tuple[str, ...], LookupKeys] = {}
     found: list[pa.Table] = []
     for number, lookup in enumerate(plan.lookups):
         by = tuple(lookup.grouped_by)
         more = [] if lookup.also_keys_of is None else [found[lookup.also_keys_of]]
-        more += lookup.ending_keys(held.groups) if lookup.moves else []
+        more += lookup.expiring_keys(held.groups) if lookup.moves else []
         if not lookup.state.runs:
-            sought = Sought()
+            sought = LookupKeys()
         elif (meets := plan.work.meeting(arrived, number)) is not None:
             key = lookup.state.layout.keys[-1]
             tells_copies = key in arrived.column_names and key not in by
             keys = arrived.select([*by, key] if tells_copies else list(by))
-            sought = Sought.of(_keys_together(keys.filter(meets), more, by), by)
+            sought = LookupKeys.of(_keys_together(keys.filter(meets), more, by), by)
             if tells_copies:
                 sought = sought.with_copies(keys.filter(pc.invert(meets)), by, key)
         elif more:
-            sought = Sought.of(_keys_together(arrived, more, by), by)
+            sought = LookupKeys.of(_keys_together(arrived, more, by), by)
         else:
-            sought = known[by] = known.get(by) or Sought.of(arrived, by)
+            sought = known[by] = known.get(by) or LookupKeys.of(arrived, by)
         found.append(lookup.rows(sought, held.groups, held.limits.stored, held.share))
     return found
 
@@ -492,7 +494,7 @@ COUNTS: Final = ("name", "what", "count")
 
 
 def through_spark(
-    plan: FoldPlan, passing: Passing, batches: Iterable[pa.RecordBatch], split: int
+    plan: KernelPlan, passing: Passing, batches: Iterable[pa.RecordBatch], split: int
 ) -> Iterator[pa.RecordBatch]:
     """Let the operator's kernel work on rows of the batch and stored ones, and yield what it returns: by kind the
     changes of each state, the rows to emit, those that they replace, those of each other output, and counts."""
@@ -506,11 +508,11 @@ def through_spark(
 
     try:
         with spilling() as spilled:
-            for folded in _worked(plan, _collected(plan, batches, plan.range_of(split), spilled)):
+            for folded in _apply_kernel(plan, _collect_range(plan, batches, plan.range_of(split), spilled)):
                 for kind, changes in enumerate(folded.changes):
                     yield from passing.batches(changes, kind)
                 for rows in folded.given:
-                    for place, some in enumerate(_parted(rows, plan.enters)):
+                    for place, some in enumerate(_split_by_column(rows, plan.enters)):
                         made = some if passing.made is None else passing.made(some)
                         yield from passing.batches(made, states + place)
                 for place, output in enumerate(passing.apart):
@@ -538,14 +540,14 @@ def _keys_to_look_up(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 def _write_changes(state: MergePlan, changes: pa.Table, path: str, *, in_order: bool) -> WrittenFile:
     import pyarrow as pa
 
-    own = {CHECKPOINT: state.checkpoint, TOUCHED: state.touched_at(changes)}
+    own = {CHECKPOINT: state.checkpoint, TOUCHED: state.expiry_times(changes)}
     rows = state.layout.table({**own, **{n: changes[n] for n in changes.column_names}}, changes.num_rows)
     writer = Writer(state.layout, path)
     writer.write(rows if in_order else rows.take(pa.array(order_of(rows, state.layout.keys))))
     return writer.close()
 
 
-def _parted(rows: pa.Table, column: str | None) -> tuple[pa.Table, pa.Table]:
+def _split_by_column(rows: pa.Table, column: str | None) -> tuple[pa.Table, pa.Table]:
     """Return the rows for which a column is true, and those for which it is false. None: all are in the first part."""
     import pyarrow.compute as pc
 

@@ -191,21 +191,21 @@ class Held:
         self._tables[number].append(rows)
         if self._bytes > self._reduce_at:
             self._reduce()
-        if self._bytes > self._most and self.is_alone:
+        if self._bytes > self._max_bytes and self.is_alone:
             self._is_hot = True  # nobody can work on it: what is left is to name it
             self._tables = [[table.slice(0, 1) for table in tables[:1]] for tables in self._tables]
-        elif self._bytes > self._most:
+        elif self._bytes > self._max_bytes:
             self._split()
 
     @property
-    def _most(self) -> int:
+    def _max_bytes(self) -> int:
         return self.limits.batch + self.limits.stored * (len(self.schemas) - 1)
 
     def tables(self) -> list[pa.Table]:
         """Return the rows, by kind. Raise TooMany if they are more than memory should hold."""
         import pyarrow as pa
 
-        if self._files is not None or self._bytes > self._most:
+        if self._files is not None or self._bytes > self._max_bytes:
             raise TooMany(self._bytes)
         pairs = zip(self.schemas, self._tables, strict=True)
         return [pa.concat_tables([schema.empty_table(), *tables]).combine_chunks() for schema, tables in pairs]
@@ -227,11 +227,11 @@ class Held:
         assert files is not None
         if files.by_group:
             ranges = _ranges(self.groups)
-            for numbers in files.together(len(ranges), self._most, at_least):
+            for numbers in files.together(len(ranges), self._max_bytes, at_least):
                 yield self._part(files, numbers, range(ranges[numbers.start].start, ranges[numbers.stop - 1].stop))
             return
         alone = files.only_part if files.has_one_key else None
-        for numbers in files.together(PARTS, self._most, at_least):
+        for numbers in files.together(PARTS, self._max_bytes, at_least):
             share = Share(self.by, files.salt, numbers, self.share)
             is_alone = files.salt == DEPTH or (alone is not None and alone in numbers)
             yield self._part(files, numbers, self.groups, share, is_alone=is_alone)
@@ -402,6 +402,6 @@ class Arriving:
                 rows = rows.set_column(place, name, pc.add(rows[name], 0.0).cast(rows[name].type))
         return rows if number or self.prepared is None else self.prepared(rows)
 
-    def held_schemas(self) -> list[pa.Schema]:
+    def buffered_schemas(self) -> list[pa.Schema]:
         """Return the columns of the rows that are held."""
         return [self._made(schema.empty_table(), number).schema for number, schema in enumerate(self.schemas)]

@@ -20,7 +20,7 @@ __all__ = [
     "ADDED",
     "GIVEN",
     "REPLACED",
-    "Giving",
+    "EmitPlan",
     "Line",
     "MergePlan",
     "compact",
@@ -29,7 +29,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Giving:
+class EmitPlan:
     """The rows that workers give out, in files beside the state."""
 
     layout: StateLayout
@@ -84,7 +84,7 @@ class MergePlan:
         """Return the key groups of a partition."""
         return range(-(-split * self.groups // self.count), -(-(split + 1) * self.groups // self.count))
 
-    def touched_at(self, rows: pa.Table) -> Any:
+    def expiry_times(self, rows: pa.Table) -> Any:
         """Return the time that rows expire by: an array, or the same for all."""
         return (
             self.touched.until_of(integers(rows[self.touched.column]))

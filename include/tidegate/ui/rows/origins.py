@@ -23,7 +23,7 @@ from tidegate.protocol.view import Entry
 from tidegate.records.place import Place
 from tidegate.records.records import Json
 from tidegate.sources.files.folder import Folder, open_folder
-from tidegate.ui.pipelines import Known
+from tidegate.ui.pipelines import PipelineRef
 
 __all__ = ["Origin", "origins", "planned_files"]
 
@@ -38,7 +38,7 @@ _found: OrderedDict[Any, dict[str, Origin]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def planned_files(pipeline: Known, ledger: Ledger, entry: Entry, gate: str) -> dict[str, tuple[str, list[str]]]:
+def planned_files(pipeline: PipelineRef, ledger: Ledger, entry: Entry, gate: str) -> dict[str, tuple[str, list[str]]]:
     """Return by source before the gate its folder, and the files that the checkpoint reads of it; {}: it reads no
     files, or its records are gone."""
     found: dict[str, tuple[str, list[str]]] = {}
@@ -51,7 +51,7 @@ def planned_files(pipeline: Known, ledger: Ledger, entry: Entry, gate: str) -> d
     return found
 
 
-def _sources_before(pipeline: Known, gate: str) -> set[str]:
+def _sources_before(pipeline: PipelineRef, gate: str) -> set[str]:
     parts = {part.name: part for part in pipeline.card.parts if part.role != "sink"}
     left, seen = [gate], set[str]()
     while left:
@@ -64,7 +64,7 @@ def _sources_before(pipeline: Known, gate: str) -> set[str]:
 
 
 def origins(
-    pipeline: Known,
+    pipeline: PipelineRef,
     files: Mapping[str, tuple[str, list[str]]],
     values: Mapping[str, tuple[str, str]],
     key: object,
@@ -85,7 +85,10 @@ def origins(
 
 
 def _search(
-    pipeline: Known, files: Mapping[str, tuple[str, list[str]]], values: Mapping[str, tuple[str, str]], until: float
+    pipeline: PipelineRef,
+    files: Mapping[str, tuple[str, list[str]]],
+    values: Mapping[str, tuple[str, str]],
+    until: float,
 ) -> dict[str, Origin]:
     found: dict[str, Origin] = {}
     place = Place(pipeline.data, pipeline.options)

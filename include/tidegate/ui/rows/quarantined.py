@@ -12,10 +12,10 @@ from tidegate.backfill.in_place import in_place
 from tidegate.checkpoint.quarantine_requests import ask, expected_effect, pending_requests
 from tidegate.errors import Invalid, Rejected, Unavailable
 from tidegate.gates.quarantine import columns as q
-from tidegate.gates.quarantine.reader import QuarantineCounts, SetAside, open_quarantine
+from tidegate.gates.quarantine.reader import QuarantineCounts, QuarantinedRows, open_quarantine
 from tidegate.ledger.ledger import Ledger, stamp
 from tidegate.records.records import Json, Request
-from tidegate.ui.pipelines import Known
+from tidegate.ui.pipelines import PipelineRef
 
 __all__ = ["alone", "chosen", "cut", "expected", "of_checkpoint", "request", "rows", "waiting"]
 
@@ -23,7 +23,7 @@ LETTERS = 256
 """Longer values are cut."""
 
 
-def waiting(pipeline: Known) -> Json:
+def waiting(pipeline: PipelineRef) -> Json:
     """By gate: rows that wait, were released, were given up; by rule; and requests that no checkpoint has taken up.
 
     Every open overview calls this every few seconds. So it reads only what has come since; of a large backlog it counts
@@ -53,7 +53,7 @@ def waiting(pipeline: Known) -> Json:
     return by_gate
 
 
-def rows(pipeline: Known, gate: str, rules: Sequence[str], offset: int, limit: int) -> Json:
+def rows(pipeline: PipelineRef, gate: str, rules: Sequence[str], offset: int, limit: int) -> Json:
     """Rows that wait, a page of them, as they were when they were set aside."""
     reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
     if reader is None:
@@ -64,7 +64,7 @@ def rows(pipeline: Known, gate: str, rules: Sequence[str], offset: int, limit: i
     return {"gate": gate, "total": page.total, "complete": page.complete, "columns": page.columns, "rows": documents}
 
 
-def of_checkpoint(pipeline: Known, id: int, gate: str, limit: int) -> Json:
+def of_checkpoint(pipeline: PipelineRef, id: int, gate: str, limit: int) -> Json:
     """Some of the rows that a gate has set aside at a checkpoint, and what has become of each since."""
     reader = open_quarantine(pipeline.ledger().home, _gate(pipeline, gate), pipeline.options)
     found: list[Json] = []
@@ -102,14 +102,14 @@ def alone() -> Iterator[None]:
         _reading.release()
 
 
-def request(pipeline: Known, ledger: Ledger, gate: str, **words: Any) -> tuple[Request, int]:
+def request(pipeline: PipelineRef, ledger: Ledger, gate: str, **words: Any) -> tuple[Request, int]:
     """Ask for what is to become of rows; answers with the request, and how many rows it is about."""
     created, count = chosen(pipeline, ledger, gate, **words)
     return ask(ledger, created), count
 
 
 def chosen(
-    pipeline: Known, ledger: Ledger, gate: str, *, shown: int | None = None, **words: Any
+    pipeline: PipelineRef, ledger: Ledger, gate: str, *, shown: int | None = None, **words: Any
 ) -> tuple[Request, int]:
     """Return a request that nobody has made yet, and how many rows it is about. Refuse one that cannot be made.
 
@@ -138,7 +138,7 @@ def chosen(
     return created, count
 
 
-def expected(pipeline: Known, ledger: Ledger, asked: Request) -> list[str]:
+def expected(pipeline: PipelineRef, ledger: Ledger, asked: Request) -> list[str]:
     """What each operator behind the gate would do with rows that are released, and which ones would stay."""
     reader = open_quarantine(ledger.home, _gate(pipeline, asked.gate), pipeline.options)
     if reader is None:
@@ -158,7 +158,7 @@ def expected(pipeline: Known, ledger: Ledger, asked: Request) -> list[str]:
 
 
 def _request(
-    reader: SetAside,
+    reader: QuarantinedRows,
     *,
     by: str,
     discard: bool = False,
@@ -182,7 +182,7 @@ def _request(
     )
 
 
-def _gate(pipeline: Known, gate: str) -> str:
+def _gate(pipeline: PipelineRef, gate: str) -> str:
     """Its name, if rows of it could be released."""
     if gate not in pipeline.card.gates or pipeline.card.by_interval:
         raise Invalid(

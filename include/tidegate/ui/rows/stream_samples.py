@@ -7,12 +7,12 @@ from tidegate.ledger.ledger import Ledger
 from tidegate.ledger.refusals import no_such_checkpoint
 from tidegate.protocol.view import Entry
 from tidegate.records.records import Json, SampledRows
-from tidegate.ui.pipelines import Known
+from tidegate.ui.pipelines import PipelineRef
 
 __all__ = ["of_part", "sampled_parts"]
 
 
-def of_part(pipeline: Known, id: int, part: str) -> Json:
+def of_part(pipeline: PipelineRef, id: int, part: str) -> Json:
     """Return the samples of what a stage, gate or operator let through: one for each of its streams."""
     ledger = pipeline.ledger()
     entry = ledger.entry(id)

@@ -14,7 +14,7 @@ from tidegate.errors import Invalid
 from tidegate.ledger.refusals import no_such_sink, without_versions
 from tidegate.records.place import Place
 from tidegate.records.records import Json, PublishedTable
-from tidegate.ui.pipelines import Known
+from tidegate.ui.pipelines import PipelineRef
 from tidegate.ui.rows.quarantined import alone, cut
 
 __all__ = ["changes", "rows"]
@@ -25,7 +25,7 @@ _LONGEST_S = 0.5
 """When this is over, what has been read is shown."""
 
 
-def rows(pipeline: Known, id: int, sink: str, limit: int) -> Json:
+def rows(pipeline: PipelineRef, id: int, sink: str, limit: int) -> Json:
     """The first rows of the table exactly as it stood after checkpoint `id`, in no particular order."""
     table = _table(pipeline, id, sink)
     with alone():
@@ -37,7 +37,7 @@ def rows(pipeline: Known, id: int, sink: str, limit: int) -> Json:
     return answer | {"columns": columns, "rows": documents}
 
 
-def changes(pipeline: Known, since: int, id: int, sink: str, limit: int) -> Json:
+def changes(pipeline: PipelineRef, since: int, id: int, sink: str, limit: int) -> Json:
     """How the table differs after checkpoint `id` from what it was after checkpoint `since`, by key if it has one."""
     old, new = (_table(pipeline, each, sink) for each in (since, id))
     if old.uri != new.uri:
@@ -60,7 +60,7 @@ def _cut(row: Json | None) -> Json | None:
     return None if row is None else {name: cut(value) for name, value in row.items()}
 
 
-def _table(pipeline: Known, id: int, sink: str) -> PublishedTable:
+def _table(pipeline: PipelineRef, id: int, sink: str) -> PublishedTable:
     """A sink's table as of a checkpoint, if it has versions."""
     ledger = pipeline.ledger()
     published = offline.published_as_of(ledger, Place(pipeline.data, pipeline.options), id)
