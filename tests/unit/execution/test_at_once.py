@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextvars import ContextVar
 from functools import partial
 
 import pytest
 
-from tidegate.execution.at_once import all_at_once
+from tests.kit.toys import ToyFeed, ToySource
+from tidegate import Pipeline
+from tidegate.execution.at_once import all_at_once, stages_in_turn
+from tidegate.pipeline.graph.graph import Node
+from tidegate.sinks import DeltaUpsert
 
 MOOD: ContextVar[str] = ContextVar("MOOD", default="unknown")
 
@@ -48,3 +53,39 @@ def test_each_sees_the_context_of_its_caller() -> None:
         assert all_at_once([MOOD.get, MOOD.get]) == ["calm", "calm"]
     finally:
         MOOD.reset(token)
+
+
+def graph_of_a_shop() -> Sequence[Node]:
+    """Two totals of all rows, one of some of them, and one of the first total."""
+    pipeline = Pipeline("shop")
+    rows = pipeline.source("rows", ToySource(ToyFeed(), 3))
+    first = rows.aggregate(by="k", n="count(*)", uid="first")
+    over = first.aggregate(by="n", keys="count(*)", uid="over")
+    second = rows.aggregate(by="k", most="max(v)", uid="second")
+    some = rows.where("v > 0", name="some").aggregate(by="k", n="count(*)", uid="third")
+    for stream, keys in ((over, "n"), (second, "k"), (some, "k")):
+        stream.sink(stream.name, DeltaUpsert(f"tables/{stream.name}", keys=[keys]))
+    return pipeline.graph().jobs[0].stages
+
+
+def turns_of(stages: Sequence[Node], *, one_by_one: bool) -> list[list[str]]:
+    streams, turns = {"rows"}, []
+    for turn in stages_in_turn(stages, streams, one_by_one=one_by_one):
+        turns.append([stage.name for stage in turn])
+        streams.update(name for stage in turn for name in stage.produces)
+    return turns
+
+
+def test_operators_come_together_as_soon_as_what_they_take_is_there() -> None:
+    assert turns_of(graph_of_a_shop(), one_by_one=False) == [["some"], ["first", "second", "third"], ["over"]]
+
+
+def test_one_by_one_they_come_in_the_order_of_the_graph() -> None:
+    stages = graph_of_a_shop()
+    assert turns_of(stages, one_by_one=True) == [[stage.name] for stage in stages]
+
+
+def test_a_stage_whose_input_never_comes_is_not_waited_for_endlessly() -> None:
+    turns = stages_in_turn(graph_of_a_shop(), (), one_by_one=False)
+    assert [len(next(turns)) for _ in range(5)] == [1] * 5
+    assert next(turns, None) is None

@@ -30,7 +30,7 @@ from tidegate.coordinator import Coordinator
 from tidegate.delta import Location
 from tidegate.errors import Corrupt, Fenced, Invalid, Rejected, TidegateError, Unavailable, name_of, quoted_text
 from tidegate.execution.analysis import analyse, declaration_error
-from tidegate.execution.at_once import all_at_once
+from tidegate.execution.at_once import all_at_once, stages_in_turn
 from tidegate.execution.by_hand import ManualEdit, no_rows_of
 from tidegate.execution.job import readiness
 from tidegate.execution.job.accounting import refuse_unaccounted
@@ -440,7 +440,7 @@ class Attempt:
             self.operating.event_times.begin(streams, self.exchange.timed, small=self.small)
             self._persist_costly(streams, cached)
             self.operating.small = self.gating.small = self.small
-            for stages in self._in_turn(streams):
+            for stages in stages_in_turn(self.job.stages, streams, one_by_one=self.by_hand is not None):
                 self._take_turn(stages, streams, spark)
                 if self.gating.aborts:
                     break  # nothing of this checkpoint can count: its ack says why, and names nothing
@@ -453,20 +453,6 @@ class Attempt:
             self.gating.let_go()
             for frame in cached:
                 release(frame)
-
-    def _in_turn(self, streams: Mapping[str, DataFrame]) -> Iterator[Sequence[Node]]:
-        """Yield the stages, each once all that it takes is there: one, or several operators that need not wait for each
-        other. What costs no query comes first, so that as many operators as possible come together."""
-        left = list(self.job.stages)
-        while left:
-            ready = left[:1]
-            if self.by_hand is None:
-                ready = [stage for stage in left if streams.keys() >= set(stage.inputs)]
-            plain = [stage for stage in ready if isinstance(stage, StageNode)]
-            gates = [stage for stage in ready if isinstance(stage, GateNode)]
-            turn: Sequence[Node] = plain[:1] or gates[:1] or ready
-            left = [stage for stage in left if stage not in turn]
-            yield turn
 
     def _take_turn(self, stages: Sequence[Node], streams: dict[str, DataFrame], spark: SparkSession) -> None:
         """Add the results of stages that do not wait for each other to the streams."""
