@@ -66,6 +66,32 @@ def test_keys_that_have_been_quiet_for_too_long_begin_anew(tmp_path: Path, spark
     assert befores == [None, 1, 2, 4, 8, 0, 16, 0, 32, 64, 0]
 
 
+def test_a_late_row_that_nothing_can_be_computed_of_is_set_aside_like_any_other(tmp_path: Path, spark: Any) -> None:
+    def declare(pipeline: Pipeline) -> None:
+        rows = sources(pipeline, SCHEMA, event_time="at")
+        running = rows.over(by="k", s="sum(100 div v)", before="lag(100 div v)", uid="running")
+        running.sink("running", DeltaAppend("tables/running"))
+        running["late"].sink("late", DeltaAppend("tables/late"))
+        ones = rows.window(count=1, by="k", s="sum(100 div v)", uid="ones")
+        ones.sink("ones", DeltaAppend("tables/ones"))
+
+    play = SmallPipeline(tmp_path, spark, declare)
+
+    def checkpoint(*rows: tuple[int, int]) -> None:
+        play.feed([{"k": "a", "v": v, "at": minute(number)} for number, v in rows])
+        play.checkpoint()
+
+    checkpoint((10, 4))
+    checkpoint((5, 0), (20, 5))
+    checkpoint((30, 1))
+    running = {row["v"]: (row["s"], row["before"]) for row in play.rows("tables/running")}
+    assert running == {4: (25, None), 5: (45, 25)}
+    assert [row["v"] for row in play.rows("tables/late")] == [0]
+    assert sorted(row["s"] for row in play.rows("tables/ones")) == [20, 25]
+    with pytest.raises(Invalid, match="by zero"):
+        checkpoint((40, 0))
+
+
 def test_history_comes_before_all_rows_however_old_it_is_and_only_to_who_has_taken_none(
     tmp_path: Path, spark: Any
 ) -> None:

@@ -16,7 +16,7 @@ from tidegate.operators.inputs import analysed
 from tidegate.operators.join.time_bounds import LATE
 from tidegate.records.moments import AFTER_ALL_TIMES
 from tidegate.records.names import quoted
-from tidegate.spark.event_time import time_micros_sql, time_problems
+from tidegate.spark.event_time import moment, time_micros_sql, time_problems
 from tidegate.spark.known import empty_like, fields_before, is_known_empty, select_sql
 from tidegate.spark.row_id import half_fields, row_halves
 from tidegate.state.arrow.folding import Kernel
@@ -120,6 +120,12 @@ class WaitingStream:
         computed = {field.name: field.name for field in self.computed_fields}
         return WaitingRows(self.by, self._aliases | computed, late, self.now, list(computed))
 
+    def _on_time(self, at: str) -> str:
+        """Return SQL for the rows for which anything is computed: a late one is set aside, whatever is in it. at: SQL
+        of a row's time."""
+        before = None if self.context.history else self.context.watermarks.before_micros
+        return f"{at} IS NOT NULL" if before is None else f"{at} >= {moment(before, at)}"
+
     def remembered(self) -> Remembered:
         """Return the state of the rows that wait."""
         is_still = is_known_empty(self.rows) and not self.context.watermarks.moved
@@ -149,13 +155,14 @@ class WaitingStream:
 
         context, aliases = self.context, self._aliases
         at = time_micros_sql(self.rows, self.time, f"operator {context.uid!r}")
+        on_time = self._on_time(at)
         batch = select_sql(
             self.rows,
             [
                 *map(quoted, self.by),
                 *(f"{quoted(name)} AS {alias}" for name, alias in aliases.items()),
                 f"{at} AS _at",
-                *(f"{text} AS {quoted(name)}" for name, text in self.computed.items()),
+                *(f"CASE WHEN {on_time} THEN {text} END AS {quoted(name)}" for name, text in self.computed.items()),
                 *row_halves(self.rows),
             ],
         )
